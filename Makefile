@@ -1,0 +1,38 @@
+# Everything a newcomer types. Needs Python 3.11 or newer, make and a package index.
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: kata test check bench format clean
+
+.venv/.ready: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+.venv/.bench: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	touch $@
+
+kata: .venv/.ready  ## the stream kata at full load for ten seconds
+	$(BIN)/penstock kata $(ARGS)
+
+test: .venv/.ready  ## all tests, docs included
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.ready  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+bench: .venv/.bench  ## the figures, next to the peers, as ratios
+	$(BIN)/python -m benchmarks $(ARGS)
+
+format: .venv/.ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""penstock: reactive pipelines that never take in more than they can finish."""
