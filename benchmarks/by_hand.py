@@ -1,0 +1,264 @@
+"""The kata written by hand on asyncio and uvloop, as well as one can: the yardstick.
+
+A dict for the duplicates, a deque a client, a rotation of the clients that have work, and
+long-lived workers that await the handler directly. No task, future or lock an event.
+
+``python -m benchmarks.by_hand jsonl < events.jsonl > done.jsonl`` is the whole process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from time import monotonic_ns
+from typing import Any
+
+import orjson
+import uvloop
+
+from benchmarks import case, workload
+from benchmarks.latencies import Latencies
+from benchmarks.window import Window
+from benchmarks.workload import LIMIT, Event, Result
+
+BUFFER = 1_024
+# More at a time is slower: malloc then gives the memory of each chunk back, to fault it in again.
+READ_SIZE = 1 << 15
+
+
+class InlineKata:
+    """For a plain handler: called with a chunk of events, it finishes them in fair order."""
+
+    def __init__(self, handler: Callable[[Event], Result]) -> None:
+        self._handler = handler
+        self.window = Window()
+        self.latencies = Latencies()
+
+    def __call__(self, events: Iterable[Event], now: int | None = None) -> list[Result]:
+        """Results of a chunk; `now` is its time of receipt in nanoseconds, the clock's if None."""
+        clock, handler = monotonic_ns, self._handler
+        created = clock()
+        queues: dict[int, deque[Event]] = {}
+        for event in self.window.unseen(events, created if now is None else now):
+            client = event["client_id"]
+            if client in queues:
+                queues[client].append(event)
+            else:
+                queues[client] = deque((event,))
+        ready = deque(queues.values())
+        results: list[Result] = []
+        finish = results.append
+        record_waiting = self.latencies.waiting.append
+        record_service = self.latencies.service.append
+        started = clock()
+        while ready:
+            queue = ready.popleft()
+            finish(handler(queue.popleft()))
+            finished = clock()
+            record_waiting(started - created)
+            record_service(finished - started)
+            started = finished
+            if queue:
+                ready.append(queue)
+        if len(self.latencies.waiting) > 16 * BUFFER:
+            self.latencies.record()
+        return results
+
+
+class Kata:
+    """For a handler that awaits: `limit` workers share the clients that have work."""
+
+    def __init__(
+        self,
+        handler: Callable[[Event], Awaitable[Result]],
+        limit: int = LIMIT,
+        *,
+        stamped: bool = False,
+    ) -> None:
+        self._handler = handler
+        self._limit = limit
+        self._stamped = stamped
+        self.window = Window()
+        self.latencies = Latencies()
+        # The head of a client's deque stays there while it is worked on: a client with a deque
+        # has either a place in the rotation or a worker, never both, and so no flag is needed.
+        self._queues: dict[int, deque[tuple[int, Event]]] = {}
+        self._ready: deque[deque[tuple[int, Event]]] = deque()
+        self._parked: list[asyncio.Future[None]] = []
+        self._waiting = 0
+        self._room: asyncio.Future[None] | None = None
+        self._ended = False
+
+    async def run(self, source: AsyncIterator[list[Event]]) -> None:
+        """Work on all of `source`, which is read only while fewer than BUFFER events wait."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(self._limit):
+                workers.create_task(self._work())
+            async for events in source:
+                self._admit(events)
+                if self._waiting > BUFFER // 2:
+                    self._room = loop.create_future()
+                    await self._room
+            self._ended = True
+            self._wake(len(self._parked))
+
+    def _admit(self, events: list[Event]) -> None:
+        now = monotonic_ns()
+        queues, ready, stamped = self._queues, self._ready, self._stamped
+        fresh = self.window.unseen(events, now)
+        for event in fresh:
+            client = event["client_id"]
+            item = (event["created"] if stamped else now, event)
+            if client in queues:
+                queues[client].append(item)
+            else:
+                queues[client] = queue = deque((item,))
+                ready.append(queue)
+        self._waiting += len(fresh)
+        self._wake(len(ready))
+        if len(self.latencies.waiting) > 16 * BUFFER:
+            self.latencies.record()
+
+    def _wake(self, count: int) -> None:
+        parked = self._parked
+        for _ in range(min(count, len(parked))):
+            parked.pop().set_result(None)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        clock, handler = monotonic_ns, self._handler
+        queues, ready, parked = self._queues, self._ready, self._parked
+        record_waiting = self.latencies.waiting.append
+        record_service = self.latencies.service.append
+        now = clock()
+        while True:
+            while not ready:
+                if self._ended:
+                    return
+                place = loop.create_future()
+                parked.append(place)
+                await place
+                now = clock()
+            queue = ready.popleft()
+            created, event = queue[0]
+            self._waiting -= 1
+            if self._room is not None and self._waiting <= BUFFER // 2:
+                self._room.set_result(None)
+                self._room = None
+            started = now
+            await handler(event)
+            now = clock()
+            # Both at the end, or a record() while events are in flight would pair the wrong ones.
+            record_waiting(started - created)
+            record_service(now - started)
+            queue.popleft()
+            if queue:
+                ready.append(queue)
+            else:
+                del queues[event["client_id"]]
+
+
+def chunks(events: Iterable[Event]) -> Iterator[list[Event]]:
+    """Lazily, BUFFER events at a time."""
+    events = iter(events)
+    while chunk := list(islice(events, BUFFER)):
+        yield chunk
+
+
+async def half_chunks(events: Iterable[Event]) -> AsyncIterator[list[Event]]:
+    """Lazily, as many as there is certainly room for when `Kata` asks."""
+    events = iter(events)
+    while chunk := list(islice(events, BUFFER // 2)):
+        yield chunk
+
+
+def plain(options: case.Options) -> dict[str, Any]:
+    events = workload.kata_events(options.events)
+
+    def job() -> dict[str, Any]:
+        kata = InlineKata(workload.project)
+        finished = sum(len(kata(chunk)) for chunk in chunks(events))
+        return {
+            "finished": finished,
+            "duplicates": kata.window.duplicates,
+            **kata.latencies.report(),
+        }
+
+    return case.timed(job, len(events))
+
+
+def yielding(options: case.Options) -> dict[str, Any]:
+    events = workload.kata_events(options.events)
+
+    def job() -> dict[str, Any]:
+        kata = Kata(workload.project_yielding)
+        uvloop.run(kata.run(half_chunks(events)))
+        return outcome(kata)
+
+    return case.timed(job, len(events))
+
+
+def open_loop(options: case.Options) -> dict[str, Any]:
+    def job() -> dict[str, Any]:
+        kata = Kata(workload.slow_handler(), stamped=True)
+        uvloop.run(kata.run(workload.arrivals(options.rate, options.seconds)))
+        return outcome(kata)
+
+    return case.timed(job, int(options.rate * options.seconds))
+
+
+def outcome(kata: Kata) -> dict[str, Any]:
+    times = kata.latencies.report()
+    return {
+        "finished": times["waiting"]["count"],
+        "duplicates": kata.window.duplicates,
+        **times,
+    }
+
+
+async def jsonl() -> None:
+    """Standard input to standard output. Reads and writes leave the loop free, in a thread."""
+    loop = asyncio.get_running_loop()
+    kata = InlineKata(workload.project)
+    bad = 0
+    rest = b""
+    reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
+    while chunk := await reading:
+        reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
+        *lines, rest = (rest + chunk).split(b"\n")
+        events, broken = parsed(lines)
+        bad += broken
+        await written(kata(events))
+    events, broken = parsed([rest])
+    await written(kata(events))
+    print(kata.latencies.report(), f"{bad + broken} bad lines", file=sys.stderr)
+
+
+def parsed(lines: list[bytes]) -> tuple[list[Event], int]:
+    events: list[Event] = []
+    bad = 0
+    loads, append = orjson.loads, events.append
+    for line in lines:
+        try:
+            append(loads(line))
+        except orjson.JSONDecodeError:
+            bad += bool(line.strip())
+    return events, bad
+
+
+async def written(results: list[Result]) -> None:
+    dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
+    data = memoryview(b"".join([dumps(result, option=newline) for result in results]))
+    while data:
+        data = data[await asyncio.get_running_loop().run_in_executor(None, os.write, 1, data) :]
+
+
+CASES = {"plain": plain, "yielding": yielding, "open_loop": open_loop}
+
+if __name__ == "__main__":
+    case.main(CASES, lambda: uvloop.run(jsonl()))
