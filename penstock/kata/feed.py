@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from penstock.kata.load import Event, Load
 from penstock.kata.observe import Observer
@@ -76,7 +76,7 @@ def feed(
     arrivals.arrive(deadline)
 
 
-async def live(load: Load, observer: Observer) -> AsyncIterator[Event]:
+async def live(load: Load, observer: Observer) -> AsyncGenerator[Event, None]:
     """Yield each event, not before it is due; ends after the last.
 
     The asynchronous twin of `feed`, for a consumer with demand: what nobody asks for waits

@@ -89,8 +89,9 @@ def run_variant(
     `grace` seconds to catch up; what still waits then is abandoned and measured as unfinished.
     `now` and `sleep` are the time of the feed and of the observer.
 
-    Blocks the calling thread for the load's seconds and the grace that is needed; no thread is left when it returns. Raises ValueError for an
-    unknown name, and what the handler raised (from a pool, in an ExceptionGroup).
+    Blocks the calling thread for the load's seconds and as much of the grace as is needed; no
+    thread is left when it returns. Raises ValueError for an unknown name, and what the handler
+    raised (from a pool, in an ExceptionGroup).
     """
     if name not in _WIRINGS:
         raise ValueError(f"{name!r} is no variant of the kata; there are {', '.join(VARIANTS)}")
