@@ -48,8 +48,8 @@ class Load:
     `rate` events a second for `seconds`, for `clients` clients (1000, 1001, ...); the share
     `duplicates` of them repeats the uuid and the client of an event of the last ten seconds.
     `list(load)` is the whole schedule, ordered by due time; it can be iterated any number of
-    times and is the same each time. Where nothing was sent for ten seconds (a rate below 0.2),
-    a new event takes the place of a duplicate.
+    times and is the same each time. Where nothing new was sent for ten seconds (at a very low
+    rate, or a share near 1), a new event takes the place of a duplicate.
 
     Memory of one iteration: the events of ten seconds, and one number per duplicate.
     Raises ValueError for a value out of range.

@@ -33,11 +33,33 @@ def test_events_are_ordered_by_due_time(load: Load) -> None:
     assert dues == sorted(dues)
 
 
-@given(loads)
-def test_the_share_of_duplicates_is_exact(load: Load) -> None:
+def repeated(load: Load) -> int:
     uuids = Counter(event["uuid"] for _, event in load)
-    repeated = sum(uuids.values()) - len(uuids)
-    assert repeated == min(round(len(load) * load.duplicates), max(0, len(load) - 1))
+    return sum(uuids.values()) - len(uuids)
+
+
+def asked_for(load: Load) -> int:
+    # The first event has nothing to repeat.
+    return min(round(len(load) * load.duplicates), max(0, len(load) - 1))
+
+
+@given(loads.filter(lambda load: load.seconds < 9.9))
+def test_the_share_of_duplicates_is_exact_within_the_window(load: Load) -> None:
+    assert repeated(load) == asked_for(load)
+
+
+@given(loads)
+def test_the_share_of_duplicates_is_never_exceeded(load: Load) -> None:
+    assert repeated(load) <= asked_for(load)
+
+
+def test_the_share_of_duplicates_is_exact_in_a_long_load_of_the_usual_rate() -> None:
+    assert repeated(Load(seconds=30)) == 300
+
+
+def test_a_load_of_nothing_but_duplicates_needs_a_new_event_in_each_window() -> None:
+    load = Load(duplicates=1, seconds=30)
+    assert len(load) - repeated(load) == 4
 
 
 @given(loads)
