@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from itertools import islice
+from operator import sub
 from time import monotonic_ns
 from typing import Any
 
@@ -35,6 +36,7 @@ class InlineKata:
 
     def __init__(self, handler: Callable[[Event], Result]) -> None:
         self._handler = handler
+        self._spare: list[deque[Event]] = []
         self.window = Window()
         self.latencies = Latencies()
 
@@ -42,31 +44,35 @@ class InlineKata:
         """Results of a chunk; `now` is its time of receipt in nanoseconds, the clock's if None."""
         clock, handler = monotonic_ns, self._handler
         created = clock()
-        queues: dict[int, deque[Event]] = {}
-        for event in self.window.unseen(events, created if now is None else now):
-            client = event["client_id"]
-            if client in queues:
-                queues[client].append(event)
-            else:
-                queues[client] = deque((event,))
-        ready = deque(queues.values())
+        ready = self._by_client(self.window.unseen(events, created if now is None else now))
         results: list[Result] = []
-        finish = results.append
-        record_waiting = self.latencies.waiting.append
-        record_service = self.latencies.service.append
-        started = clock()
+        finish, spare = results.append, self._spare.append
+        # The end of one event is the start of the next: one reading of the clock an event.
+        stamps = [clock()]
+        stamp = stamps.append
         while ready:
             queue = ready.popleft()
             finish(handler(queue.popleft()))
-            finished = clock()
-            record_waiting(started - created)
-            record_service(finished - started)
-            started = finished
+            stamp(clock())
             if queue:
                 ready.append(queue)
-        if len(self.latencies.waiting) > 16 * BUFFER:
-            self.latencies.record()
+            else:
+                spare(queue)
+        since = [(at - created) // 1000 for at in stamps]
+        waiting, total = since[:-1], since[1:]
+        self.latencies.record_microseconds(waiting, list(map(sub, total, waiting)), total)
         return results
+
+    def _by_client(self, events: list[Event]) -> deque[deque[Event]]:
+        queues: dict[int, deque[Event]] = {}
+        spare = self._spare
+        for event in events:
+            client = event["client_id"]
+            if client not in queues:
+                # A new deque costs as much as ten appends, and there is one in ten events.
+                queues[client] = spare.pop() if spare else deque()
+            queues[client].append(event)
+        return deque(queues.values())
 
 
 class Kata:

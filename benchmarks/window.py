@@ -1,4 +1,4 @@
-"""The uuids of the last ten seconds, in a plain dict; the peers, which have no such thing, share it."""
+"""The uuids of the last ten seconds, in a plain dict; shared with the peers, which have none."""
 
 from __future__ import annotations
 

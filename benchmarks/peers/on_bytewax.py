@@ -1,0 +1,109 @@
+"""The kata on bytewax, whose engine is Rust; one worker.
+
+What it cannot do: its steps are plain functions, so there is no handler that awaits and no second
+case; the rotation over clients is missing. One worker works on one event after the other, which
+keeps every order; keyed state, the way to keep it with several, costs more and is left out in its
+favour. Its state for keys has no window, so the duplicates are a step over whole batches.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+import bytewax.operators as op
+import orjson
+from bytewax.dataflow import Dataflow
+from bytewax.inputs import DynamicSource, StatelessSourcePartition
+from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from bytewax.testing import TestingSource, cluster_main
+
+from benchmarks import case, workload
+from benchmarks.peers.shared import Stamped, Steps, Timed
+from benchmarks.workload import Event
+
+BATCH = 1_024
+READ_SIZE = 1 << 16
+
+
+class Lines(DynamicSource[bytes], StatelessSourcePartition[bytes]):
+    """The lines of standard input."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._ended = False
+
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> Lines:
+        return self
+
+    def next_batch(self) -> list[bytes]:
+        if self._ended:
+            raise StopIteration
+        chunk = os.read(0, READ_SIZE)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if not chunk:
+            self._ended = True
+            lines = [self._rest] if self._rest else []
+        return lines
+
+
+class Each(DynamicSink[Any], StatelessSinkPartition[Any]):
+    """Calls a function with each batch of results."""
+
+    def __init__(self, accept: Callable[[list[Any]], None]) -> None:
+        self._accept = accept
+
+    def build(self, step_id: str, worker_index: int, worker_count: int) -> Each:
+        return self
+
+    def write_batch(self, items: list[Any]) -> None:
+        self._accept(items)
+
+
+def kata(events: Any, steps: Steps, flow: Dataflow, accept: Callable[[list[Any]], None]) -> None:
+    def unseen(batch: list[Event]) -> list[Stamped]:
+        now = monotonic_ns()
+        return [(now, event) for event in steps.window.unseen(batch, now)]
+
+    fresh = op.flat_map_batch("distinct", events, unseen)
+    op.output("out", op.map("handle", fresh, steps.handle), Each(accept))
+    cluster_main(flow, [], 0)
+
+
+def plain(options: case.Options) -> dict[str, Any]:
+    events = workload.kata_events(options.events)
+
+    def job() -> dict[str, Any]:
+        steps = Steps()
+
+        def accept(batch: list[Timed]) -> None:
+            for timed in batch:
+                steps.record(timed)
+
+        flow = Dataflow("kata")
+        kata(op.input("in", flow, TestingSource(events, BATCH)), steps, flow, accept)
+        return steps.outcome()
+
+    return case.timed(job, len(events))
+
+
+def jsonl() -> None:
+    steps = Steps()
+    dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
+
+    def accept(batch: list[Timed]) -> None:
+        record = steps.record
+        sys.stdout.buffer.write(b"".join([dumps(record(t), option=newline) for t in batch]))
+
+    flow = Dataflow("kata")
+    lines = op.input("in", flow, Lines())
+    kata(op.map("parse", lines, orjson.loads), steps, flow, accept)
+    sys.stdout.flush()
+    print(steps.outcome(), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    case.main({"plain": plain}, jsonl)
