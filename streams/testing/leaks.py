@@ -1,0 +1,170 @@
+"""Fail a test that leaves something behind: tasks, timers, generators, threads, counts.
+
+    async with no_leaks():
+        await pipeline.run()
+
+What existed before the block is not looked at. Looking costs time and memory in proportion to
+the tasks, timers, generators and threads that exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable
+from types import TracebackType
+from typing import Any, TypeVar
+
+from streams.testing.where import describe_task
+
+__all__ = ["LeakCheck", "Leaked", "no_leaks", "register"]
+
+T = TypeVar("T")
+
+# A cancelled task ends, its waiters wake and their callbacks run: three turns of the loop, and
+# as many again for each layer of clean-up that itself waits.
+TURNS = 10
+
+# Real seconds that a thread which has done its work may take to be gone.
+THREAD_GRACE = 1.0
+
+_counters: dict[str, Callable[[], int]] = {}
+
+
+class Leaked(AssertionError):
+    """A block left something behind; `left` has one line for each thing."""
+
+    def __init__(self, left: list[str]) -> None:
+        super().__init__("\n  ".join(["left behind:", *left]))
+        self.left = left
+
+
+def register(what: str, count: Callable[[], int]) -> Callable[[], None]:
+    """Let every later check compare `count()` after a block with `count()` before it.
+
+    `what` names the counted things in the plural ("turns held"); a second registration of the
+    same name replaces the first. Returns the function that takes the registration back.
+    """
+    _counters[what] = count
+
+    def unregister() -> None:
+        if _counters.get(what) is count:
+            del _counters[what]
+
+    return unregister
+
+
+def no_leaks(loop: asyncio.AbstractEventLoop | None = None) -> LeakCheck:
+    """A check to be used as `async with no_leaks():` or `with no_leaks():`; see `LeakCheck`."""
+    return LeakCheck(loop)
+
+
+class LeakCheck:
+    """A context manager that raises `Leaked` if its block leaves anything behind.
+
+    `loop` is the loop to look at: the running one unless given; with neither, threads and
+    registered counts alone are checked. A block that raises is not checked: its error comes
+    first.
+
+    Left behind are, if the block made them: tasks that are not done, timers that are neither
+    run nor cancelled, asynchronous generators that were begun and are neither exhausted nor
+    closed, threads that are alive (those of the loop's default executor belong to the loop),
+    and an increase of anything registered with `register`. The timers and generators of a
+    uvloop loop cannot be seen.
+
+    `async with` first gives the loop up to ten turns, without any time passing, so that what
+    was cancelled can end; a plain `with` gives none.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
+
+    def __enter__(self) -> LeakCheck:
+        self._loop = self._loop or _running_loop()
+        self._tasks = set(_tasks(self._loop))
+        self._timers = _timers(self._loop)
+        self._generators = _generators(self._loop)
+        self._threads = set(threading.enumerate())
+        self._counts = {what: count() for what, count in _counters.items()}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None and (left := [*self._left_on_the_loop(), *self._left_elsewhere()]):
+            raise Leaked(left)
+
+    async def __aenter__(self) -> LeakCheck:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for _ in range(TURNS):
+            if error is not None or not self._left_on_the_loop():
+                break
+            await asyncio.sleep(0)
+        self.__exit__(kind, error, traceback)
+
+    def _left_on_the_loop(self) -> list[str]:
+        tasks = _new(_tasks(self._loop), self._tasks)
+        timers = _new(_timers(self._loop), self._timers)
+        generators = _new(_generators(self._loop), self._generators)
+        return [
+            *sorted(f"task {describe_task(task)}" for task in tasks),
+            *(f"timer {timer!r}" for timer in timers),
+            *(f"asynchronous generator {generator!r}" for generator in generators),
+        ]
+
+    def _left_elsewhere(self) -> list[str]:
+        left: list[str] = []
+        for thread in _new(threading.enumerate(), self._threads):
+            if thread not in _executor_threads(self._loop):
+                thread.join(THREAD_GRACE)
+                if thread.is_alive():
+                    left.append(f"thread {thread!r}")
+        for what, count in _counters.items():
+            if more := max(0, count() - self._counts.get(what, 0)):
+                left.append(f"{more} {what}")
+        return left
+
+
+def _new(now: Iterable[T], before: Iterable[T]) -> list[T]:
+    known = {id(thing) for thing in before}
+    return [thing for thing in now if id(thing) not in known]
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _tasks(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.Task[Any]]:
+    return [] if loop is None else list(asyncio.all_tasks(loop))
+
+
+# asyncio has no public list of the following three; a loop that has none of its own is empty.
+
+
+def _timers(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.TimerHandle]:
+    timers: Iterable[asyncio.TimerHandle] = getattr(loop, "_scheduled", ())
+    return sorted((timer for timer in timers if not timer.cancelled()), key=lambda t: t.when())
+
+
+def _generators(loop: asyncio.AbstractEventLoop | None) -> list[AsyncGenerator[Any, Any]]:
+    begun: Iterable[Any] = getattr(loop, "_asyncgens", ())
+    return [generator for generator in begun if generator.ag_frame is not None]
+
+
+def _executor_threads(loop: asyncio.AbstractEventLoop | None) -> Iterable[threading.Thread]:
+    executor: object = getattr(loop, "_default_executor", None)
+    threads: Iterable[threading.Thread] = getattr(executor, "_threads", ())
+    return threads

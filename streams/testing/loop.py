@@ -1,0 +1,242 @@
+"""An asyncio event loop on which time costs nothing.
+
+When nothing is ready to run, time jumps to the next timer; an hour of sleeps takes as long as
+the work between them. The rules, in full:
+
+- Time starts at 0.0 and moves in two ways only: by a jump to the next timer, or by `advance`.
+  A jump lands exactly on the timer's time: nothing is rounded, nothing is early or late.
+- Timers of the same time run in the order in which they were set. (A plain loop leaves that
+  open, but there no two timers share a time.) So the same program gives the same run.
+- Before every jump the loop looks at its sockets and pipes: input that is there comes first.
+- While a job started by `run_in_executor` or `asyncio.to_thread` is awaited, or inside `hold`,
+  time stands still and the loop really waits. A job may claim to take time, by
+  `loop.call_soon_threadsafe(loop.advance, seconds)`.
+- Other threads, child processes and remote peers do not stop time; use `hold` while they work.
+- With nothing ready and no timer, the loop really waits for input or another thread, for at
+  most `stall` real seconds; then it raises `Stalled`, which says which task waits where.
+- No jump goes beyond `horizon`, so that a forgotten periodic timer cannot hide a deadlock.
+
+The idea is that of Trio's `MockClock` with `autojump_threshold=0`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import selectors
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any, Literal, TypeVar, TypeVarTuple
+
+from streams.testing.where import describe_task
+
+__all__ = ["Stalled", "VirtualTimeLoop", "run_virtual"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_Ready = list[tuple[selectors.SelectorKey, int]]
+_Wait = Callable[[float], _Ready]
+
+# Chosen: a deadlock behind a one-second timer shows within 15 real seconds (measured).
+HORIZON = 1_000_000.0
+
+
+class Stalled(RuntimeError):
+    """The loop can never go on, or not before its horizon.
+
+    `time` is the virtual time in seconds, `waiting` has one line for each unfinished task.
+    """
+
+    def __init__(self, reason: str, *, time: float, waiting: list[str]) -> None:
+        lines = [f"{reason} Virtual time {time:g} s, {len(waiting)} unfinished tasks:", *waiting]
+        super().__init__("\n  ".join(lines))
+        self.time = time
+        self.waiting = waiting
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop with virtual time; see the rules on top of this module.
+
+    `stall`: real seconds to wait for the outside world before `Stalled`.
+    `horizon`: the last virtual time, in seconds, to which a timer may move the loop; about
+    eleven days unless given, `math.inf` for none.
+    """
+
+    # The loop's time is exact: whoever reads it need not ask another clock.
+    virtual: Literal[True] = True
+
+    _scheduled: list[asyncio.TimerHandle]
+    _clock_resolution: float
+
+    def __init__(self, *, stall: float = 10.0, horizon: float = HORIZON) -> None:
+        super().__init__(_Selector(self._idle))
+        if not (0 < stall < math.inf and horizon > 0):
+            self.close()
+            raise ValueError(f"stall and horizon are above 0, not {stall} and {horizon}")
+        self.stall = stall
+        self.horizon = horizon
+        self._held = 0
+        self._stalled = False
+        self._timers_set = 0
+        self._set_time(0.0)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Move time forward at once, as if the code that is running had taken that long.
+
+        Timers that fall due run when that code gives way, in the order of their times. To be
+        called on the loop's thread. ValueError if `seconds` is negative or not finite.
+        """
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"time moves forward by a finite number of seconds, not {seconds}")
+        self._set_time(self._now + seconds)
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Time stands still inside: the loop waits really, for work done outside of it.
+
+        Holds may overlap. `advance` still moves time.
+        """
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call at a virtual time; calls for the same time keep the order of `call_at`."""
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        if math.isnan(when):
+            raise ValueError("a timer needs a time, not nan")
+        self._timers_set += 1
+        timer = _Timer(self._timers_set, when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)
+        return timer
+
+    def run_in_executor(
+        self,
+        executor: Executor | None,
+        func: Callable[[*Ts], T],
+        *args: *Ts,
+    ) -> asyncio.Future[T]:
+        """As in asyncio; time stands still until the job is done or no longer awaited."""
+        job = super().run_in_executor(executor, func, *args)
+        self._held += 1
+        job.add_done_callback(self._release)
+        return job
+
+    # The time limit is there for Python 3.12 and newer: asyncio.Runner passes one.
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """As in asyncio, but without a time limit, which would be virtual. After `Stalled` the
+        threads are left alone: a job that hangs would hang its shut-down too."""
+        if not self._stalled:
+            with self.hold():
+                await super().shutdown_default_executor()
+
+    def _release(self, job: asyncio.Future[Any]) -> None:
+        self._held -= 1
+
+    def _set_time(self, now: float) -> None:
+        self._now = now
+        # asyncio runs what is due before `now + resolution`: one ulp makes that "up to now".
+        self._clock_resolution = math.ulp(now)
+
+    def _idle(self, wait: _Wait) -> _Ready:
+        """Nothing is ready: jump, or wait for the world outside."""
+        if self._jump():
+            return []
+        ready = wait(self.stall)
+        if not ready:
+            waited_for = (
+                f"{self._held} jobs in executors (or holds) did not end"
+                if self._held
+                else "no timer is set and nothing came from outside"
+            )
+            raise self._stop(f"{waited_for} in {self.stall:g} real seconds.")
+        return ready
+
+    def _jump(self) -> bool:
+        if self._held or not self._scheduled:
+            return False
+        when = self._scheduled[0].when()
+        if when == math.inf:
+            return False
+        if when > self.horizon:
+            raise self._stop(
+                f"the next timer, at {when} s, is beyond the horizon, {self.horizon} s."
+            )
+        self._set_time(when)
+        return True
+
+    def _stop(self, reason: str) -> Stalled:
+        self._stalled = True
+        tasks = sorted(asyncio.all_tasks(self), key=lambda task: task.get_name())
+        return Stalled(reason, time=self._now, waiting=[describe_task(task) for task in tasks])
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer that knows its place among those of the same time."""
+
+    __slots__ = ("_order",)
+
+    _when: float
+    _scheduled: bool
+
+    def __init__(
+        self,
+        order: int,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self._order = order
+        self._scheduled = True
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        if isinstance(other, _Timer) and self._when == other._when:
+            return self._order < other._order
+        return super().__lt__(other)
+
+
+class _Selector(selectors.DefaultSelector):
+    """Where a loop would sleep, a virtual loop jumps."""
+
+    def __init__(self, idle: Callable[[_Wait], _Ready]) -> None:
+        super().__init__()
+        self._idle = idle
+
+    def select(self, timeout: float | None = None) -> _Ready:
+        ready = super().select(0)
+        if ready or (timeout is not None and timeout <= 0):
+            return ready
+        return self._idle(super().select)
+
+
+def run_virtual(
+    coroutine: Coroutine[Any, Any, T], *, stall: float = 10.0, horizon: float = HORIZON
+) -> T:
+    """Run a coroutine on a `VirtualTimeLoop` of its own and return its result.
+
+    Ends like `asyncio.run`: tasks that are left are cancelled, asynchronous generators and the
+    default executor are shut down, the loop is closed. `stall` and `horizon` as for the loop.
+    """
+    with asyncio.Runner(
+        loop_factory=lambda: VirtualTimeLoop(stall=stall, horizon=horizon)
+    ) as runner:
+        return runner.run(coroutine)
