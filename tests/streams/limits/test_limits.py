@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streams.limits import ArrivalLimiter, Fixed, HillClimb, Limiter, Outcome, default
+
+
+def test_a_fixed_limit_stays_whatever_happens() -> None:
+    limiter = Fixed(3)
+    for outcome in Outcome:
+        limiter.on_complete(1.0, 0.0, 3, outcome)
+    assert (limiter.limit, limiter.floor, limiter.ceiling) == (3, 3, 3)
+
+
+def test_a_limiter_of_ones_own_needs_a_limit_and_one_method() -> None:
+    class Backwards:
+        limit = 10
+
+        def on_complete(
+            self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+        ) -> None:
+            self.limit = max(1, self.limit - 1)
+
+    limiter: Limiter = Backwards()
+    limiter.on_complete(1.0, 0.0, 1, Outcome.SUCCESS)
+    assert limiter.limit == 9
+
+
+def test_only_the_hill_climb_measures_from_arrival() -> None:
+    limiters = [Fixed(1), HillClimb(), default()]
+    assert [isinstance(limiter, ArrivalLimiter) for limiter in limiters] == [False, True, False]
+
+
+def test_an_outcome_is_written_as_its_word() -> None:
+    assert [str(outcome) for outcome in Outcome] == ["success", "ignored", "dropped"]
+
+
+def test_every_call_of_default_gives_a_limiter_of_its_own() -> None:
+    assert default() is not default()
+
+
+BAD_VALUES: list[tuple[Callable[[], object], str]] = [
+    (lambda: Fixed(0), "limit must be at least 1, got 0"),
+    (lambda: Fixed(-4), "limit must be at least 1, got -4"),
+    (lambda: default(floor=0), "floor must be at least 1, got 0"),
+    (lambda: default(ceiling=-1), "ceiling must be at least 1, got -1"),
+    (
+        lambda: default(floor=9, ceiling=8),
+        "floor must not be above ceiling, got floor=9 and ceiling=8",
+    ),
+    (lambda: HillClimb(1.5, 0.1), "learning_rate must be from 0 to 1, got 1.5"),
+    (lambda: HillClimb(0.1, -0.1), "exploration_rate must be from 0 to 1, got -0.1"),
+    (lambda: HillClimb(0.1, float("nan")), "exploration_rate must be from 0 to 1, got nan"),
+    (lambda: HillClimb(ceiling=0), "ceiling must be at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD_VALUES)
+def test_a_value_out_of_range_is_refused_by_name(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+        make()
+    assert str(caught.value) == message
+
+
+BAD_TYPES: list[tuple[Callable[[], object], str]] = [
+    (lambda: Fixed(2.5), "limit must be an int, got 2.5"),  # type: ignore[arg-type]  # the test
+    (lambda: Fixed(True), "limit must be an int, got True"),
+    (lambda: Fixed("8"), "limit must be an int, got '8'"),  # type: ignore[arg-type]  # the test
+    (lambda: default(floor=1.0), "floor must be an int, got 1.0"),  # type: ignore[arg-type]  # the test
+    (lambda: HillClimb("fast"), "learning_rate must be a number, got 'fast'"),  # type: ignore[arg-type]  # the test
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD_TYPES)
+def test_a_value_of_the_wrong_type_is_refused_by_name(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        make()
+    assert str(caught.value) == message
