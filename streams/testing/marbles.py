@@ -32,7 +32,8 @@ from typing import Any, Literal
 __all__ = ["Kind", "Signal", "parse_marbles", "to_marbles"]
 
 Kind = Literal["next", "error", "completed", "cancel"]
-Lookup = Mapping[str | float, Any]
+# Keys are str, int or float; Any, because Mapping would refuse a dict whose keys are all str.
+Lookup = Mapping[Any, Any]
 
 _TOKEN = re.compile(r"(?P<ticks>-+)|\((?P<group>[^()]*)\)|(?P<single>[|#!]|[^-,()|#!]+)")
 _IN_GROUP = re.compile(r"[|#!]|[^,()|#!]+")

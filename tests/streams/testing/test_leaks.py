@@ -37,10 +37,11 @@ def test_a_block_that_cleans_up_passes() -> None:
 
 def test_a_task_left_running_is_named_with_its_place() -> None:
     async def story() -> str:
+        tasks: list[asyncio.Task[None]] = []
         with pytest.raises(Leaked) as caught:
             async with no_leaks():
-                task = asyncio.create_task(forever(), name="forgotten")
-        task.cancel()
+                tasks.append(asyncio.create_task(forever(), name="forgotten"))
+        tasks[0].cancel()
         return "\n".join(caught.value.left)
 
     report = run_virtual(story())

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex.notification import Notification, OnError, OnNext
 from reactivex.observable.marbles import parse as rx_parse
+from reactivex.typing import RelativeTime
 
 from streams.testing import Signal, parse_marbles, to_marbles
 
@@ -93,7 +94,8 @@ def test_what_is_no_diagram_is_refused(text: str) -> None:
 
 @given(diagrams, ends)
 def test_every_diagram_means_what_it_means_to_rxpy(diagram: str, end: str) -> None:
-    def signal(time: float, notification: Notification[object]) -> Signal:
+    def signal(time: RelativeTime, notification: Notification[object]) -> Signal:
+        assert isinstance(time, float)
         if isinstance(notification, OnNext):
             return Signal(time, "next", notification.value)
         if isinstance(notification, OnError):
