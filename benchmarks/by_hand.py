@@ -18,8 +18,9 @@ from operator import sub
 from time import monotonic_ns
 from typing import Any
 
-import orjson
 import uvloop
+from orjson import OPT_APPEND_NEWLINE as NEWLINE
+from orjson import JSONDecodeError, dumps, loads
 
 from benchmarks import case, workload
 from benchmarks.latencies import Latencies
@@ -183,6 +184,11 @@ async def half_chunks(events: Iterable[Event]) -> AsyncIterator[list[Event]]:
         yield chunk
 
 
+async def whole(events: list[Event]) -> AsyncIterator[list[Event]]:
+    """All of a short list at once."""
+    yield events
+
+
 def plain(options: case.Options) -> dict[str, Any]:
     events = workload.kata_events(options.events)
 
@@ -218,6 +224,46 @@ def open_loop(options: case.Options) -> dict[str, Any]:
     return case.timed(job, int(options.rate * options.seconds))
 
 
+def fairness(options: case.Options) -> dict[str, Any]:
+    """How many of the 500 events of one client start before the last of the 99 others."""
+    events = workload.one_against_many()
+    started: list[int] = []
+
+    async def handler(event: Event) -> Result:
+        started.append(event["client_id"])
+        return await workload.project_yielding(event)
+
+    def job() -> dict[str, Any]:
+        uvloop.run(Kata(handler, limit=4).run(whole(events)))
+        return {"started_before_the_last_other": workload.started_before_the_last_other(started)}
+
+    return case.timed(job, len(events))
+
+
+def memory_keys(options: case.Options) -> dict[str, Any]:
+    """Each event with keys of its own, at 50,000 a second of stream time."""
+
+    def job() -> dict[str, Any]:
+        kata = InlineKata(workload.project)
+        finished = 0
+        for chunk in chunks(workload.many_keys(options.events)):
+            finished += len(kata(chunk, now=int(chunk[0]["created"] * 1e9)))
+        return {"finished": finished}
+
+    return case.timed(job, options.events)
+
+
+def memory_slow(options: case.Options) -> dict[str, Any]:
+    """A source without end in sight of 1 kB events, and a handler that keeps it waiting."""
+
+    def job() -> dict[str, Any]:
+        kata = Kata(workload.slow_handler(0.001, 0.0))
+        uvloop.run(kata.run(half_chunks(workload.large_events(options.events))))
+        return outcome(kata)
+
+    return case.timed(job, options.events)
+
+
 def outcome(kata: Kata) -> dict[str, Any]:
     times = kata.latencies.report()
     return {
@@ -234,37 +280,46 @@ async def jsonl() -> None:
     bad = 0
     rest = b""
     reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
-    while chunk := await reading:
-        reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
+    ended = False
+    while not ended:
+        chunk = await reading
+        ended = not chunk
         *lines, rest = (rest + chunk).split(b"\n")
+        if ended:
+            lines.append(rest)
+        else:
+            reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
         events, broken = parsed(lines)
         bad += broken
-        await written(kata(events))
-    events, broken = parsed([rest])
-    await written(kata(events))
-    print(kata.latencies.report(), f"{bad + broken} bad lines", file=sys.stderr)
+        results = kata(events)
+        output = b"".join([dumps(result, option=NEWLINE) for result in results])
+        while output:
+            sent = await loop.run_in_executor(None, os.write, 1, output)
+            output = output[sent:]
+    print(kata.latencies.report(), f"{bad} bad lines", file=sys.stderr)
 
 
 def parsed(lines: list[bytes]) -> tuple[list[Event], int]:
+    """The events, and how many lines were no JSON."""
     events: list[Event] = []
     bad = 0
-    loads, append = orjson.loads, events.append
+    append = events.append
     for line in lines:
         try:
             append(loads(line))
-        except orjson.JSONDecodeError:
+        except JSONDecodeError:
             bad += bool(line.strip())
     return events, bad
 
 
-async def written(results: list[Result]) -> None:
-    dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
-    data = memoryview(b"".join([dumps(result, option=newline) for result in results]))
-    while data:
-        data = data[await asyncio.get_running_loop().run_in_executor(None, os.write, 1, data) :]
-
-
-CASES = {"plain": plain, "yielding": yielding, "open_loop": open_loop}
+CASES = {
+    "plain": plain,
+    "yielding": yielding,
+    "open_loop": open_loop,
+    "fairness": fairness,
+    "memory_keys": memory_keys,
+    "memory_slow": memory_slow,
+}
 
 if __name__ == "__main__":
     case.main(CASES, lambda: uvloop.run(jsonl()))

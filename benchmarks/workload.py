@@ -24,11 +24,13 @@ __all__ = [
     "Result",
     "arrivals",
     "kata_events",
+    "large_events",
     "many_keys",
     "one_against_many",
     "project",
     "project_yielding",
     "slow_handler",
+    "started_before_the_last_other",
     "write_jsonl",
 ]
 
@@ -83,6 +85,20 @@ def one_against_many() -> list[Event]:
         {"uuid": f"event-{number}", "client_id": client, "created": EPOCH}
         for number, client in enumerate(clients)
     ]
+
+
+def started_before_the_last_other(clients: list[int]) -> int:
+    """Of `one_against_many`, in the order of starts: the busy client's before the last other's."""
+    last_other = max(place for place, client in enumerate(clients) if client != CLIENTS[0])
+    return clients[:last_other].count(CLIENTS[0])
+
+
+def large_events(count: int) -> Iterator[Event]:
+    """Lazily, `count` events of about 1 kB, spread over the clients."""
+    for number in range(count):
+        client = CLIENTS[number % len(CLIENTS)]
+        body = f"{number:01000d}"
+        yield {"uuid": f"{number:036d}", "client_id": client, "created": EPOCH, "body": body}
 
 
 async def arrivals(rate: float, seconds: float, *, seed: int = SEED) -> AsyncIterator[list[Event]]:

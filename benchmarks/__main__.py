@@ -1,0 +1,161 @@
+"""``python -m benchmarks [figure …]``: all figures, or those named, as plain-text tables.
+
+A subject joins by a line in SUBJECTS and a module that follows benchmarks/case.py. The library's
+own is benchmarks/ours.py; its pipeline for the whole process is `penstock run` of that same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.measure import CaseFailed, Subject, alternate, run_case, run_whole, table
+from benchmarks.workload import kata_events, write_jsonl
+
+BY_HAND = Subject("by hand", "benchmarks.by_hand", rounds=5)
+OURS = Subject(
+    "penstock",
+    "benchmarks.ours",
+    rounds=5,
+    whole_process=("-m", "penstock", "run", "benchmarks/ours.py"),
+)
+PEERS = (
+    Subject("bytewax", "benchmarks.peers.on_bytewax", rounds=3),
+    Subject("reactivex", "benchmarks.peers.on_reactivex", rounds=2),
+    Subject("aiostream", "benchmarks.peers.on_aiostream", rounds=2),
+)
+AWAITING_PEERS = PEERS[1:]
+
+EVENTS = 200_000
+# The peers take 30 to 60 times as long an event here, and no less an event for fewer of them.
+AWAITING_PEERS_EVENTS = 20_000
+SECONDS = 4.0
+SWEEP_STEP = 250
+SWEEP = range(3_000, 6_500, SWEEP_STEP)
+HELD_P99_MICROSECONDS = 50_000
+KEYS = (1_000_000, 10_000_000)
+LARGE_EVENTS = (100_000, 1_000_000)
+
+
+def mine() -> tuple[Subject, ...]:
+    return (BY_HAND, OURS) if OURS.exists() else (BY_HAND,)
+
+
+def plain() -> None:
+    """1. parsed events in memory, plain handler, at most 1.8 x by hand"""
+    everybody = alternate((*mine(), *PEERS), lambda who: run_case(who, "plain", events=EVENTS))
+    print(table(f"{plain.__doc__} ({EVENTS:,} events)", everybody))
+
+
+def yielding() -> None:
+    """2. parsed events in memory, a handler that awaits sleep(0), 64 at once, at most 1.4 x"""
+
+    def run(who: Subject) -> dict[str, float]:
+        events = AWAITING_PEERS_EVENTS if who in AWAITING_PEERS else EVENTS
+        return run_case(who, "yielding", events=events)
+
+    everybody = alternate((*mine(), *AWAITING_PEERS), run)
+    print(table(f"{yielding.__doc__} ({EVENTS:,} events)", everybody))
+    print(f"  reactivex and aiostream: {AWAITING_PEERS_EVENTS:,} events; bytewax cannot await.")
+
+
+def whole_process() -> None:
+    """3. whole process, JSON lines from standard input to standard output, at most 1.4 x"""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "events.jsonl")
+        events = kata_events(EVENTS)
+        with source.open("wb") as output:
+            write_jsonl(events, output)
+        unique = len({event["uuid"] for event in events})
+        everybody = alternate((*mine(), *PEERS), lambda who: run_whole(who, source, EVENTS, unique))
+    print(table(f"{whole_process.__doc__} ({EVENTS:,} lines)", everybody))
+
+
+def open_loop() -> None:
+    """4. open loop, handler of 10 ms, 64 at once: waiting, and the highest rate held"""
+    print(open_loop.__doc__)
+    print(f"  {'':<12}{'p50 ms':>9}{'p99 ms':>9}{'highest rate with p99 < 50 ms':>32}")
+    for who in mine():
+        try:
+            waiting = run_case(who, "open_loop", rate=1_000, seconds=SECONDS)["waiting"]
+            p50, p99 = waiting["p50"] / 1000, waiting["p99"] / 1000
+            print(f"  {who.name:<12}{p50:>9.2f}{p99:>9.2f}{highest_rate(who):>30,}/s")
+        except CaseFailed as failed:
+            print(f"  {who.name:<12} - {failed}")
+
+
+def highest_rate(who: Subject) -> int:
+    """By bisection, to SWEEP_STEP; 0 if not even the lowest rate is held."""
+    low, high = -1, len(SWEEP)
+    while high - low > 1:
+        middle = (low + high) // 2
+        result = run_case(who, "open_loop", rate=SWEEP[middle], seconds=SECONDS)
+        if result["waiting"]["p99"] < HELD_P99_MICROSECONDS:
+            low = middle
+        else:
+            high = middle
+    return SWEEP[low] if low >= 0 else 0
+
+
+def fairness() -> None:
+    """5. fairness: of 500 events of one client, started before the last of 99 others, at most 4"""
+    print(fairness.__doc__)
+    for who in mine():
+        try:
+            print(
+                f"  {who.name:<12}{run_case(who, 'fairness')['started_before_the_last_other']:>6}"
+            )
+        except CaseFailed as failed:
+            print(f"  {who.name:<12} - {failed}")
+
+
+def memory() -> None:
+    """6. memory: growth of the peak during the run, in MB; flat means the same in both columns"""
+    print(memory.__doc__)
+    jobs = (("memory_keys", "different keys", KEYS), ("memory_slow", "1 kB events", LARGE_EVENTS))
+    for case, what, counts in jobs:
+        few, many = (f"{count:,} {what}" for count in counts)
+        print(f"  {'':<12}{few:>28}{many:>28}")
+        for who in mine():
+            try:
+                grown = [growth(run_case(who, case, events=count)) for count in counts]
+                print(f"  {who.name:<12}{grown[0]:>28.1f}{grown[1]:>28.1f}")
+            except CaseFailed as failed:
+                print(f"  {who.name:<12} - {failed}")
+
+
+def growth(result: dict[str, float]) -> float:
+    return (result["peak_rss_kb"] - result["base_rss_kb"]) / 1024
+
+
+FIGURES: dict[str, Callable[[], None]] = {
+    "plain": plain,
+    "yielding": yielding,
+    "jsonl": whole_process,
+    "open_loop": open_loop,
+    "fairness": fairness,
+    "memory": memory,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("figures", nargs="*", metavar="figure", help=", ".join(FIGURES))
+    chosen = parser.parse_args().figures or list(FIGURES)
+    if unknown := set(chosen) - set(FIGURES):
+        parser.error(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
+    if not OURS.exists():
+        print("benchmarks/ours.py is missing: the tables are without penstock itself.\n")
+    start = time.perf_counter()
+    for name in chosen:
+        FIGURES[name]()
+        print(flush=True)
+    print(f"{time.perf_counter() - start:.0f} s, Python {sys.version.split()[0]}")
+
+
+if __name__ == "__main__":
+    main()

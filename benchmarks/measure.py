@@ -1,0 +1,150 @@
+"""Cases in fresh processes, alternated; medians and spread; a plain-text table of ratios.
+
+Alternating (A B A B …) makes a slow minute of the machine hit every subject alike, and a ratio is
+the median of the ratios of the rounds, each against the first subject in that same round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+__all__ = ["ROOT", "CaseFailed", "Runs", "Subject", "alternate", "run_case", "run_whole", "table"]
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_SECONDS = 120
+
+
+class CaseFailed(Exception):
+    """A case ended with an error; the message is the end of what it wrote on standard error."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Somebody who does the jobs: a module that follows benchmarks/case.py."""
+
+    name: str
+    module: str
+    rounds: int
+    """How often it takes part; fewer for the slow ones."""
+    whole_process: tuple[str, ...] = ()
+    """Arguments to Python for the job from standard input to output, if not the case `jsonl`."""
+
+    def exists(self) -> bool:
+        """Whether its module has been written."""
+        return ROOT.joinpath(*self.module.split(".")).with_suffix(".py").exists()
+
+
+@dataclass
+class Runs:
+    """What the rounds of one subject gave, or why there is nothing."""
+
+    subject: Subject
+    results: list[dict[str, Any]] = field(default_factory=list)
+    failure: str = ""
+
+    def per_event(self, measure: str = "cpu_seconds") -> list[float]:
+        """Microseconds an event, a value a round."""
+        return [run[measure] * 1e6 / run["events"] for run in self.results]
+
+
+def run_case(subject: Subject, case: str, **options: float) -> dict[str, Any]:
+    """What `case` printed, with the peak of the whole process."""
+    flags = [part for name, value in options.items() for part in (f"--{name}", f"{value}")]
+    command = [sys.executable, "-m", subject.module, case, *flags]
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, timeout=TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise CaseFailed(f"longer than {TIMEOUT_SECONDS} s") from None
+    if done.returncode:
+        raise CaseFailed(_last_line(done.stderr) or f"exit status {done.returncode}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def run_whole(subject: Subject, source: Path, events: int, expected: int) -> dict[str, Any]:
+    """A whole process from `source` on standard input to standard output, start to end."""
+    arguments = subject.whole_process or ("-m", subject.module, "jsonl")
+    output = source.with_suffix(".out")
+    with source.open("rb") as stdin, output.open("wb") as stdout:
+        start = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=subprocess.DEVNULL,
+        )
+        # wait4 gives this child's own usage; getrusage would add up all children.
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise CaseFailed(f"exit status {process.returncode}")
+    finished = output.read_bytes().count(b"\n")
+    if finished != expected:
+        raise CaseFailed(f"{finished:,} results instead of {expected:,}")
+    return {
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "wall_seconds": wall,
+        "events": events,
+        "peak_rss_kb": usage.ru_maxrss,
+        "finished": finished,
+    }
+
+
+def alternate(subjects: Sequence[Subject], run: Any) -> list[Runs]:
+    """Call `run(subject)` for one subject after the other, as many rounds as each takes part."""
+    everybody = [Runs(subject) for subject in subjects]
+    for number in range(max(subject.rounds for subject in subjects)):
+        for runs in everybody:
+            if number < runs.subject.rounds and not runs.failure:
+                try:
+                    runs.results.append(run(runs.subject))
+                except CaseFailed as failed:
+                    runs.failure = str(failed)
+    return everybody
+
+
+def table(title: str, everybody: Sequence[Runs]) -> str:
+    """CPU per event, its spread and its ratio to the first subject's; rate and memory."""
+    lines = [
+        title,
+        f"  {'':<12}{'CPU µs/event':>13}{'min-max':>16}{'ratio':>8}{'min-max':>14}"
+        f"{'events/s':>12}{'peak MB':>9}",
+    ]
+    yardstick = everybody[0].per_event()
+    for runs in everybody:
+        if runs.failure:
+            lines.append(f"  {runs.subject.name:<12} - {runs.failure}")
+            continue
+        cpu = runs.per_event()
+        # Rounds are paired with the yardstick's of the same moment; see the module's page.
+        ratios = [mine / theirs for mine, theirs in zip(cpu, yardstick, strict=False)]
+        rate = median(run["events"] / run["wall_seconds"] for run in runs.results)
+        peak = max(run["peak_rss_kb"] for run in runs.results) / 1024
+        ratio, ratio_spread = (
+            (f"{median(ratios):.2f} x", f"{min(ratios):.2f}-{max(ratios):.2f}")
+            if ratios
+            else ("", "")
+        )
+        lines.append(
+            f"  {runs.subject.name:<12}{median(cpu):>13.2f}{f'{min(cpu):.2f}-{max(cpu):.2f}':>16}"
+            f"{ratio:>8}{ratio_spread:>14}{rate:>12,.0f}{peak:>9.0f}"
+        )
+    return "\n".join(lines)
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
