@@ -204,11 +204,8 @@ class Play:
         self.errors: list[Exception] = []
         self.grew = False
         self._phase = "subscription"
-        # Any, because some of their methods have no types.
-        clock: Any = TestScheduler()
-        source: Any = Subject()
-        other: Any = Subject()
-        make_input = INPUTS.get(name, lambda number: number)
+        clock, source, other = TestScheduler(), Subject[Any](), Subject[Any]()
+        make_input = INPUTS.get(name, int)
         lifted = SAMPLES[name](clock, other)(source)
         scheduler = clock if deferring else None
         lifted.subscribe(self._on_next, self.errors.append, scheduler=scheduler)
