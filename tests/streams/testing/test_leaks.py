@@ -24,8 +24,8 @@ def test_a_block_that_cleans_up_passes() -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(asyncio.sleep(1))
             asyncio.get_running_loop().call_later(9, print).cancel()
-            async for _ in numbers():
-                pass
+            exhausted = numbers()
+            assert [number async for number in exhausted] == [1, 2]
             await asyncio.to_thread(int)
             thread = threading.Thread(target=int)
             thread.start()
