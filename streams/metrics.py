@@ -1,0 +1,269 @@
+"""Latency histograms in the format of HdrHistogram, cheap enough to record every event.
+
+Source: Gil Tene's HdrHistogram (https://hdrhistogram.github.io/HdrHistogram/), with its bucket
+layout, percentile definition and interval log format version 1.2.
+
+Values are kept to 3 significant digits from 1 microsecond to 1 hour. Counting is done here, a chunk
+at a time: one record into the Python port of HdrHistogram costs about ten times as much. The port
+is used for the interval log, so that the usual tools can read it.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from math import sqrt
+from operator import mul
+from typing import Protocol, TextIO, cast
+
+# hdrhistogram has no type information; the two protocols below say what is used of it.
+from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+from hdrh.log import HistogramLogWriter  # type: ignore[import-untyped]
+
+__all__ = ["IntervalLog", "LatencyHistogram", "Summary", "render"]
+
+_HIGHEST = 3_600_000_000  # microseconds: one hour
+_DIGITS = 3
+# 3 digits need 2,048 cells for the first values, of 1 microsecond each; from there on every power
+# of two has 1,024 cells. So the cell of a value above 2,048 is its first 11 binary digits.
+_EXACT = 2048
+_CELL_BITS = 11
+
+_PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
+
+# Values recorded before they are counted: a longer chunk saves nothing more (measured).
+_CHUNK = 8192
+# Rough cells (see `_count`) kept before they are merged into exact ones.
+_MOST_CELLS = 65_536
+
+# A float32 has 23 bits after its first one. Clearing the last 13 leaves the 11 binary digits that
+# name an HDR cell: one whole byte, and 5 bits of the next, counted from the least significant.
+_CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
+_LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
+
+
+class _Histogram(Protocol):
+    def record_value(self, value: int, count: int) -> bool: ...
+    def set_start_time_stamp(self, time_stamp_msec: float) -> None: ...
+    def set_end_time_stamp(self, time_stamp_msec: float) -> None: ...
+
+
+class _LogWriter(Protocol):
+    def output_comment(self, comment: str) -> None: ...
+    def output_log_format_version(self) -> None: ...
+    def output_legend(self) -> None: ...
+    def output_interval_histogram(
+        self, histogram: _Histogram, *, max_value_unit_ratio: float
+    ) -> None: ...
+
+
+_new_histogram = cast("Callable[[int, int, int], _Histogram]", HdrHistogram)
+_new_log_writer = cast("Callable[[TextIO], _LogWriter]", HistogramLogWriter)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a histogram held, in seconds; all 0 where nothing was recorded.
+
+    As HdrHistogram defines them: a percentile p is the upper end of the cell of the value at rank
+    p/100 x count, `max` is the upper end and `min` the lower end of their cells, mean and (the
+    population's) stddev take every value as the middle of its cell.
+    """
+
+    count: int
+    min: float
+    max: float
+    mean: float
+    median: float
+    p75: float
+    p95: float
+    p98: float
+    p99: float
+    p999: float
+    stddev: float
+    beyond: int
+    """Values above one hour (to the histogram's precision), counted as one hour; NaN too."""
+    negative: int
+    """Values below 0, counted as 0."""
+
+
+class LatencyHistogram:
+    """Count latencies, given in seconds, from 1 microsecond to 1 hour with 3 digits.
+
+    Time: an append per value, and one pass of C code per 8,192 of them. Memory: 8,192 waiting
+    values and at most 65,536 + 8,192 cells, however many values were recorded.
+    """
+
+    __slots__ = ("_beyond", "_cells", "_negative", "_waiting")
+
+    def __init__(self) -> None:
+        self._waiting: list[float] = []
+        self._cells: Counter[float] = Counter()
+        self._beyond = self._negative = 0
+
+    def record(self, seconds: float) -> None:
+        """Record one value."""
+        self._waiting.append(seconds)
+        if len(self._waiting) >= _CHUNK:
+            self._count()
+
+    def record_many(self, seconds: Iterable[float]) -> None:
+        """Record many values; the same as `record` for each, and cheaper."""
+        waiting = self._waiting
+        waiting.extend(seconds)
+        if len(waiting) >= _CHUNK:
+            self._count()
+
+    def add(self, other: LatencyHistogram) -> None:
+        """Add everything that `other` has recorded; `other` keeps it."""
+        other._count()
+        self._cells.update(other._cells)
+        self._beyond += other._beyond
+        self._negative += other._negative
+        self._bound()
+
+    def reset(self) -> None:
+        """Forget everything recorded."""
+        self._waiting.clear()
+        self._cells.clear()
+        self._beyond = self._negative = 0
+
+    def cells(self) -> list[tuple[int, int]]:
+        """Return (lowest value of a cell in microseconds, count) in ascending order."""
+        if self._waiting:
+            self._count()
+        self._merge()
+        return [(int(value), n) for value, n in sorted(self._cells.items())]
+
+    def snapshot(self) -> Summary:
+        """Summarise what was recorded since the last reset. Time: O(cells)."""
+        cells = self.cells() or [(0, 0)]
+        counts = [n for _, n in cells]
+        middles = [_middle(value) for value, _ in cells]
+        count = sum(counts)
+        # Sums of ints, hence exact: the difference below cannot lose what matters.
+        total = sum(map(mul, middles, counts))
+        squares = sum(map(mul, map(mul, middles, middles), counts))
+        of = max(count, 1)
+        median, p75, p95, p98, p99, p999 = _percentiles(cells, count)
+        return Summary(
+            count=count,
+            min=cells[0][0] / 1e6,
+            max=_upper(cells[-1][0]) / 1e6,
+            mean=total / of / 1e6,
+            median=median / 1e6,
+            p75=p75 / 1e6,
+            p95=p95 / 1e6,
+            p98=p98 / 1e6,
+            p99=p99 / 1e6,
+            p999=p999 / 1e6,
+            stddev=sqrt((of * squares - total * total) / (of * of)) / 1e6,
+            beyond=self._beyond,
+            negative=self._negative,
+        )
+
+    def _count(self) -> None:
+        """Sort the waiting values into rough cells.
+
+        Rough cells are floats of 11 binary digits: as wide as HDR's from 1,024 microseconds on, and
+        finer below. Rounding to float32 first moves a value by less than a 16-millionth.
+        """
+        waiting = self._waiting
+        octets = bytearray(array("f", [x * 1e6 for x in waiting]))
+        octets[_LAST::4] = bytes(len(waiting))
+        octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
+        self._cells.update(memoryview(octets).cast("f"))
+        waiting.clear()
+        self._bound()
+
+    def _bound(self) -> None:
+        # Fractions of a microsecond have cells without end, and no NaN equals another.
+        if len(self._cells) > _MOST_CELLS:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Merge the rough cells into HDR's, and count what lies outside the range."""
+        merged: Counter[float] = Counter()
+        for rough, n in self._cells.items():
+            if 0 <= rough <= _HIGHEST:
+                value = round(rough)
+            elif rough < 0:
+                value = 0
+                self._negative += n
+            else:
+                value = _HIGHEST // _width(_HIGHEST) * _width(_HIGHEST)
+                self._beyond += n
+            merged[value] = merged.get(value, 0) + n
+        self._cells = merged
+
+
+class IntervalLog:
+    """Write histograms as an HDR interval log, which HistogramLogAnalyzer, Plotter and others read.
+
+    `stream` is text and stays open. `started` is the time of the first interval in seconds since
+    the epoch; intervals are then given in seconds since `started`. Values are in microseconds, the
+    largest of each interval is in milliseconds.
+    """
+
+    def __init__(self, stream: TextIO, started: float) -> None:
+        self._stream = stream
+        self._writer = _new_log_writer(stream)
+        self._writer.output_comment("[Logged with penstock, values in microseconds]")
+        self._writer.output_log_format_version()
+        date = datetime.fromtimestamp(started, UTC).isoformat(" ")
+        self._writer.output_comment(f"[StartTime: {started:.3f} (seconds since epoch), {date}]")
+        self._writer.output_comment(f"[BaseTime: {started:.3f} (seconds since epoch)]")
+        self._writer.output_legend()
+
+    def write(self, histogram: LatencyHistogram, start: float, end: float, tag: str = "") -> None:
+        """Append one interval; `tag` tells histograms apart that share a log.
+
+        Raises ValueError if the tag contains a comma or white space, which would end it.
+        """
+        if any(character == "," or character.isspace() for character in tag):
+            raise ValueError(f"a tag has no commas or white space, got {tag!r}")
+        copy = _new_histogram(1, _HIGHEST, _DIGITS)
+        for value, n in histogram.cells():
+            copy.record_value(value, n)
+        copy.set_start_time_stamp(start * 1000)
+        copy.set_end_time_stamp(end * 1000)
+        if tag:
+            self._stream.write(f"Tag={tag},")
+        self._writer.output_interval_histogram(copy, max_value_unit_ratio=1000.0)
+
+
+def render(summary: Summary, name: str) -> str:
+    """Return the summary as one block of text, times in milliseconds, without a final newline."""
+    lines = [f"{name} (ms)", f"  {'count':>6} {summary.count:>13,}"]
+    for field in ("min", "max", "mean", "median", "p75", "p95", "p98", "p99", "p999"):
+        lines.append(f"  {field:>6} {getattr(summary, field) * 1000:>13,.3f}")
+    if summary.beyond:
+        lines.append(f"  {'beyond':>6} {summary.beyond:>13,}  counted as one hour")
+    if summary.negative:
+        lines.append(f"  {'below':>6} {summary.negative:>13,}  counted as 0")
+    return "\n".join(lines)
+
+
+def _percentiles(cells: list[tuple[int, int]], count: int) -> list[int]:
+    ranks = [max(1, int(percent * count / 100 + 0.5)) for percent in _PERCENTILES]
+    reached = list(accumulate(n for _, n in cells))
+    # Nothing recorded: rank 1 is never reached, and the one cell is 0.
+    return [_upper(cells[min(bisect_left(reached, rank), len(cells) - 1)][0]) for rank in ranks]
+
+
+def _width(value: int) -> int:
+    return 1 if value < _EXACT else 1 << (value.bit_length() - _CELL_BITS)
+
+
+def _middle(lowest: int) -> int:
+    return lowest + _width(lowest) // 2
+
+
+def _upper(lowest: int) -> int:
+    return lowest + _width(lowest) - 1
