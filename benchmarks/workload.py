@@ -68,8 +68,8 @@ def kata_events(count: int, *, rate: float = 1_000.0, seed: int = SEED) -> list[
 
 def write_jsonl(events: list[Event], output: BinaryIO) -> None:
     """One JSON object a line, the last one ended by a newline too."""
-    append_newline = orjson.OPT_APPEND_NEWLINE
-    output.write(b"".join(orjson.dumps(event, option=append_newline) for event in events))
+    for event in events:
+        output.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def many_keys(count: int, *, rate: float = 50_000.0) -> Iterator[Event]:

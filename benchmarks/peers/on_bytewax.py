@@ -93,10 +93,11 @@ def plain(options: case.Options) -> dict[str, Any]:
 def jsonl() -> None:
     steps = Steps()
     dumps, newline = orjson.dumps, orjson.OPT_APPEND_NEWLINE
+    write = sys.stdout.buffer.write
 
     def accept(batch: list[Timed]) -> None:
-        record = steps.record
-        sys.stdout.buffer.write(b"".join([dumps(record(t), option=newline) for t in batch]))
+        for timed in batch:
+            write(dumps(steps.record(timed), option=newline))
 
     flow = Dataflow("kata")
     lines = op.input("in", flow, Lines())
