@@ -1,0 +1,141 @@
+"""Run a handler on each event, on as many at once as the pipeline finds to be best.
+
+Items:   the handler's result, or each of its results if it is an async iterator (of which there
+         may be none); None is a result like any other. As they come, or with `ordered=True` in
+         the order in which the calls began; a failed call leaves no gap.
+Time:    a call begins as soon as the limit and its group's turn allow. A plain handler runs
+         inline and ends before the next event is looked at.
+Memory:  `limit` events in work and `window` finished results that wait for demand; with
+         `retry`, up to `limit` events more that wait for their next attempt.
+Demand:  asks for as many events as may begin; nothing begins without room for its result. An
+         async iterator is suspended when its share of the window is full.
+Ends:    when the source has completed, every call has ended and every result is delivered.
+         Cancel stops the calls and gives their events back; drain lets them finish.
+Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish, then the error
+         passes on, with the stage and event noted on it), "skip", `retry(...)` or `route(sink)`.
+         A call past `timeout` seconds is cancelled and fails with HandlerTimeout; it keeps its
+         slot and its turn until it has really ended. A result is delivered before its group's
+         turn ends, so the results of a group are in order.
+
+    source                    --1--2--3--------|
+    adaptive_flat_map(f)      -----a--b--c-----|     each call takes three ticks
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+from streams.errors import BuildError
+from streams.faults import OnError, check_policy
+from streams.flowable import Flowable
+from streams.groups import Grouped
+from streams.handler import handler_name, is_async
+from streams.inline import Inline
+from streams.limits import Limiter
+from streams.limits.choice import Limit, limiter_for
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+from streams.working import Settings, Working
+
+__all__ = ["adaptive_flat_map"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@overload
+def adaptive_flat_map(
+    handler: Callable[[T], AsyncIterator[R]],
+    limit: Limit = ...,
+    *,
+    ordered: bool = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+    overload: Callable[[Exception], bool] | None = ...,
+    window: int = ...,
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+@overload
+def adaptive_flat_map(
+    handler: Callable[[T], Awaitable[R]],
+    limit: Limit = ...,
+    *,
+    ordered: bool = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+    overload: Callable[[Exception], bool] | None = ...,
+    window: int = ...,
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+@overload
+def adaptive_flat_map(
+    handler: Callable[[T], R],
+    limit: Limit = ...,
+    *,
+    ordered: bool = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+    overload: Callable[[Exception], bool] | None = ...,
+    window: int = ...,
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+def adaptive_flat_map(
+    handler: Callable[[Any], Any],
+    limit: Limit = None,
+    *,
+    ordered: bool = False,
+    timeout: float | None = None,
+    on_error: OnError = "stop",
+    overload: Callable[[Exception], bool] | None = None,
+    window: int = 256,
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """Call `handler(value)` for each event, with a concurrency that adapts.
+
+    `limit` is a limiter such as `Fixed(8)`, a pair `(floor, ceiling)` for the default limiter,
+    or None for the default with no bounds of yours. `overload(error)` tells whether an error
+    means that the dependency is overloaded (as a timeout always does) or says nothing about
+    its capacity. Raises BuildError for options that cannot work together: straight after
+    `group_by`, or `timeout` with a plain handler, which nothing can interrupt.
+    """
+    name = handler_name(handler)
+    check_policy(on_error, "adaptive_flat_map", retries=True)
+    if not callable(handler):
+        raise BuildError(f"adaptive_flat_map({handler!r}): the handler must be callable")
+    if window < 1:
+        raise BuildError(f"adaptive_flat_map(window={window!r}): at least 1 result must fit")
+    if timeout is not None and not timeout > 0:
+        raise BuildError(f"adaptive_flat_map(timeout={timeout!r}): must be positive seconds")
+    if timeout is not None and not is_async(handler):
+        raise BuildError(
+            f"adaptive_flat_map({name}, timeout={timeout:g}): '{name}' is a plain function that "
+            "runs inline, where nothing can interrupt it. Make it async, or wrap it in "
+            "in_threads(n)(...) or in_processes(n)(...)."
+        )
+    limiter_for(limit)  # A wrong limit is noticed when the pipeline is built.
+    settings = Settings(handler, name, ordered, timeout, on_error, overload, window)
+
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        if isinstance(source, Grouped):
+            raise BuildError(
+                "adaptive_flat_map straight after group_by would work on whole groups: insert "
+                "spread() between them, which takes one event of a group at a time"
+            )
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            limiter: Limiter = limiter_for(limit)
+            kind = Working if is_async(handler) else Inline
+            stage = kind(downstream, run, flowable.info, settings, limiter)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        note = "order of a group ends here" if source.turns and not ordered else ""
+        flowable: Flowable[Any] = Flowable(
+            attach, StageInfo("adaptive_flat_map", name, window, note), source, turns=False
+        )
+        return flowable
+
+    return operator

@@ -1,0 +1,140 @@
+"""Split a stream into one stream per key; each key's events stay in order.
+
+Items:   a `Group` (a Flowable with a `.key`) for each key that has work. Without `each` a group
+         exists only while it holds an event or a turn; a later event of the key opens a new one.
+         Directly before `spread()` no Group object is made: the two share the keyed queues.
+         `each` runs operators inside every group, with a state of its own.
+Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
+Memory:  `buffer` events waiting over all groups and one small queue per group alive; with
+         `each` also what its operators hold, for each group alive.
+Demand:  reads ahead up to `buffer` events. A hot key may fill the buffer: bounded memory comes
+         first, and the statistics name the key.
+Ends:    completes when the source has and every group is empty. Cancel gives what waits back
+         to the source; drain lets it be worked on.
+Errors:  a key that is missing or cannot be hashed is this stage's error, by default the
+         pipeline's end with the event named; `on_error="skip"` or `route(sink)` go on.
+
+    source            --a1--b1--a2--|
+    group_by(key)     --A---B-------|     A = a1 a2, B = b1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar, overload
+
+from streams.errors import BuildError
+from streams.faults import Faults, OnError, check_policy
+from streams.flowable import Flowable
+from streams.group_reader import GroupReader
+from streams.group_state import GroupStates
+from streams.groups import Group, Grouped
+from streams.keys import By, key_function, key_name
+from streams.rotation import Rotation
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["group_by"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
+
+
+@overload
+def group_by(
+    by: Callable[[T], K],
+    buffer: int = ...,
+    each: None = ...,
+    idle: float = ...,
+    max_groups: None = ...,
+    *,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[Group[K, T]]]: ...
+
+
+@overload
+def group_by(
+    by: str | int,
+    buffer: int = ...,
+    each: None = ...,
+    idle: float = ...,
+    max_groups: None = ...,
+    *,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[Group[Any, T]]]: ...
+
+
+@overload
+def group_by(
+    by: By[T],
+    buffer: int = ...,
+    *,
+    each: Callable[[Group[Any, T]], Flowable[R]],
+    idle: float,
+    max_groups: int | None = ...,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[Group[Any, R]]]: ...
+
+
+def group_by(
+    by: By[Any],
+    buffer: int = 1024,
+    each: Callable[[Any], Flowable[Any]] | None = None,
+    idle: float = 0,
+    max_groups: int | None = None,
+    *,
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """Group events by the key `by`: a field name, an index or a function.
+
+    `each=lambda group: group.pipe(...)` runs operators on each group's own stream; its state
+    ends when the group has been empty for `idle` seconds, which must then be given, or is the
+    least recently used empty one above `max_groups`. Raises BuildError for a `buffer` below 1,
+    for `each` without `idle`, and for `idle` or `max_groups` without `each`.
+    """
+    if buffer < 1:
+        raise BuildError(f"group_by(buffer={buffer!r}): at least 1 event must fit")
+    if each is None and (idle or max_groups is not None):
+        raise BuildError(
+            "group_by(idle=, max_groups=) say how long the state of each= lives; without each= "
+            "a group ends when it is empty. Leave them out."
+        )
+    if each is not None and not idle > 0:
+        raise BuildError(
+            "group_by(each=...) needs idle=: the seconds after which an empty group's state ends"
+        )
+    if max_groups is not None and max_groups < 1:
+        raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
+    check_policy(on_error, "group_by")
+    key_of = key_function(by)
+    info = StageInfo("group_by", key_name(by), buffer)
+
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        if isinstance(source, Grouped):
+            raise BuildError("group_by after group_by: put spread() between them")
+
+        def states(run: Run) -> GroupStates | None:
+            return None if each is None else GroupStates(each, idle, max_groups, run, grouped.info)
+
+        def rotate(
+            downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
+        ) -> None:
+            faults = Faults(on_error, run, grouped.info)
+            rotation = Rotation(downstream, key_of, buffer, faults, feeders, states(run))
+            run.add_stage(grouped.info, rotation.group_statistics)
+            run.add_stage(spread, rotation.spread_statistics)
+            source.attach(rotation, run)
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            faults = Faults(on_error, run, grouped.info)
+            reader = GroupReader(
+                downstream, key_of, buffer, faults, states(run), grouped.info, run.now
+            )
+            run.add_stage(grouped.info, reader.group_statistics)
+            source.attach(reader, run)
+
+        grouped: Grouped[Any, Any] = Grouped(attach, rotate, info, source)
+        return grouped
+
+    return operator

@@ -1,0 +1,207 @@
+"""Rotate fairly over groups: after one event of a group, every other group gets one.
+
+Items:   the events of all groups, round-robin over the groups that have work; an event of a
+         group leaves only when the group's previous event has ended its turn. Over a plain
+         stream of iterables: their items, one iterable after the other in rotation.
+Time:    at once; no timers.
+Memory:  one entry for each group with work; over plain iterables, `feeders` open iterators
+         (1,024 where no number is given).
+Demand:  takes an event out of a group only for a unit of demand. A plain iterable is asked
+         for when a feeder is free and there is demand, an item of it when it is its turn.
+Ends:    when the source has completed and every group is empty. Cancel closes open
+         iterators and gives back what waits.
+Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops.
+
+    groups          A = a1 a2 a3   B = b1   C = c1 c2 c3
+    spread(1)       a1 a2 a3 b1 c1 c2 c3 |
+    spread(2)       a1 b1 a2 c1 a3 c2 c3 |
+    spread(3)       a1 b1 c1 a2 c2 a3 c3 |
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, overload
+
+from streams.errors import BuildError, describe
+from streams.event import Event, Family
+from streams.faults import blame
+from streams.flowable import Flowable
+from streams.groups import Group, Grouped
+from streams.run import Run
+from streams.stage import Stage, StageInfo, Subscriber
+
+__all__ = ["spread"]
+
+T = TypeVar("T")
+
+_MOST_OPEN = 1024
+
+
+class _Spread:
+    """The operator; a class, so that the element type is inferred for groups and iterables."""
+
+    def __init__(self, feeders: int | None) -> None:
+        self._feeders = feeders
+
+    @overload
+    def __call__(self, source: Flowable[Group[Any, T]], /) -> Flowable[T]: ...
+
+    @overload
+    def __call__(self, source: Flowable[Iterable[T]], /) -> Flowable[T]: ...
+
+    def __call__(self, source: Flowable[Any], /) -> Flowable[Any]:
+        feeders = self._feeders
+        detail = "" if feeders is None else f"{feeders} feeders"
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            if isinstance(source, Grouped):
+                source.rotate(downstream, run, feeders, flowable.info)
+            else:
+                spreader = _Spreader(downstream, feeders or _MOST_OPEN, flowable.info)
+                run.add_stage(flowable.info, spreader.statistics)
+                source.attach(spreader, run)
+
+        if any(isinstance(stream, Grouped) for stream in source.chain()[:-1]) and not source.turns:
+            raise BuildError(
+                "spread() must stand directly after group_by: put what works on single events "
+                "before group_by, or into its each=lambda group: group.pipe(...)"
+            )
+        turns = isinstance(source, Grouped) or source.turns
+        flowable: Flowable[Any] = Flowable(
+            attach, StageInfo("spread", detail), source, turns=turns
+        )
+        return flowable
+
+
+def spread(feeders: int | None = None) -> _Spread:
+    """Rotate over the groups of `group_by`, or over a plain stream of iterables.
+
+    `feeders` groups are worked on at a time and the next is opened when one runs empty, which
+    is the job spreader; None rotates over all. A live group is empty when nothing of it waits
+    and its turn is not held. Raises BuildError when `feeders` is below 1.
+    """
+    if feeders is not None and (isinstance(feeders, bool) or feeders < 1):
+        raise BuildError(f"spread(feeders={feeders!r}): at least 1 feeder is needed")
+    return _Spread(feeders)
+
+
+class _Spreader(Stage[Any, Any]):
+    """Takes items out of plain iterables, `feeders` of them open at a time."""
+
+    def __init__(self, downstream: Subscriber[Any], feeders: int, info: StageInfo) -> None:
+        super().__init__(downstream)
+        self._feeders = feeders
+        self._info = info
+        self._rotation: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
+        self._demand = 0
+        self._asked = False
+        self._completed = False
+        self._pumping = False
+        self._done = False
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        if not self._pumping:
+            self._pump()
+
+    def cancel(self) -> None:
+        if not self._completed:
+            self.upstream.cancel()
+        self._stop()
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._asked = False
+        iterable = event.value
+        try:
+            if isinstance(iterable, str | bytes) or not hasattr(iterable, "__iter__"):
+                raise TypeError(
+                    f"spread() takes groups or iterables, not {describe(iterable, 80)}: "
+                    "put group_by(...) before it"
+                )
+            iterator = iter(iterable)
+        except Exception as error:
+            self._fail(event, error)
+            return
+        # The newcomer's first item is next, before the rotation goes on.
+        self._rotation.appendleft((event, Family(event, "empty"), iterator))
+        if not self._pumping:
+            self._pump()
+
+    def on_completed(self) -> None:
+        self._completed = True
+        self._asked = False
+        if not self._pumping:
+            self._pump()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._completed = True
+        if not self._done:
+            self._stop()
+            self.downstream.on_error(error)
+
+    def _pump(self) -> None:
+        self._pumping = True
+        rotation = self._rotation
+        try:
+            while not self._done:
+                fresh = len(rotation)
+                if self._demand and self._may_open():
+                    self._asked = True
+                    self.upstream.request(1)
+                    if self._done:
+                        return
+                    if self._may_open() and len(rotation) == fresh:
+                        continue
+                if not rotation:
+                    if self._completed:
+                        self._done = True
+                        self.downstream.on_completed()
+                    return
+                if not self._demand:
+                    return
+                self._step()
+        finally:
+            self._pumping = False
+
+    def _may_open(self) -> bool:
+        return not self._asked and not self._completed and len(self._rotation) < self._feeders
+
+    def _step(self) -> None:
+        event, family, iterator = self._rotation.popleft()
+        try:
+            item = next(iterator)
+        except StopIteration:
+            family.close()
+            return
+        except Exception as error:
+            self._fail(event, error)
+            family.close()
+            return
+        self._rotation.append((event, family, iterator))
+        self._demand -= 1
+        self.downstream.on_next(family.child(item))
+
+    def _fail(self, event: Event[Any], error: Exception) -> None:
+        blame(error, self._info, event)
+        event.fail(error)
+        if not self._completed:
+            self.upstream.cancel()
+        self._stop()
+        self.downstream.on_error(error)
+
+    def _stop(self) -> None:
+        self._done = True
+        self._demand = 0
+        while self._rotation:
+            event, family, iterator = self._rotation.popleft()
+            close: Callable[[], None] | None = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+            event.give_back()
+            family.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """`open` iterables, each an event that is being taken apart."""
+        return {"open": len(self._rotation), "waiting": len(self._rotation)}

@@ -1,0 +1,84 @@
+"""Every error that penstock raises of its own accord.
+
+The user's own exceptions keep their type; the stage and the event are added as a note.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BadLine",
+    "BufferFull",
+    "BuildError",
+    "DemandViolated",
+    "DrainTimeout",
+    "HandlerCancelled",
+    "HandlerTimeout",
+    "HoldExceeded",
+    "LineTooLong",
+    "MissingExtra",
+    "NoLoop",
+    "OutputClosed",
+    "PenstockError",
+    "describe",
+]
+
+
+class PenstockError(Exception):
+    """The root of all errors of this package."""
+
+
+class BuildError(PenstockError):
+    """A pipeline that cannot work, noticed before anything runs."""
+
+
+class NoLoop(PenstockError):
+    """Something that needs a running event loop was used without one."""
+
+
+class MissingExtra(PenstockError):
+    """A feature needs a package that is installed with an extra of penstock."""
+
+
+class BufferFull(PenstockError):
+    """An event arrived at a bounded buffer that was full and whose policy is `error`."""
+
+
+class DemandViolated(PenstockError):
+    """A publisher emitted more than was requested of it."""
+
+
+class HoldExceeded(PenstockError):
+    """A stock operator kept more inputs than it is allowed to and emitted nothing."""
+
+
+class HandlerCancelled(PenstockError):
+    """A handler was cancelled by something of its own, not by the pipeline."""
+
+
+class HandlerTimeout(PenstockError, TimeoutError):
+    """A handler did not end within its timeout."""
+
+
+class DrainTimeout(PenstockError):
+    """The deadline of a drain passed while events were still unfinished."""
+
+
+class BadLine(PenstockError):
+    """A line of the input that is not a JSON object."""
+
+
+class LineTooLong(BadLine):
+    """A line of the input that is longer than the limit."""
+
+
+class OutputClosed(PenstockError):
+    """The reader of the output went away."""
+
+
+def describe(value: object, limit: int = 200) -> str:
+    """`value` as one short line for a message; a `__repr__` that raises is named, not fatal."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"

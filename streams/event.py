@@ -1,0 +1,264 @@
+"""The envelope that carries a value through a pipeline.
+
+An event ends exactly once, in one of four ways. It *finishes* when every sink accepted all
+that came of it; it is *dropped* when an operator let it go on purpose; it *fails*; or it is
+*returned*, unfinished, to its source. The source learns which through the event's origin.
+
+Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`);
+both are origins as well, so an operator settles any event the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+Hooks = tuple[Callable[["Event[Any]", Any, "Ending"], None], Any, Any] | None
+
+__all__ = ["Ending", "Event", "Family", "Joined", "Nobody", "Origin", "Turn"]
+
+T = TypeVar("T")
+
+
+class Origin(Protocol):
+    """Where events come from, and who is told how each of them ended."""
+
+    def finished(self, event: Event[Any], /) -> None:
+        """Every sink accepted the event."""
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        """An operator let the event go on purpose; `cause` names it in the statistics."""
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        """The event failed. Acknowledged: it was skipped or routed and may be forgotten."""
+
+    def returned(self, event: Event[Any], /) -> None:
+        """The event was not worked on to its end and belongs to the source again."""
+
+
+class Turn(Protocol):
+    """The right of one event of a group to be worked on.
+
+    Children of a fan-out share the turn of their parent; it ends with the last holder.
+    """
+
+    holders: int
+
+    def end(self) -> None:
+        """Give up one share of the turn."""
+
+
+class Ending(Enum):
+    """How an event ended; `settled` tells whether its source may forget it."""
+
+    FINISHED = "finished"
+    DROPPED = "dropped"
+    FORGIVEN = "failed, then skipped or routed"
+    FAILED = "failed"
+    RETURNED = "returned"
+
+    @property
+    def settled(self) -> bool:
+        return self not in (Ending.FAILED, Ending.RETURNED)
+
+
+class Event(Generic[T]):
+    """A value on its way, with its times (seconds of the loop's clock) and its obligations.
+
+    `token` is the source's own mark (a line number, a row's id). `on_end` and `undo` are linked
+    lists `(function, argument, rest)` of what operators want to do when the event has ended:
+    `function(event, argument, ending)`. Those of `on_end` are always called, those of `undo`
+    only when it neither finished nor was dropped, which keeps the common way short. `pending`
+    counts the acceptances that are missing; at 0 or less the event has ended.
+    """
+
+    __slots__ = (
+        "created",
+        "ended",
+        "on_end",
+        "origin",
+        "pending",
+        "started",
+        "token",
+        "turn",
+        "undo",
+        "value",
+    )
+
+    started: float | None
+    ended: float
+
+    def __init__(self, value: T, created: float, origin: Origin, token: Any = None) -> None:
+        self.value = value
+        self.created = created
+        self.origin = origin
+        self.token = token
+        self.started = None
+        self.turn: Turn | None = None
+        self.on_end: Hooks = None
+        self.undo: Hooks = None
+        self.pending = 1
+
+    def finish(self) -> None:
+        """One sink accepted the event; with the last of them it has finished."""
+        self.pending = pending = self.pending - 1
+        if pending:
+            return
+        self.undo = None
+        if self.on_end is not None:
+            self._run_hooks(Ending.FINISHED)
+        self.origin.finished(self)
+        if self.turn is not None:
+            self.end_turn()
+
+    def drop(self, cause: str) -> None:
+        """Let the event go on purpose. The source may forget it."""
+        if self.pending > 0:
+            self.pending = 0
+            self._run_hooks(Ending.DROPPED)
+            self.origin.dropped(self, cause)
+            self.end_turn()
+
+    def fail(self, error: BaseException, *, acknowledged: bool = False) -> None:
+        """The event failed; acknowledged when it was skipped or routed."""
+        if self.pending > 0:
+            self.pending = 0
+            self._run_hooks(Ending.FORGIVEN if acknowledged else Ending.FAILED)
+            self.origin.failed(self, error, acknowledged)
+            self.end_turn()
+
+    def give_back(self) -> None:
+        """Return the event, unfinished, to its source."""
+        if self.pending > 0:
+            self.pending = 0
+            self._run_hooks(Ending.RETURNED)
+            self.origin.returned(self)
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """End this event's share of its group's turn, if it holds one."""
+        turn = self.turn
+        if turn is not None:
+            self.turn = None
+            turn.end()
+
+    def _run_hooks(self, ending: Ending) -> None:
+        undo, self.undo = self.undo, None
+        if ending is not Ending.FINISHED and ending is not Ending.DROPPED:
+            while undo is not None:
+                function, argument, undo = undo
+                function(self, argument, ending)
+        hooks, self.on_end = self.on_end, None
+        while hooks is not None:
+            function, argument, hooks = hooks
+            function(self, argument, ending)
+
+
+class Family:
+    """The origin of an event's children: the parent ends when the last of them has ended.
+
+    Whoever makes the children holds the family open until `close`, so that children may
+    come one by one. A failed child fails the parent, else a returned one returns it, else it
+    finishes; with no child, or none but dropped ones, it is dropped for `cause`.
+    """
+
+    __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_parent", "_returned")
+
+    def __init__(self, parent: Event[Any], cause: str) -> None:
+        self._parent = parent
+        self._cause = cause
+        self._open = 1
+        self._finished = self._returned = False
+        self._error: BaseException | None = None
+        self._forgive = True
+
+    def child(self, value: T) -> Event[T]:
+        """One more event that came of the parent; it shares the parent's times and turn."""
+        parent = self._parent
+        child = Event(value, parent.created, self, parent.token)
+        if parent.started is not None:
+            child.started, child.ended = parent.started, parent.ended
+        turn = parent.turn
+        if turn is not None:
+            turn.holders += 1
+            child.turn = turn
+        self._open += 1
+        return child
+
+    def close(self) -> None:
+        """No more children will come."""
+        self._parent.end_turn()
+        self._one_less()
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._finished = True
+        self._one_less()
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._cause = cause
+        self._one_less()
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        if self._error is None:
+            self._error = error
+        self._forgive = self._forgive and acknowledged
+        self._one_less()
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._returned = True
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._open -= 1
+        if self._open:
+            return
+        if self._error is not None and not self._forgive:
+            self._parent.fail(self._error)
+        elif self._returned:
+            self._parent.give_back()
+        elif self._error is not None:
+            self._parent.fail(self._error, acknowledged=True)
+        elif self._finished:
+            self._parent.finish()
+        else:
+            self._parent.drop(self._cause)
+
+
+class Joined:
+    """The origin of an event that several others went into; they share its outcome."""
+
+    __slots__ = ("_parents",)
+
+    def __init__(self, parents: Iterable[Event[Any]]) -> None:
+        self._parents = tuple(parents)
+
+    def finished(self, event: Event[Any], /) -> None:
+        for parent in self._parents:
+            parent.finish()
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        for parent in self._parents:
+            parent.drop(cause)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        for parent in self._parents:
+            parent.fail(error, acknowledged=acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        for parent in self._parents:
+            parent.give_back()
+
+
+class Nobody:
+    """The origin of values that an operator made up by itself, such as `start_with`'s."""
+
+    __slots__ = ()
+
+    def finished(self, event: Event[Any], /) -> None: ...
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None: ...
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None: ...
+
+    def returned(self, event: Event[Any], /) -> None: ...

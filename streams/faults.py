@@ -1,0 +1,251 @@
+"""What a stage does with an event on which user code failed: stop, skip, retry or route."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from streams.errors import BufferFull, BuildError, describe
+from streams.event import Event
+from streams.stage import StageInfo
+
+if TYPE_CHECKING:
+    from streams.run import Run
+    from streams.sink import Sink
+
+__all__ = [
+    "Backoff",
+    "DeadLetter",
+    "Faults",
+    "Letters",
+    "OnError",
+    "Retry",
+    "Route",
+    "blame",
+    "check_policy",
+    "retry",
+    "route",
+]
+
+_MOST_LETTERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
+
+    Of it a share of up to `jitter` is taken off at random (from `seed`), so that events that
+    failed together do not come back together. Source: "Exponential Backoff And Jitter", AWS
+    Architecture Blog, 2015.
+    """
+
+    first: float = 0.1
+    cap: float = 30.0
+    jitter: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or self.cap < self.first or not 0 <= self.jitter <= 1:
+            raise ValueError(
+                f"{self} makes no sense: 0 <= first <= cap and 0 <= jitter <= 1 are needed"
+            )
+
+    def delay(self, attempts: int, rng: random.Random) -> float:
+        """Seconds to wait after `attempts` failed attempts (1 or more)."""
+        # 2 ** 64 seconds outlasts every cap; without the bound the power overflows a float.
+        whole = min(self.cap, self.first * 2.0 ** min(attempts - 1, 64))
+        return whole * (1 - self.jitter * rng.random())
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Hand the failed event to `sink` as a `DeadLetter` and carry on."""
+
+    sink: Sink[DeadLetter]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try up to `times` times in all, then do `then`."""
+
+    times: int
+    backoff: Backoff
+    then: Literal["stop", "skip"] | Route
+
+
+OnError = Literal["stop", "skip"] | Retry | Route
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A value that was given up on: what, why, where, after how many attempts, and when.
+
+    `created` and `failed` are seconds of the loop's clock; `token` is the source's own mark.
+    """
+
+    value: Any
+    error: BaseException
+    stage: str
+    attempts: int
+    created: float
+    failed: float
+    token: Any = None
+
+
+def route(sink: Sink[DeadLetter]) -> Route:
+    """Send failed events to a sink, such as `dead_letters(path)`, and carry on.
+
+    An event counts as failed and is acknowledged once its letter has been accepted. At most
+    1,024 letters wait for the sink; one more ends the pipeline with BufferFull.
+    """
+    return Route(sink)
+
+
+def retry(
+    times: int,
+    backoff: Backoff | None = None,
+    then: Literal["stop", "skip"] | Route = "stop",
+) -> Retry:
+    """Try a handler up to `times` times in all, each with its own timeout, then do `then`.
+
+    While it waits for its next attempt an event keeps its group's turn but takes no working
+    slot. ValueError unless `times` is at least 1.
+    """
+    if isinstance(times, bool) or times < 1:
+        raise ValueError(f"retry(times={times}): at least 1 attempt is needed")
+    return Retry(times, backoff or Backoff(), then)
+
+
+def check_policy(policy: OnError, stage: str, *, retries: bool = False) -> None:
+    """Raise BuildError unless `policy` can be used in `stage`."""
+    if isinstance(policy, Retry):
+        if not retries:
+            raise BuildError(
+                f"{stage}(on_error=retry(...)): a key function gives the same answer again; "
+                'use "stop", "skip" or route(sink) here, and retry in adaptive_flat_map.'
+            )
+    elif not isinstance(policy, Route) and policy not in ("stop", "skip"):
+        raise BuildError(
+            f'{stage}(on_error={policy!r}): use "stop", "skip", retry(times) or route(sink).'
+        )
+
+
+def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
+    """Note the stage and the event on the user's exception, which keeps its type."""
+    where = "" if event.token is None else f" ({event.token})"
+    note = f"in {info}, on the event {describe(event.value)}{where}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+class Faults:
+    """One stage's policy at run time."""
+
+    def __init__(self, policy: OnError, run: Run, info: StageInfo) -> None:
+        self.skipped = self.routed = 0
+        self._info = info
+        self._run = run
+        last = policy.then if isinstance(policy, Retry) else policy
+        self._letters = run.letters(last.sink) if isinstance(last, Route) else None
+        self._skip = last == "skip"
+
+    def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
+        """Settle a failed event. False: the policy is to stop, and the event has failed."""
+        blame(error, self._info, event)
+        if self._skip:
+            self.skipped += 1
+            self._run.count_error(self._info, error)
+            event.fail(error, acknowledged=True)
+            return True
+        if self._letters is not None:
+            self.routed += 1
+            self._run.count_error(self._info, error)
+            self._letters.send(event, error, str(self._info), attempts)
+            return True
+        event.fail(error)
+        return False
+
+
+class Letters:
+    """The way to one dead-letter sink: a source of letters, each tied to its event."""
+
+    def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
+        self._run = run
+        self._waiting: deque[Event[DeadLetter]] = deque()
+        self._demand = 0
+        self._done = False
+        self._subscriber = sink.open(run, self._closed)
+        self._subscriber.on_subscribe(self)
+
+    def send(self, event: Event[Any], error: BaseException, stage: str, attempts: int) -> None:
+        """Write `event` down as given up; it is acknowledged when the sink has accepted."""
+        letter = Event(
+            DeadLetter(
+                event.value, error, stage, attempts, event.created, self._run.now(), event.token
+            ),
+            event.created,
+            _Given(event, error),
+            event.token,
+        )
+        event.end_turn()
+        if self._done:
+            letter.give_back()
+        elif self._demand:
+            self._demand -= 1
+            self._subscriber.on_next(letter)
+        elif len(self._waiting) < _MOST_LETTERS:
+            self._waiting.append(letter)
+        else:
+            letter.give_back()
+            self._run.failed(
+                BufferFull(
+                    f"{_MOST_LETTERS:,} dead letters wait for their sink after {stage}: it is "
+                    "too slow for so many failures. Find out why so many events fail."
+                )
+            )
+
+    def close(self) -> None:
+        """No more letters will come."""
+        if not self._done:
+            self._done = True
+            self._subscriber.on_completed()
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        while self._demand and self._waiting:
+            self._demand -= 1
+            self._subscriber.on_next(self._waiting.popleft())
+
+    def cancel(self) -> None:
+        self._done = True
+        while self._waiting:
+            self._waiting.popleft().give_back()
+
+    def _closed(self, error: BaseException | None) -> None:
+        if error is not None:
+            self.cancel()
+            self._run.failed(error)
+
+
+class _Given:
+    """The origin of a letter: what becomes of the letter decides about the failed event."""
+
+    __slots__ = ("_error", "_event")
+
+    def __init__(self, event: Event[Any], error: BaseException) -> None:
+        self._event = event
+        self._error = error
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._event.fail(self._error, acknowledged=True)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._event.fail(self._error, acknowledged=True)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self._event.fail(self._error, acknowledged=acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._event.fail(self._error)

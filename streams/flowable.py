@@ -1,0 +1,262 @@
+"""Flowable: a reactivex Observable that also honours demand.
+
+    source    --1--2--3--4--|
+    request   2-----------2--
+    connect   --1--2------34|
+
+A Flowable is a description: it holds no event and starts nothing. It can be connected to any
+number of times; each connection is a running of its own. Three doors lead out of it:
+`connect` (Reactive Streams: events, `request(n)`, `cancel()`), `subscribe` (plain Rx: values,
+unbounded demand) and `async for` (values, one at a time, as fast as the loop's body).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+
+from reactivex import Observable
+from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
+
+from streams.errors import BuildError
+from streams.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, Iterable
+
+    from streams.border import Overflow
+    from streams.pipeline import Pipeline
+    from streams.run import Run
+    from streams.sink import Sink
+
+__all__ = ["Flowable"]
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
+J = TypeVar("J")
+
+
+class Flowable(Observable[T_co]):
+    """A stream of `T_co` whose readers say how much they can take.
+
+    `attach(subscriber, run)` connects a stage to the stages above it; `info` says what this
+    stage is, and `above` is the stream it reads from (None for a source).
+    """
+
+    turns = False
+    """Whether its events hold a turn, which the first working stage ends."""
+
+    def __init__(
+        self,
+        attach: Callable[[Subscriber[Any], Run], None],
+        info: StageInfo,
+        above: Flowable[Any] | None = None,
+        *,
+        turns: bool | None = None,
+    ) -> None:
+        super().__init__()
+        number = 1 if above is None else above.info.number + 1
+        self.info = StageInfo(info.name, info.detail, info.bound, info.note, number)
+        self.above = above
+        self._attach = attach
+        self.turns = turns if turns is not None else above is not None and above.turns
+
+    def attach(self, subscriber: Subscriber[Any], run: Run) -> None:
+        """Connect a stage of the same run; trusted, and for authors of operators only."""
+        self._attach(subscriber, run)
+
+    def connect(self, subscriber: Subscriber[T_co]) -> None:
+        """Attach a subscriber by the rules of Reactive Streams 1.0.4.
+
+        The subscriber gets `on_subscribe(subscription)` first, then at most as many events
+        (`Event`, the value in `.value`) as it requests, then one terminal signal. It must end
+        every event it gets: `finish`, `drop`, `fail` or `give_back`. Raises TypeError when
+        `subscriber` is None; anything else that goes wrong arrives by `on_error`.
+        """
+        from streams.door import connect
+
+        connect(self, subscriber)
+
+    def _subscribe_core(
+        self, observer: ObserverBase[T_co], scheduler: SchedulerBase | None = None
+    ) -> DisposableBase:
+        from streams.border import subscribe_observer
+
+        return subscribe_observer(self, observer)
+
+    def __aiter__(self) -> AsyncIterator[T_co]:
+        """Iterate with back-pressure: the next value is asked for when the body is done.
+
+        An event is finished when the next one is asked for. Leaving the loop gives the
+        current event, and all that was in flight, back to the source.
+        """
+        from streams.border import iterate
+
+        return iterate(self)
+
+    @overload
+    def pipe(self) -> Flowable[T_co]: ...
+
+    @overload
+    def pipe(self, __1: Callable[[Flowable[T_co]], Observable[A]]) -> Flowable[A]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+    ) -> Flowable[B]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+    ) -> Flowable[C]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+        __4: Callable[[Flowable[C]], Observable[D]],
+    ) -> Flowable[D]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+        __4: Callable[[Flowable[C]], Observable[D]],
+        __5: Callable[[Flowable[D]], Observable[E]],
+    ) -> Flowable[E]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+        __4: Callable[[Flowable[C]], Observable[D]],
+        __5: Callable[[Flowable[D]], Observable[E]],
+        __6: Callable[[Flowable[E]], Observable[F]],
+    ) -> Flowable[F]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+        __4: Callable[[Flowable[C]], Observable[D]],
+        __5: Callable[[Flowable[D]], Observable[E]],
+        __6: Callable[[Flowable[E]], Observable[F]],
+        __7: Callable[[Flowable[F]], Observable[G]],
+    ) -> Flowable[G]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+        __4: Callable[[Flowable[C]], Observable[D]],
+        __5: Callable[[Flowable[D]], Observable[E]],
+        __6: Callable[[Flowable[E]], Observable[F]],
+        __7: Callable[[Flowable[F]], Observable[G]],
+        __8: Callable[[Flowable[G]], Observable[H]],
+    ) -> Flowable[H]: ...
+
+    @overload
+    def pipe(
+        self,
+        __1: Callable[[Flowable[T_co]], Observable[A]],
+        __2: Callable[[Flowable[A]], Observable[B]],
+        __3: Callable[[Flowable[B]], Observable[C]],
+        __4: Callable[[Flowable[C]], Observable[D]],
+        __5: Callable[[Flowable[D]], Observable[E]],
+        __6: Callable[[Flowable[E]], Observable[F]],
+        __7: Callable[[Flowable[F]], Observable[G]],
+        __8: Callable[[Flowable[G]], Observable[H]],
+        __9: Callable[[Flowable[H]], Observable[J]],
+    ) -> Flowable[J]: ...
+
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any:
+        """Read this stream through operators, from left to right.
+
+        Takes this library's operators and any stock `reactivex` operator, which is lifted so
+        that demand is kept through it (see `streams.lift`). Raises BuildError for one that
+        cannot be bounded, or that stands in an impossible place.
+        """
+        from streams.lift import apply
+
+        stream: Flowable[Any] = self
+        for operator in operators:
+            stream = apply(operator, stream)
+        return stream
+
+    def to(self, *sinks: Sink[T_co]) -> Pipeline:
+        """End the stream in one or more sinks: a pipeline, ready to be run many times."""
+        from streams.pipeline import Pipeline
+
+        return Pipeline(self, sinks)
+
+    @staticmethod
+    def of(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
+        """Bring a plain Observable, which knows no demand, into the world of demand.
+
+        `on_overflow` says what happens to values that nobody has asked for yet: `buffer(n)`,
+        `drop_oldest(n)`, `drop_newest(n)`, `latest()` or `error()` of `streams`.
+        """
+        from streams.border import from_observable
+
+        return from_observable(observable, on_overflow)
+
+    @staticmethod
+    def from_iterable(iterable: Iterable[T]) -> Flowable[T]:
+        """A stream of an iterable's items; nothing of it is touched before the first request."""
+        from streams.iterables import from_iterable
+
+        return from_iterable(iterable)
+
+    @staticmethod
+    def from_async_iterable(
+        factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
+    ) -> Flowable[T]:
+        """A stream of an async iterable's items, one pulled for each unit of demand."""
+        from streams.iterables import from_async_iterable
+
+        return from_async_iterable(factory)
+
+    def chain(self) -> list[Flowable[Any]]:
+        """This stream and all above it, the source first."""
+        stages: list[Flowable[Any]] = []
+        stream: Flowable[Any] | None = self
+        while stream is not None:
+            stages.append(stream)
+            stream = stream.above
+        return stages[::-1]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __await__(self) -> Any:
+        raise BuildError(
+            "A Flowable cannot be awaited. Use `async for value in flowable`, or end it with "
+            ".to(sink) and await pipeline.run()."
+        )
+
+    def __repr__(self) -> str:
+        names = " > ".join(cast(str, stage.info.name) for stage in self.chain())
+        return f"<Flowable {names}>"

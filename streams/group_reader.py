@@ -1,0 +1,176 @@
+"""Groups as streams, for those who read them one by one instead of through `spread`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from streams.errors import PenstockError
+from streams.event import Event
+from streams.faults import Faults
+from streams.group_state import GroupStates
+from streams.groups import Group
+from streams.rotation import Lane, Rotation
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["GroupReader"]
+
+
+class GroupReader(Rotation):
+    """Emits a `Group` for each lane, instead of its events; the origin of those envelopes.
+
+    A group that its reader lets go without reading has its events dropped as `unread group`,
+    so that it does not stop the others.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        key_of: Callable[[Any], Any],
+        buffer: int,
+        faults: Faults,
+        states: GroupStates | None,
+        info: StageInfo,
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(downstream, key_of, buffer, faults, None, states)
+        self._info = info
+        self._now = now
+        self._groups_wanted = 0
+        self._unopened: deque[Lane] = deque()
+        self._readers: dict[Lane, _Reading | None] = {}
+
+    def ready(self, lane: Lane) -> None:
+        if lane not in self._readers:
+            self._readers[lane] = None
+            self._unopened.append(lane)
+            self._emit_groups()
+        elif (reading := self._readers[lane]) is not None:
+            reading.go_on()
+
+    def request(self, n: int, /) -> None:
+        self._groups_wanted += n
+        self._emit_groups()
+
+    def cancel(self) -> None:
+        self._unopened.clear()
+        super().cancel()
+
+    def _emit_groups(self) -> None:
+        while self._groups_wanted and self._unopened:
+            self._groups_wanted -= 1
+            lane = self._unopened.popleft()
+            group: Group[Any, Any] = Group(lane.key, self._attach_to(lane), self._info)
+            self.downstream.on_next(Event(group, self._now(), self, lane))
+        if self._nothing_to_come:
+            self._complete_if_empty()
+
+    def _attach_to(self, lane: Lane) -> Callable[[Subscriber[Any], Run], None]:
+        def attach(subscriber: Subscriber[Any], run: Run) -> None:
+            if self._readers.get(lane, self) is not None:
+                raise PenstockError(
+                    f"the group {lane.key!r} has ended or is being read: a group can be read once"
+                )
+            reading = self._readers[lane] = _Reading(lane, subscriber)
+            subscriber.on_subscribe(reading)
+
+        return attach
+
+    def emptied(self, lane: Lane) -> None:
+        reading = self._readers.pop(lane, None)
+        super().emptied(lane)
+        if reading is not None:
+            reading.end()
+        if self._nothing_to_come:
+            self._complete_if_empty()
+
+    def _complete_if_empty(self) -> None:
+        if not self._readers:
+            super()._complete_if_empty()
+
+    def broke(self, error: BaseException) -> None:
+        readers, self._readers = self._readers, {}
+        for reading in readers.values():
+            if reading is not None:
+                reading.fail(error)
+        super().broke(error)
+
+    def _unread(self, lane: Lane, settle: Callable[[Event[Any]], None]) -> None:
+        if lane in self._readers and self._readers[lane] is None:
+            reading = self._readers[lane] = _Reading(lane, _Discard(settle))
+            reading.request(2**63 - 1)
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._unread(event.token, lambda unread: unread.drop("unread group"))
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._unread(event.token, lambda unread: unread.drop(cause))
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self._unread(event.token, lambda unread: unread.fail(error, acknowledged=acknowledged))
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._unread(event.token, lambda unread: unread.give_back())
+
+
+class _Reading:
+    """One group being read: one event at a time, each holding the group's turn."""
+
+    def __init__(self, lane: Lane, subscriber: Subscriber[Any]) -> None:
+        self._lane = lane
+        self._subscriber = subscriber
+        self._demand = 0
+        self._emitting = False
+        self._cancelled = False
+
+    def go_on(self) -> None:
+        lane = self._lane
+        if self._emitting:
+            return
+        self._emitting = True
+        try:
+            while lane.events and not lane.held and (self._demand or self._cancelled):
+                event = lane.take()
+                if self._cancelled:
+                    event.give_back()
+                else:
+                    self._demand -= 1
+                    self._subscriber.on_next(event)
+        finally:
+            self._emitting = False
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        self.go_on()
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self.go_on()
+
+    def end(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._subscriber.on_completed()
+
+    def fail(self, error: BaseException) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._subscriber.on_error(error)
+
+
+class _Discard:
+    """Reads a group that nobody wants."""
+
+    def __init__(self, settle: Callable[[Event[Any]], None]) -> None:
+        self._settle = settle
+
+    def on_subscribe(self, subscription: Any, /) -> None: ...
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._settle(event)
+
+    def on_error(self, error: BaseException, /) -> None: ...
+
+    def on_completed(self) -> None: ...

@@ -1,0 +1,45 @@
+"""Groups: the streams of one key each, and the stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from streams.flowable import Flowable
+from streams.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from streams.run import Run
+
+__all__ = ["Group", "Grouped"]
+
+K_co = TypeVar("K_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Group(Flowable[T_co], Generic[K_co, T_co]):
+    """The stream of the events of one key; `key` is what they have in common."""
+
+    def __init__(
+        self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], info: StageInfo
+    ) -> None:
+        super().__init__(attach, info)
+        self.key = key
+
+
+class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
+    """A stream of groups, as `group_by` makes it.
+
+    `rotate(downstream, run, feeders, info)` is `spread`'s way in: it connects a reader of the
+    groups' events, and no group object is made.
+    """
+
+    def __init__(
+        self,
+        attach: Callable[[Subscriber[Any], Run], None],
+        rotate: Callable[[Subscriber[Any], Run, int | None, StageInfo], None],
+        info: StageInfo,
+        above: Flowable[Any],
+    ) -> None:
+        super().__init__(attach, info, above)
+        self.rotate = rotate

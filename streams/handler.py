@@ -1,0 +1,96 @@
+"""What a handler is: plain or asynchronous, on the loop or in a pool."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Pooled", "handler_name", "is_async", "is_coroutine_function"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def handler_name(handler: Callable[..., Any]) -> str:
+    """What to call a handler in messages."""
+    inner = getattr(handler, "func", handler)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def is_coroutine_function(handler: Callable[..., Any]) -> bool:
+    """Whether calling `handler` makes a coroutine, as far as can be told without a call."""
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether `handler` is known to return before its work is done."""
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
+    return (
+        is_coroutine_function(handler)
+        or inspect.isasyncgenfunction(handler)
+        or inspect.isasyncgenfunction(call)
+    )
+
+
+class Pooled(Generic[T, R]):
+    """A plain handler that runs in a pool of threads or processes.
+
+    The pool is made by `make_pool` at the first call of a running and shut down at its end.
+    Cancelling a call does not stop work that has begun: the call ends when the work has, so
+    that its slot and its turn are kept that long. A second cancellation gives up waiting.
+    """
+
+    def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
+        self.func = handler
+        self._make_pool = make_pool
+
+    def open(self) -> _Opened[T, R]:
+        """The handler for one running."""
+        return _Opened(self.func, self._make_pool)
+
+    async def __call__(self, value: T) -> R:
+        opened = self.open()
+        try:
+            return await opened(value)
+        finally:
+            await opened.close()
+
+
+class _Opened(Generic[T, R]):
+    def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
+        self.func = handler
+        self._make_pool = make_pool
+        self._pool: Executor | None = None
+        self._working: set[Future[R]] = set()
+
+    async def __call__(self, value: T) -> R:
+        if self._pool is None:
+            self._pool = self._make_pool()
+        try:
+            future = self._pool.submit(self.func, value)
+        except RuntimeError:
+            # A pool whose worker died takes no more work: this and later calls get a new one.
+            self._pool.shutdown(wait=False)
+            self._pool = self._make_pool()
+            future = self._pool.submit(self.func, value)
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        result = asyncio.wrap_future(future)
+        try:
+            return await asyncio.shield(result)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                await asyncio.wait([result])
+            raise
+
+    async def close(self) -> None:
+        """Shut the pool down; work that is stuck is left behind instead of waited for."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            stuck = bool(self._working)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, lambda: pool.shutdown(not stuck, cancel_futures=True))

@@ -1,0 +1,159 @@
+"""Streams of iterables and async iterables; both do nothing before the first request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, TypeVar, cast
+
+from streams.flowable import Flowable
+from streams.run import Run
+from streams.source import Emission
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["from_async_iterable", "from_iterable"]
+
+T = TypeVar("T")
+
+
+def from_iterable(iterable: Iterable[T]) -> Flowable[T]:
+    """Emit the items of `iterable`, one for each unit of demand.
+
+        iterable        1 2 3
+        from_iterable   123|
+
+    Items:   every item, in order; each connection calls `iter` anew.
+    Time:    at once, in the call that requests; the loop gets a turn every few milliseconds.
+    Memory:  nothing but the iterator.
+    Demand:  `iter` is called at the first request, `next` once for each unit.
+    Ends:    with the iterator. On cancel and drain a generator is closed.
+    Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
+    """
+    if not hasattr(iterable, "__iter__"):
+        raise TypeError(f"from_iterable() takes an iterable, not {type(iterable).__name__}")
+    info = StageInfo("from_iterable")
+
+    def attach(downstream: Subscriber[T], run: Run) -> None:
+        _Iteration(downstream, run, info, iterable).start()
+
+    return Flowable(attach, info)
+
+
+class _Iteration(Emission[T]):
+    _take: Callable[[], T] | None = None
+    _iterator: Iterator[T] | None = None
+
+    def __init__(
+        self, downstream: Subscriber[T], run: Run, info: StageInfo, iterable: Iterable[T]
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._iterable = iterable
+
+    def produce(self) -> None:
+        if self._take is None:
+            try:
+                self._iterator = iter(self._iterable)
+            except Exception as error:
+                self.error(error)
+                return
+            self._take = self._iterator.__next__
+        self.produce_from(self._take)
+
+    def release(self) -> None:
+        iterator, self._iterator, self._take = self._iterator, None, None
+        close = getattr(iterator, "close", None)
+        # A generator that cancels its own stream is running: it cannot be closed from inside.
+        if close is None or getattr(iterator, "gi_running", False):
+            return
+        try:
+            close()
+        except Exception as error:
+            self.run.failed(error)
+
+
+def from_async_iterable(
+    factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
+) -> Flowable[T]:
+    """Emit the items of an async iterable, one pulled for each unit of demand.
+
+        async iterable        1--2--3|
+        from_async_iterable   1--2--3|
+
+    Items:   every item, in order. A factory is called anew for each connection, so that the
+             stream can be run many times; a bare async generator can be run once.
+    Time:    as the items come.
+    Memory:  nothing but the iterator.
+    Demand:  the factory is called at the first request; one `__anext__` for each unit, one
+             at a time.
+    Ends:    with the iterator. On cancel and drain the pull under way is cancelled and a
+             generator is closed; the run waits for that.
+    Errors:  what the iterator raises arrives as `on_error`.
+    """
+    if not callable(factory) and not hasattr(factory, "__aiter__"):
+        raise TypeError(
+            "from_async_iterable() takes an async iterable or a function that makes one, "
+            f"not {type(factory).__name__}"
+        )
+    info = StageInfo("from_async_iterable")
+
+    def attach(downstream: Subscriber[T], run: Run) -> None:
+        _Pulling(downstream, run, info, factory).start()
+
+    return Flowable(attach, info)
+
+
+class _Pulling(Emission[T]):
+    _task: asyncio.Task[None] | None = None
+
+    def __init__(
+        self,
+        downstream: Subscriber[T],
+        run: Run,
+        info: StageInfo,
+        factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._factory = factory
+        self._wanted = asyncio.Event()
+
+    def produce(self) -> None:
+        self._wanted.set()
+        if self._task is None:
+            self._task = self.run.spawn(self._pull(), "from_async_iterable")
+
+    async def _pull(self) -> None:
+        iterator: AsyncIterator[T] | None = None
+        try:
+            factory = self._factory
+            iterable = (
+                cast(AsyncIterable[T], factory) if hasattr(factory, "__aiter__") else
+                cast(Callable[[], AsyncIterable[T]], factory)()
+            )
+            iterator = aiter(iterable)
+            while True:
+                while not self.demand:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                value = await anext(iterator)
+                if self.done:
+                    return
+                while not self.demand:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                self.emit(value, self.run.now())
+        except StopAsyncIteration:
+            self._end(self.complete)
+        except Exception as error:
+            self._end(lambda error=error: self.error(error))
+        finally:
+            close: Any = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _end(self, say: Callable[[], None]) -> None:
+        self._task = None
+        say()
+
+    def release(self) -> None:
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()

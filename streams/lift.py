@@ -1,0 +1,1 @@
+def apply(op, s): return op(s)

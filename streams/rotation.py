@@ -1,0 +1,310 @@
+"""The keyed queues between `group_by` and `spread`: at run time the two are one stage.
+
+A lane holds the waiting events of one key, and is their turn: while it is held, no event of
+the key leaves. Lanes that have an event and a free turn stand in line; one event is taken
+from the first, and the lane goes to the back of the line when the event's turn ends. A lane
+lives only while it holds an event or a turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streams.event import Event, Turn
+from streams.faults import Faults
+from streams.stage import Subscriber, Subscription
+
+if TYPE_CHECKING:
+    from streams.group_state import GroupStates, State
+
+__all__ = ["Lane", "Rotation"]
+
+# Lanes of groups that ended, kept to be used again: a quiet stream opens one for each event.
+_SPARE_LANES = 64
+
+
+class Lane:
+    """One key's waiting events and its turn."""
+
+    __slots__ = ("events", "held", "holders", "key", "outer", "rotation", "state")
+
+    def __init__(self, key: Any, rotation: Rotation) -> None:
+        self.key = key
+        self.rotation = rotation
+        self.events: deque[Event[Any]] = deque()
+        self.held = False
+        self.holders = 0
+        self.outer: Turn | None = None
+        self.state: State | None = None
+
+    def take(self) -> Event[Any]:
+        """The next event, which now holds the turn, and with it any turn it held before."""
+        event = self.events.popleft()
+        self.held = True
+        self.holders = 1
+        self.outer = event.turn
+        event.turn = self
+        self.rotation.taken(self)
+        return event
+
+    def end(self) -> None:
+        """One share of the turn is given up; with the last the next event may go."""
+        self.holders -= 1
+        if self.holders:
+            return
+        self.held = False
+        outer = self.outer
+        if outer is not None:
+            self.outer = None
+            outer.end()
+        if self.events:
+            self.rotation.ready(self)
+        else:
+            self.rotation.emptied(self)
+
+
+class Rotation:
+    """Subscriber to the stream of events, subscription of the stage that works on them.
+
+    `buffer` bounds the events that wait over all lanes. `feeders` bounds the lanes that are in
+    the rotation at a time: another enters when one runs empty.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        key_of: Callable[[Any], Any],
+        buffer: int,
+        faults: Faults,
+        feeders: int | None,
+        states: GroupStates | None,
+    ) -> None:
+        self.downstream = downstream
+        self.waiting = self._peak = self._peak_groups = 0
+        self.lanes: dict[Any, Lane] = {}
+        self._key_of = key_of
+        self._buffer = buffer
+        # Asking anew for a quarter of the buffer at a time keeps the source in long strides.
+        self._batch = max(1, buffer // 4)
+        self._freed = 0
+        self._faults = faults
+        self._states = states
+        self._feeders = feeders
+        self._entered: set[Lane] = set()
+        self._outside: dict[Lane, None] = {}
+        self._line: deque[Lane] = deque()
+        self._spare: list[Lane] = []
+        self._demand = 0
+        self._passing = False
+        self._direct = states is None and feeders is None
+        self._source_ended = self._nothing_to_come = self._done = False
+        if states is not None:
+            states.rotation = self
+
+    # Events from above.
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._upstream = subscription
+        self.downstream.on_subscribe(self)
+        self._upstream.request(self._buffer)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        try:
+            key = self._key_of(event.value)
+            lane = self.lanes.get(key)
+        except Exception as error:
+            self._fault(event, error)
+            return
+        if lane is None:
+            spare = self._spare
+            if spare:
+                lane = spare.pop()
+                lane.key = key
+            else:
+                lane = Lane(key, self)
+            self.lanes[key] = lane
+            if self._states is not None:
+                self._states.open(lane)
+            elif self._demand and self._direct and not self._passing and not self._line:
+                # Nobody waits and somebody asks: straight through.
+                self._demand -= 1
+                lane.held = True
+                lane.holders = 1
+                lane.outer = event.turn
+                event.turn = lane
+                self._freed = freed = self._freed + 1
+                self.downstream.on_next(event)
+                if freed >= self._batch:
+                    self._ask()
+                return
+        self.waiting += 1
+        if lane.state is not None:
+            lane.state.put(event)
+            return
+        events = lane.events
+        events.append(event)
+        if len(events) == 1 and not lane.held:
+            self.ready(lane)
+
+    def ready(self, lane: Lane) -> None:
+        """A lane has an event, and its turn is free."""
+        if self._feeders is not None and not self._enter(lane):
+            return
+        self._line.append(lane)
+        if self._demand and not self._passing:
+            self._pass_on()
+
+    def _enter(self, lane: Lane) -> bool:
+        assert self._feeders is not None
+        if lane in self._entered:
+            return True
+        if len(self._entered) < self._feeders:
+            self._entered.add(lane)
+            return True
+        self._outside[lane] = None
+        return False
+
+    def taken(self, lane: Lane) -> None:
+        """An event left a lane."""
+        if lane.state is None:
+            self.freed()
+        else:
+            self.waiting -= 1
+            lane.state.taken()
+
+    def freed(self) -> None:
+        """A place of the buffer is free again."""
+        if self.waiting > self._peak:
+            self._peak = self.waiting
+        self.waiting -= 1
+        self._freed = freed = self._freed + 1
+        if freed >= self._batch:
+            self._ask()
+
+    def _ask(self) -> None:
+        freed, self._freed = self._freed, 0
+        if not self._source_ended and freed:
+            self._upstream.request(freed)
+
+    def emptied(self, lane: Lane) -> None:
+        """A lane holds neither an event nor a turn."""
+        if self._feeders is not None and lane in self._entered:
+            self._entered.discard(lane)
+            if self._outside:
+                following = next(iter(self._outside))
+                del self._outside[following]
+                self.ready(following)
+        if self._states is None:
+            self.forget(lane)
+        else:
+            self._states.idle(lane)
+
+    def forget(self, lane: Lane) -> None:
+        """A group has ended."""
+        if len(self.lanes) > self._peak_groups:
+            self._peak_groups = len(self.lanes)
+        if self.lanes.pop(lane.key, None) is not None and len(self._spare) < _SPARE_LANES:
+            lane.key = lane.state = None
+            self._spare.append(lane)
+
+    # Demand from below.
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        if self._line and not self._passing:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._passing = True
+        line = self._line
+        try:
+            while self._demand and line:
+                self._demand -= 1
+                self.downstream.on_next(line.popleft().take())
+        finally:
+            self._passing = False
+        if self._nothing_to_come:
+            self._complete_if_empty()
+
+    def cancel(self) -> None:
+        if not self._source_ended:
+            self._source_ended = True
+            self._upstream.cancel()
+        self._give_back()
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._source_ended = True
+        if self._states is None:
+            self.complete()
+        else:
+            self._states.complete(list(self.lanes.values()))
+
+    def complete(self) -> None:
+        """Nothing will enter a lane any more."""
+        self._nothing_to_come = True
+        if not self._passing:
+            self._complete_if_empty()
+
+    def _complete_if_empty(self) -> None:
+        if not self.waiting and not self._done:
+            self._done = True
+            self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._source_ended = True
+        self.broke(error)
+
+    def broke(self, error: BaseException) -> None:
+        """The stream has failed here or above: give back what waits, and say so."""
+        if not self._done:
+            self.cancel()
+            self._done = True
+            self.downstream.on_error(error)
+
+    def _fault(self, event: Event[Any], error: Exception) -> None:
+        if self._faults.survives(event, error):
+            self._freed += 1
+            self._ask()
+        else:
+            self.broke(error)
+
+    def _give_back(self) -> None:
+        self._done = True
+        self._demand = self.waiting = 0
+        self._line.clear()
+        self._outside.clear()
+        if self._states is not None:
+            self._states.close()
+        lanes, self.lanes = self.lanes, {}
+        for lane in lanes.values():
+            events, lane.events = lane.events, deque()
+            if lane.state is not None:
+                lane.state.give_back()
+            for event in events:
+                event.give_back()
+
+    # Numbers.
+
+    def group_statistics(self) -> dict[str, Any]:
+        """Events `waiting` now and at the `peak`, `groups` alive, and the fullest group."""
+        lanes = self.lanes
+        hottest = max(lanes.values(), key=lambda lane: len(lane.events), default=None)
+        return {
+            "waiting": self.waiting,
+            "peak": max(self._peak, self.waiting),
+            "bound": self._buffer,
+            "groups": len(lanes),
+            "peak_groups": max(self._peak_groups, len(lanes)),
+            "hottest": None if hottest is None else hottest.key,
+            "hottest_waiting": 0 if hottest is None else len(hottest.events),
+            "skipped": self._faults.skipped,
+            "routed": self._faults.routed,
+        }
+
+    def spread_statistics(self) -> dict[str, Any]:
+        """Groups `ready` for their next event, and those `outside` the feeders."""
+        return {"ready": len(self._line), "outside": len(self._outside)}

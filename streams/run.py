@@ -1,0 +1,159 @@
+"""What the stages of one running pipeline share: the loop, its time, its tasks, its sources.
+
+A `Run` belongs to one running of one pipeline on one loop; several runs on a loop know
+nothing of each other. It owns every task that a stage starts and ends them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streams.clock import clock_of
+from streams.errors import NoLoop
+from streams.faults import DeadLetter, Letters
+from streams.stage import StageInfo
+
+if TYPE_CHECKING:
+    from streams.sink import Sink
+
+__all__ = ["Run", "Source", "Statistics"]
+
+log = logging.getLogger("penstock")
+
+_SHOWN_ERRORS = 10
+
+
+Statistics = Callable[[], dict[str, Any]]
+"""Plain numbers by documented names; `waiting` and `in_flight` count events."""
+
+
+class Source(Protocol):
+    """A running source, as its run controls it."""
+
+    def statistics(self) -> dict[str, Any]: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Run:
+    """One running; `drain_deadline` is the seconds that in-flight work gets after a stop."""
+
+    def __init__(self, drain_deadline: float = 20.0) -> None:
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop = None
+        self.now: Callable[[], float] = clock_of(self._loop)
+        self.drain_deadline = drain_deadline
+        self.sources: list[Source] = []
+        self.stages: list[tuple[StageInfo, Statistics]] = []
+        self.on_warning: Callable[[str], None] = log.warning
+        self.on_stopping: Callable[[BaseException], None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._letters: dict[int, Letters] = {}
+        self.errors = 0
+        self._failed: Callable[[BaseException], None] | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that this run lives on; NoLoop if it was started outside of one."""
+        if self._loop is None:
+            raise NoLoop(
+                "This stream needs a running event loop. Call it inside async code, or end it "
+                "with .to(sink) and run the pipeline: `run(pipeline)`."
+            )
+        return self._loop
+
+    @property
+    def has_loop(self) -> bool:
+        """Whether a loop runs; a stream of plain steps over an iterable needs none."""
+        return self._loop is not None
+
+    def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
+        """Let a running stage's numbers appear in the statistics."""
+        self.stages.append((info, statistics))
+
+    def add_source(self, info: StageInfo, source: Source) -> None:
+        """Let a running source be paused, stopped and counted."""
+        self.sources.append(source)
+        self.stages.append((info, source.statistics))
+
+    def on_failure(self, function: Callable[[BaseException], None]) -> None:
+        """Whom to tell of an error that no subscriber can be told of."""
+        self._failed = function
+
+    def stopping(self, error: BaseException) -> None:
+        """A stage begins nothing new because of `error`; what is in flight may finish."""
+        if self.on_stopping is not None:
+            self.on_stopping(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Report an error that no subscriber can be told of: it ends the run, or is logged."""
+        if self._failed is not None:
+            self._failed(error)
+        else:
+            log.error("penstock: %s", error, exc_info=error)
+
+    def inner(self) -> Run:
+        """This run as the operators inside a group see it: their stages are not listed."""
+        inner = copy.copy(self)
+        inner.add_stage = _ignore  # type: ignore[method-assign]
+        return inner
+
+    def letters(self, sink: Sink[DeadLetter]) -> Letters:
+        """The way to a dead-letter sink, which is opened once, whoever asks."""
+        letters = self._letters.get(id(sink))
+        if letters is None:
+            letters = self._letters[id(sink)] = Letters(sink, self)
+        return letters
+
+    def count_error(self, info: StageInfo, error: BaseException) -> None:
+        """An event failed in a stage that carries on; the first few are reported at once."""
+        self.errors += 1
+        if self.errors <= _SHOWN_ERRORS:
+            notes = "; ".join(getattr(error, "__notes__", ()))
+            self.on_warning(f"{type(error).__name__}: {error} ({notes})")
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Start a task that this run owns: an error in it ends the run, `close` cancels it."""
+        task = self.loop.create_task(work, name=f"penstock {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def on_close(self, closer: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Have `closer` awaited once, after all tasks have ended."""
+        self._closers.append(closer)
+
+    async def close(self) -> None:
+        """Cancel what still runs, wait until it has ended, release what was opened."""
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        errors: list[Exception] = []
+        while self._closers:
+            try:
+                await self._closers.pop()()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("closing failed", errors)
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.failed(error)
+
+
+def _ignore(info: StageInfo, statistics: Statistics) -> None: ...

@@ -1,0 +1,87 @@
+"""What a sink is: where a pipeline ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from streams.event import Event
+from streams.stage import StageInfo, Subscriber, Subscription
+
+if TYPE_CHECKING:
+    from streams.run import Run
+
+__all__ = ["Closed", "Sink", "SinkStage"]
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+Closed = Callable[[BaseException | None], None]
+
+
+class Sink(ABC, Generic[T_contra]):
+    """A description of where values go; it is opened anew for each running.
+
+    `info` says what it is. `open` gives the stage that takes the events; that stage calls
+    `closed(error or None)` exactly once: when the stream has ended and all it accepted is
+    safely out, or when it cannot go on.
+    """
+
+    info: StageInfo
+
+    @abstractmethod
+    def open(self, run: Run, closed: Closed) -> SinkStage[T_contra]:
+        """Make the stage for one running."""
+
+
+class SinkStage(Subscriber[T_contra], Generic[T_contra]):
+    """The last stage of a pipeline: it requests, and finishes each event it has accepted.
+
+    `finish_now` is for sinks that accept at once; one that writes later finishes later. The
+    base class asks for everything, accepts every event by `accept`, and closes at the end.
+    """
+
+    upstream: Subscription
+
+    def __init__(self, closed: Closed) -> None:
+        self._closed: Closed | None = closed
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self.upstream = subscription
+        subscription.request(2**63 - 1)
+
+    def accept(self, event: Event[Any]) -> None:
+        """Take the value over. What it raises fails the event and ends the pipeline."""
+        raise NotImplementedError
+
+    def on_next(self, event: Event[Any], /) -> None:
+        try:
+            self.accept(event)
+        except Exception as error:
+            event.fail(error)
+            self.break_off(error)
+        else:
+            event.finish()
+
+    def on_completed(self) -> None:
+        self.close()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.close(error)
+
+    def cancel(self) -> None:
+        """The run was cancelled: give back what is not accepted yet, and close."""
+        self.close()
+
+    def break_off(self, error: BaseException) -> None:
+        """The sink cannot go on: stop the pipeline above it with `error`."""
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            self.upstream.cancel()
+            closed(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Say that everything accepted is safe; `error` is the one the stream ended with."""
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed(error)

@@ -1,0 +1,98 @@
+"""What the stages of a running pipeline say to each other.
+
+Demand goes up (`request`, `cancel`), events come down (`on_subscribe`, `on_next`, `on_error`,
+`on_completed`), as in Reactive Streams 1.0.4. Between stages of this library the protocol is
+taken on trust, so that an event costs one call a stage: every n is an int of at least 1, a
+terminal signal and `cancel` each come at most once. `streams.door` keeps the specification's
+rules towards everybody else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from streams.event import Event
+
+__all__ = ["UNBOUNDED", "Stage", "StageInfo", "Subscriber", "Subscription"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+UNBOUNDED = 2**63 - 1
+"""A demand that means: as many as there are (rule 3.17)."""
+
+
+class Subscription(Protocol):
+    """What a subscriber may ask of the stage above it."""
+
+    def request(self, n: int, /) -> None:
+        """Ask for `n` more events."""
+
+    def cancel(self) -> None:
+        """Ask for no more; what is held above is given back to its source."""
+
+
+class Subscriber(Protocol[T_contra]):
+    """What a stage is told by the one above it."""
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """The first signal: here is whom to ask."""
+
+    def on_next(self, event: Event[Any], /) -> None:
+        """An event that was asked for."""
+
+    def on_error(self, error: BaseException, /) -> None:
+        """The last signal: the stream failed."""
+
+    def on_completed(self) -> None:
+        """The last signal: the stream ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """What a stage is, before anything runs: the material of `penstock draw` and of errors.
+
+    `bound` is the most events that ever wait in the stage, None for a stage whose bound its
+    user chose to leave open. `number` counts from 1 at the source.
+    """
+
+    name: str
+    detail: str = ""
+    bound: int | None = 0
+    note: str = ""
+    number: int = 1
+
+    def __str__(self) -> str:
+        return f"stage {self.number} '{self.name}'"
+
+
+class Stage(Generic[A, B]):
+    """A stage that passes every signal on unchanged: the base of the operators' stages."""
+
+    __slots__ = ("downstream", "upstream")
+
+    upstream: Subscription
+
+    def __init__(self, downstream: Subscriber[B]) -> None:
+        self.downstream = downstream
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self.upstream = subscription
+        self.downstream.on_subscribe(self)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.downstream.on_next(event)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.downstream.on_error(error)
+
+    def on_completed(self) -> None:
+        self.downstream.on_completed()
+
+    def request(self, n: int, /) -> None:
+        self.upstream.request(n)
+
+    def cancel(self) -> None:
+        self.upstream.cancel()
