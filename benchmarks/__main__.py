@@ -35,7 +35,7 @@ AWAITING_PEERS = PEERS[1:]
 
 EVENTS = 200_000
 # They take some 25 times as long for an event, and as long for each of fewer events.
-AWAITING_PEERS_EVENTS = 20_000
+AWAITING_PEERS_EVENTS = 10_000
 OPEN_SECONDS = 4.0
 SWEEP_SECONDS = 3.0
 SWEEP_STEP = 250
