@@ -18,7 +18,7 @@ import gc
 import json
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,8 @@ def timed(job: Callable[[], dict[str, Any]], events: int) -> dict[str, Any]:
 
 
 def main(
-    cases: dict[str, Callable[[Options], dict[str, Any]]], jsonl: Callable[[], None] | None = None
+    cases: Mapping[str, Callable[[Options], dict[str, Any]]],
+    jsonl: Callable[[], None] | None = None,
 ) -> None:
     """Run the case named on the command line."""
     names = [*cases, *(["jsonl"] if jsonl else [])]

@@ -160,6 +160,7 @@ def main() -> None:
     options = parser.parse_args()
     events = kata_events(options.events, rate=options.rate, seed=options.seed)
     write_jsonl(events, sys.stdout.buffer)
+    print(len({event["uuid"] for event in events}), "different events", file=sys.stderr)
 
 
 if __name__ == "__main__":
