@@ -7,6 +7,7 @@ own is benchmarks/ours.py; its pipeline for the whole process is `penstock run` 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
@@ -16,8 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from benchmarks.measure import CaseFailed, Subject, alternate, run_case, run_whole, table
-from benchmarks.workload import kata_events, write_jsonl
+from benchmarks.measure import ROOT, CaseFailed, Subject, alternate, run_case, run_whole, table
 
 BY_HAND = Subject("by hand", "benchmarks.by_hand", rounds=5)
 OURS = Subject(
@@ -71,12 +71,13 @@ def whole_process() -> None:
     """3. whole process, JSON lines from standard input to standard output, at most 1.4 x"""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "events.jsonl")
-        # Events kept here would count: a child starts with its parent's peak.
-        events = kata_events(EVENTS)
-        with source.open("wb") as output:
-            write_jsonl(events, output)
-        unique = len({event["uuid"] for event in events})
-        del events
+        # In a process of its own: a child starts with the peak of the parent that forked it.
+        command = [sys.executable, "-m", "benchmarks.workload", "--events", str(EVENTS)]
+        with source.open("wb") as lines:
+            written = subprocess.run(
+                command, cwd=ROOT, stdout=lines, stderr=subprocess.PIPE, check=True
+            )
+        unique = int(written.stderr.split()[0])
         everybody = alternate((*mine(), *PEERS), lambda who: run_whole(who, source, EVENTS, unique))
     print(table(f"{whole_process.__doc__} ({EVENTS:,} lines)", everybody))
 
