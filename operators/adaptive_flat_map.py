@@ -130,6 +130,7 @@ def adaptive_flat_map(
             kind = Working if is_async(handler) else Inline
             stage = kind(downstream, run, flowable.info, settings, limiter)
             run.add_stage(flowable.info, stage.statistics)
+            run.tunable[flowable.info.number] = stage.retune
             source.attach(stage, run)
 
         note = "order of a group ends here" if source.turns and not ordered else ""

@@ -9,11 +9,13 @@ __all__ = [
     "BadLine",
     "BufferFull",
     "BuildError",
+    "CannotOpen",
     "DemandViolated",
     "DrainTimeout",
     "HandlerCancelled",
     "HandlerTimeout",
     "HoldExceeded",
+    "InputCorrupt",
     "LineTooLong",
     "MissingExtra",
     "NoLoop",
@@ -29,6 +31,10 @@ class PenstockError(Exception):
 
 class BuildError(PenstockError):
     """A pipeline that cannot work, noticed before anything runs."""
+
+
+class CannotOpen(BuildError):
+    """An input or output that cannot be opened, noticed before anything was read or written."""
 
 
 class NoLoop(PenstockError):
@@ -69,6 +75,10 @@ class BadLine(PenstockError):
 
 class LineTooLong(BadLine):
     """A line of the input that is longer than the limit."""
+
+
+class InputCorrupt(PenstockError):
+    """A compressed input that is damaged or ends too early."""
 
 
 class OutputClosed(PenstockError):

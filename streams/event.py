@@ -178,7 +178,8 @@ class Family:
         parent = self._parent
         child = Event(value, parent.created, self, parent.token)
         if parent.started is not None:
-            child.started, child.ended = parent.started, parent.ended
+            child.started = parent.started
+            child.ended = getattr(parent, "ended", parent.started)
         turn = parent.turn
         if turn is not None:
             turn.holders += 1

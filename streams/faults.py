@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 from dataclasses import dataclass
@@ -175,7 +176,8 @@ class Letters:
         self._run = run
         self._waiting: deque[Event[DeadLetter]] = deque()
         self._demand = 0
-        self._done = False
+        self._done = self._sink_closed = False
+        self._when_closed: asyncio.Future[None] | None = None
         self._subscriber = sink.open(run, self._closed)
         self._subscriber.on_subscribe(self)
 
@@ -206,11 +208,14 @@ class Letters:
                 )
             )
 
-    def close(self) -> None:
-        """No more letters will come."""
+    async def close(self) -> None:
+        """No more letters will come: have the sink flush what it got, and wait for that."""
         if not self._done:
             self._done = True
             self._subscriber.on_completed()
+        if not self._sink_closed:
+            self._when_closed = self._run.loop.create_future()
+            await self._when_closed
 
     def request(self, n: int, /) -> None:
         self._demand += n
@@ -224,6 +229,9 @@ class Letters:
             self._waiting.popleft().give_back()
 
     def _closed(self, error: BaseException | None) -> None:
+        self._sink_closed = True
+        if self._when_closed is not None and not self._when_closed.done():
+            self._when_closed.set_result(None)
         if error is not None:
             self.cancel()
             self._run.failed(error)

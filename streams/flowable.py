@@ -201,10 +201,7 @@ class Flowable(Observable[T_co]):
         """
         from streams.lift import apply
 
-        stream: Flowable[Any] = self
-        for operator in operators:
-            stream = apply(operator, stream)
-        return stream
+        return apply(operators, self)
 
     def to(self, *sinks: Sink[T_co]) -> Pipeline:
         """End the stream in one or more sinks: a pipeline, ready to be run many times."""

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Pooled", "handler_name", "is_async", "is_coroutine_function"]
+from streams.errors import BuildError
+
+__all__ = ["Pooled", "handler_name", "is_async", "is_coroutine_function", "pool_size"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,7 +46,14 @@ class Pooled(Generic[T, R]):
     that its slot and its turn are kept that long. A second cancellation gives up waiting.
     """
 
-    def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
+    def __init__(
+        self, handler: Callable[[T], R], make_pool: Callable[[], Executor], kind: str
+    ) -> None:
+        if is_async(handler):
+            raise BuildError(
+                f"{kind} takes plain handlers; '{handler_name(handler)}' is asynchronous and runs "
+                "on the loop: give it to adaptive_flat_map as it is"
+            )
         self.func = handler
         self._make_pool = make_pool
 
@@ -94,3 +103,10 @@ class _Opened(Generic[T, R]):
             stuck = bool(self._working)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, lambda: pool.shutdown(not stuck, cancel_futures=True))
+
+
+def pool_size(kind: str, n: int) -> int:
+    """`n`, or BuildError if that many workers make no pool."""
+    if isinstance(n, bool) or n < 1:
+        raise BuildError(f"{kind}({n!r}): at least 1 worker is needed")
+    return n

@@ -13,8 +13,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.clock import clock_of
-from streams.errors import NoLoop
+from streams.errors import BadLine, NoLoop
 from streams.faults import DeadLetter, Letters
+from streams.limits import Limiter
 from streams.stage import StageInfo
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Run:
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._letters: dict[int, Letters] = {}
         self.errors = 0
+        self.bad_lines = 0
+        self.tunable: dict[int, Callable[[Limiter], None]] = {}
         self._failed: Callable[[BaseException], None] | None = None
 
     @property
@@ -123,6 +126,20 @@ class Run:
             notes = "; ".join(getattr(error, "__notes__", ()))
             self.on_warning(f"{type(error).__name__}: {error} ({notes})")
 
+    def count_bad_line(self, error: BadLine) -> None:
+        """A line of the input was no event; the first few are reported at once."""
+        self.bad_lines += 1
+        if self.bad_lines <= _SHOWN_ERRORS:
+            self.on_warning(str(error))
+
+    def unhandled(self, error: BaseException) -> None:
+        """An error that a foreign subscriber raised: the loop's exception handler gets it."""
+        if self._loop is None:
+            raise error
+        self._loop.call_exception_handler(
+            {"message": "penstock: a subscriber raised", "exception": error}
+        )
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, `close` cancels it."""
         task = self.loop.create_task(work, name=f"penstock {name}")
@@ -142,6 +159,8 @@ class Run:
                 task.cancel()
             await asyncio.wait(tasks)
         errors: list[Exception] = []
+        for letters in self._letters.values():
+            await letters.close()
         while self._closers:
             try:
                 await self._closers.pop()()

@@ -73,6 +73,10 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         """The run was cancelled: give back what is not accepted yet, and close."""
         self.close()
 
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        return {}
+
     def break_off(self, error: BaseException) -> None:
         """The sink cannot go on: stop the pipeline above it with `error`."""
         closed, self._closed = self._closed, None

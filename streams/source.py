@@ -38,7 +38,7 @@ class Emission(Generic[T]):
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}
         self._finished = 0
-        self._received = 0
+        self.received = 0
         self._withheld: int | None = None
         self._producing = False
         self._chunk = 1
@@ -109,7 +109,7 @@ class Emission(Generic[T]):
                     self.error(error)
                     return
                 self.demand -= 1
-                self._received += 1
+                self.received += 1
                 on_next(Event(value, created, self))
                 if not self.demand:
                     break
@@ -119,7 +119,7 @@ class Emission(Generic[T]):
     def emit(self, value: T, created: float, token: Any = None) -> None:
         """Send one value that there is demand for down the pipe."""
         self.demand -= 1
-        self._received += 1
+        self.received += 1
         self.downstream.on_next(Event(value, created, self, token))
 
     def complete(self) -> None:
@@ -150,6 +150,11 @@ class Emission(Generic[T]):
             if withheld:
                 self.request(withheld)
 
+    @property
+    def demand_withheld(self) -> bool:
+        """Whether the source is paused."""
+        return self._withheld is not None
+
     def stop(self) -> None:
         """Read nothing more and complete: the first step of a drain."""
         self.complete()
@@ -179,7 +184,7 @@ class Emission(Generic[T]):
         """Events by how they ended; what is missing from `in` is still unfinished."""
         return {
             **self.counts,
-            "in": self._received,
+            "in": self.received,
             "finished": self._finished,
             "dropped": dict(self.drops),
         }

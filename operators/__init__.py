@@ -1,0 +1,21 @@
+"""Operators, one a file, each with its page of documentation on top."""
+
+from __future__ import annotations
+
+from operators.adaptive_flat_map import adaptive_flat_map
+from operators.distinct_within import distinct_within
+from operators.group_by import group_by
+from operators.in_processes import in_processes
+from operators.in_threads import in_threads
+from operators.rate_limit import rate_limit
+from operators.spread import spread
+
+__all__ = [
+    "adaptive_flat_map",
+    "distinct_within",
+    "group_by",
+    "in_processes",
+    "in_threads",
+    "rate_limit",
+    "spread",
+]

@@ -1,0 +1,198 @@
+"""Let at most `rate` events a period through, by withholding demand; none is dropped.
+
+Items:   every event, in order.
+Time:    a token bucket that holds `burst` tokens and gains `rate` each `per` seconds: an event
+         takes one. In any `per` seconds at most `rate + burst` events pass. One timer.
+Memory:  the one event that is next and waits for its token.
+Demand:  one event at a time; the next is asked for when the one before has passed.
+Ends:    with the source, after the event that waits. Cancel gives that one back.
+Errors:  passes the source's at once; the event that waits is given back.
+
+    source              1234567-----|
+    rate_limit(1, 1)    1-2-3-4-5-6-7|     a tick is half a second
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from streams.errors import BuildError
+from streams.event import Event
+from streams.flowable import Flowable
+from streams.run import Run
+from streams.stage import Stage, StageInfo, Subscriber
+
+__all__ = ["RateLimit", "rate_limit"]
+
+T = TypeVar("T")
+
+
+class RateLimit:
+    """A rate that several stages, also of several pipelines on one loop, may share.
+
+    Assigning `rate` changes it from the next token on. Source: the token bucket of RFC 2697.
+    """
+
+    def __init__(self, rate: float, per: float = 1.0, burst: int = 1) -> None:
+        self.per = per
+        self.burst = burst
+        self.rate = rate
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Tokens gained each `per` seconds."""
+        return self._rate
+
+    @rate.setter
+    def rate(self, rate: float) -> None:
+        if not rate > 0 or not self.per > 0 or self.burst < 1:
+            raise BuildError(
+                f"rate_limit({rate!r}, per={self.per!r}, burst={self.burst!r}): the rate and "
+                "per must be positive and burst at least 1"
+            )
+        self._rate = rate
+
+    def take(self, now: float) -> bool:
+        """Take a token, if there is one at `now` (seconds)."""
+        self._refill(now)
+        if self._tokens < 1 - _ROUNDING:
+            return False
+        self._tokens -= 1
+        return True
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next token."""
+        self._refill(now)
+        return max(0.0, (1 - self._tokens) * self.per / self._rate)
+
+    def _refill(self, now: float) -> None:
+        if self._at is not None and now > self._at:
+            gained = (now - self._at) * self._rate / self.per
+            self._tokens = min(float(self.burst), self._tokens + gained)
+        self._at = now
+
+
+# A bucket refilled in many steps may miss the whole token by a rounding error.
+_ROUNDING = 1e-9
+
+
+def rate_limit(
+    rate: float | RateLimit, per: float = 1.0, burst: int = 1
+) -> Callable[[Flowable[T]], Flowable[T]]:
+    """Let `rate` events pass each `per` seconds, and `burst` at once after a pause.
+
+    Give a `RateLimit` instead of a number to share it between stages or to change it while it
+    runs. Raises BuildError unless the rate and `per` are positive and `burst` at least 1.
+    """
+    shared = rate if isinstance(rate, RateLimit) else None
+    limit = shared or RateLimit(float(rate), per, burst)  # type: ignore[arg-type]
+    detail = f"{limit.rate:g} per {limit.per:g} s, burst {limit.burst}"
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        def attach(downstream: Subscriber[T], run: Run) -> None:
+            bucket = shared or RateLimit(limit.rate, limit.per, limit.burst)
+            stage = _Bucket(downstream, run, bucket)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        flowable: Flowable[T] = Flowable(attach, StageInfo("rate_limit", detail, 1), source)
+        return flowable
+
+    return operator
+
+
+class _Bucket(Stage[Any, Any]):
+    """Holds one event until it gets its token.
+
+    The token is taken when the event passes, not when it is asked for: a stage whose source
+    is idle keeps no token from others that share the limit.
+    """
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, limit: RateLimit) -> None:
+        super().__init__(downstream)
+        self._run = run
+        self._limit = limit
+        self._demand = 0
+        self._asking = False
+        self._outstanding = False
+        self._held: Event[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._completed = self._done = False
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._asking:
+            return
+        self._asking = True
+        try:
+            while (
+                self._demand and self._held is None and not self._outstanding
+                and not self._completed and not self._done
+            ):  # fmt: skip
+                self._outstanding = True
+                self.upstream.request(1)
+        finally:
+            self._asking = False
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._outstanding = False
+        self._held = event
+        self._pass_on()
+        self._ask()
+
+    def _pass_on(self) -> None:
+        event = self._held
+        assert event is not None
+        now = self._run.now()
+        if self._limit.take(now):
+            self._held = None
+            self._demand -= 1
+            self.downstream.on_next(event)
+            self._complete_if_empty()
+        else:
+            self._timer = self._run.loop.call_later(self._limit.wait(now), self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self._pass_on()
+        self._ask()
+
+    def on_completed(self) -> None:
+        self._completed = True
+        self._complete_if_empty()
+
+    def _complete_if_empty(self) -> None:
+        if self._completed and self._held is None and not self._done:
+            self._done = True
+            self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._completed = True
+        self._leave()
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._leave()
+        if not self._completed:
+            self._completed = True
+            self.upstream.cancel()
+
+    def _leave(self) -> None:
+        self._done = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        held, self._held = self._held, None
+        if held is not None:
+            held.give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        """The `rate` in force, and the event that waits for a token."""
+        return {"rate": self._limit.rate, "waiting": int(self._held is not None)}

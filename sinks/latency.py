@@ -1,0 +1,165 @@
+"""Record how long each event waited and was worked on, in HDR histograms.
+
+Items:   accepts every event. waiting = created to started, service = started to finished,
+         total = their sum; an event that no handler worked on started when it arrived here.
+Time:    a report every `every` seconds in which events came, and one at the end.
+Memory:  the histograms, and one chunk of times that are not counted in yet.
+Demand:  unbounded: it accepts at once, and never slows the pipeline.
+Ends:    with the stream; the last report covers the whole run.
+Errors:  none of its own. Times beyond the histograms' range of an hour are counted.
+
+    source                       --1--2--3--|
+    latency_histogram(every=4)   ----R---R--R   R = a report
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from streams import clock
+from streams.errors import BuildError
+from streams.event import Event
+from streams.metrics import IntervalLog, LatencyHistogram, Summary, render
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo, Subscription
+
+__all__ = ["latency_histogram"]
+
+# Times are counted in chunks of this many events: counting equal ones together is cheap.
+_CHUNK = 4096
+
+Report = Callable[[dict[str, Summary]], None]
+
+
+class latency_histogram(Sink[Any]):  # noqa: N801 - a sink is named like a function, as it is used
+    """Print count, min, max, mean, median and percentiles to standard error, in milliseconds.
+
+    `every` is the seconds between reports (None: only one at the end), `log` the path of an
+    interval log for the usual HDR tools, and `report` a function that gets the summaries by
+    name instead of having them printed (None as report: keep silent, and let
+    `running.statistics()["latency"]` tell). BuildError unless `every` is positive.
+    """
+
+    def __init__(
+        self,
+        every: float | None = 1.0,
+        *,
+        log: str | Path | None = None,
+        report: Report | None | TextIO = sys.stderr,
+    ) -> None:
+        if every is not None and not every > 0:
+            raise BuildError(f"latency_histogram(every={every!r}): must be positive seconds")
+        self.info = StageInfo(
+            "latency_histogram", "" if every is None else f"every {every:g} s", 0
+        )
+        self._every = every
+        self._log = log
+        self._report = report
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        report = self._report
+        if report is None or callable(report):
+            show: Report | None = report  # type: ignore[assignment]
+        else:
+            stream = report
+            show = lambda summaries: print(  # noqa: E731
+                *(render(summary, name) for name, summary in summaries.items()),
+                sep="\n",
+                file=stream,
+                flush=True,
+            )
+        return _Recording(run, closed, self._every, self._log, show)
+
+
+class _Recording(SinkStage[Any]):
+    def __init__(
+        self,
+        run: Run,
+        closed: Closed,
+        every: float | None,
+        log: str | Path | None,
+        report: Report | None,
+    ) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._every = every
+        self._report = report
+        self._times: list[tuple[float, float, float]] = []
+        self._whole = {name: LatencyHistogram() for name in ("waiting", "service", "total")}
+        self._interval = {name: LatencyHistogram() for name in self._whole}
+        self._timer: asyncio.TimerHandle | None = None
+        self._file = None if log is None else open(log, "w", encoding="utf-8")  # noqa: SIM115
+        self._offset = clock.wall() - run.now()
+        self._since = run.now()
+        self._log = None if self._file is None else IntervalLog(self._file, clock.wall())
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        super().on_subscribe(subscription)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        started = event.started
+        if started is None:
+            started = event.ended = self._run.now()
+        times = self._times
+        times.append((event.created, started, event.ended))
+        event.finish()
+        if len(times) >= _CHUNK:
+            self._count()
+        if self._timer is None and self._every is not None:
+            self._timer = self._run.loop.call_later(self._every, self._tick)
+
+    def _count(self) -> None:
+        times = self._times
+        interval = self._interval
+        interval["waiting"].record_many([started - created for created, started, _ in times])
+        interval["service"].record_many([ended - started for _, started, ended in times])
+        interval["total"].record_many([ended - created for created, _, ended in times])
+        times.clear()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._end_interval()
+        if self._report is not None:
+            self._report(self._summaries(self._last))
+
+    def _end_interval(self) -> None:
+        self._count()
+        now = self._run.now()
+        for name, histogram in self._interval.items():
+            self._whole[name].add(histogram)
+            if self._log is not None:
+                offset = self._offset
+                self._log.write(histogram, self._since + offset, now + offset, tag=name)
+        self._since = now
+        self._last, self._interval = self._interval, {n: LatencyHistogram() for n in self._whole}
+
+    @staticmethod
+    def _summaries(histograms: dict[str, LatencyHistogram]) -> dict[str, Summary]:
+        return {name: histogram.snapshot() for name, histogram in histograms.items()}
+
+    def close(self, error: BaseException | None = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._end_interval()
+        if self._report is not None:
+            self._report(self._summaries(self._whole))
+        if self._file is not None:
+            self._file.close()
+        super().close(error)
+
+    def statistics(self) -> dict[str, Any]:
+        """`latency`: the summaries of the whole run so far, by name, times in seconds."""
+        self._count()
+        merged: dict[str, Any] = {}
+        for name in self._whole:
+            histogram = LatencyHistogram()
+            histogram.add(self._whole[name])
+            histogram.add(self._interval[name])
+            merged[name] = histogram.snapshot()
+        return {"latency": merged}

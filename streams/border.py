@@ -1,0 +1,300 @@
+"""The borders to worlds without envelopes: plain Rx in both directions, and `async for`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+from reactivex import Observable
+from reactivex.abc import DisposableBase, ObserverBase
+from reactivex.disposable import Disposable
+
+from streams.door import connect
+from streams.errors import BufferFull, BuildError
+from streams.event import Event
+from streams.flowable import Flowable
+from streams.run import Run
+from streams.scheduler import LoopScheduler
+from streams.source import Emission
+from streams.stage import UNBOUNDED, StageInfo, Subscriber, Subscription
+
+__all__ = [
+    "Overflow",
+    "buffer",
+    "drop_newest",
+    "drop_oldest",
+    "error",
+    "from_observable",
+    "iterate",
+    "latest",
+    "subscribe_observer",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """What happens to values of a plain Observable that nobody has asked for yet."""
+
+    name: str
+    size: int
+    when_full: Literal["error", "drop_oldest", "drop_newest"]
+
+
+def _sized(name: str, n: int, when_full: Any) -> Overflow:
+    if isinstance(n, bool) or n < 1:
+        raise BuildError(f"{name}({n!r}): at least 1 value must fit")
+    return Overflow(name, n, when_full)
+
+
+def buffer(n: int) -> Overflow:
+    """Keep up to `n` values; one more is the error BufferFull."""
+    return _sized("buffer", n, "error")
+
+
+def drop_oldest(n: int = 1024) -> Overflow:
+    """Keep the `n` newest values; each one dropped is counted."""
+    return _sized("drop_oldest", n, "drop_oldest")
+
+
+def drop_newest(n: int = 1024) -> Overflow:
+    """Keep the `n` oldest values; each one dropped is counted."""
+    return _sized("drop_newest", n, "drop_newest")
+
+
+def latest() -> Overflow:
+    """Keep only the newest value; each one it replaces is counted."""
+    return Overflow("latest", 1, "drop_oldest")
+
+
+def error() -> Overflow:
+    """Keep nothing: a value that nobody has asked for is the error BufferFull."""
+    return Overflow("error", 0, "error")
+
+
+def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
+    """Give a plain Observable demand, with a named answer to a slow reader.
+
+        observable            --1--2--3--4--|
+        request               2---------1---
+        of(…, buffer(8))      --1--2----3---4|    4 waits for one more request
+
+    Items:   the Observable's values; those that overflow are dropped and counted, or an error.
+    Time:    as they come, or as they are asked for.
+    Memory:  as many values as the strategy says.
+    Demand:  the Observable is subscribed to at the first request and knows no demand itself.
+    Ends:    with the Observable, after what waits. Cancel and drain dispose of the subscription.
+    Errors:  the Observable's error passes on after what waits; BufferFull for an overflow.
+    """
+    if isinstance(observable, Flowable):
+        return cast(Flowable[T], observable)
+    if not isinstance(observable, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BuildError(f"Flowable.of() takes an Observable, not {type(observable).__name__}")
+    if not isinstance(on_overflow, Overflow):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BuildError(
+            f"on_overflow={on_overflow!r}: use buffer(n), drop_oldest(n), drop_newest(n), "
+            "latest() or error()"
+        )
+    info = StageInfo("of", f"{on_overflow.name}({on_overflow.size})", on_overflow.size)
+
+    def attach(downstream: Subscriber[T], run: Run) -> None:
+        _Listening(downstream, run, info, observable, on_overflow).start()
+
+    return Flowable(attach, info)
+
+
+class _Listening(Emission[T]):
+    _subscription: DisposableBase | None = None
+    _ending: tuple[BaseException | None] | None = None
+    _subscribed = False
+
+    def __init__(
+        self,
+        downstream: Subscriber[T],
+        run: Run,
+        info: StageInfo,
+        observable: Observable[T],
+        on_overflow: Overflow,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._observable = observable
+        self._overflow = on_overflow
+        self._waiting: deque[tuple[T, float]] = deque()
+
+    def produce(self) -> None:
+        if not self._subscribed:
+            self._subscribed = True
+            scheduler = LoopScheduler(lambda: self.run.loop, self.run.now)
+            subscription = self._observable.subscribe(
+                self._on_value, self._on_error, self._on_completed, scheduler=scheduler
+            )
+            if self.done:
+                subscription.dispose()
+            else:
+                self._subscription = subscription
+        self._deliver()
+
+    def _deliver(self) -> None:
+        waiting = self._waiting
+        while self.demand and waiting:
+            self.emit(*waiting.popleft())
+        if self._ending is not None and not waiting:
+            (error,) = self._ending
+            if error is None:
+                self.complete()
+            else:
+                self.error(error)
+
+    def _on_value(self, value: T) -> None:
+        if self.done or self._ending is not None:
+            return
+        now = self.run.now()
+        if self.demand and not self._waiting:
+            self.emit(value, now)
+            return
+        if len(self._waiting) >= self._overflow.size:
+            if self._overflow.when_full == "error":
+                self._end(
+                    BufferFull(
+                        f"{self._overflow.size:,} values wait and nobody has asked for more "
+                        f"(Flowable.of, on_overflow={self._overflow.name}). Slow the source, "
+                        "raise buffer(n), or enter with drop_oldest(n)."
+                    )
+                )
+                return
+            self.received += 1
+            self.drops["overflow"] = self.drops.get("overflow", 0) + 1
+            if self._overflow.when_full == "drop_newest":
+                return
+            self._waiting.popleft()
+        self._waiting.append((value, now))
+
+    def _on_error(self, error: Exception) -> None:
+        self._end(error)
+
+    def _on_completed(self) -> None:
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._ending is None:
+            self._ending = (error,)
+            if not self._waiting and not self.demand_withheld:
+                self._deliver()
+
+    def stop(self) -> None:
+        """Listen no longer; what has arrived is still delivered."""
+        self._dispose()
+        self._end(None)
+
+    def release(self) -> None:
+        self.received += len(self._waiting)
+        self.counts["returned"] += len(self._waiting)
+        self._waiting.clear()
+        self._dispose()
+
+    def _dispose(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.dispose()
+
+    def statistics(self) -> dict[str, Any]:
+        return {**super().statistics(), "buffered": len(self._waiting)}
+
+
+def subscribe_observer(source: Flowable[T], observer: ObserverBase[T]) -> DisposableBase:
+    """The plain Rx door: values, unbounded demand, each event finished when it is handed over."""
+    reader = _Observing(observer)
+    door = connect(source, reader)
+    return Disposable(door.cancel)
+
+
+class _Observing:
+    def __init__(self, observer: ObserverBase[Any]) -> None:
+        self._observer = observer
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        subscription.request(UNBOUNDED)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._observer.on_next(event.value)
+        event.finish()
+
+    def on_error(self, error: BaseException, /) -> None:
+        if isinstance(error, Exception):
+            self._observer.on_error(error)
+        else:
+            raise error
+
+    def on_completed(self) -> None:
+        self._observer.on_completed()
+
+
+async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
+    """The values of `source`, each asked for when the one before has been dealt with."""
+    run = Run()
+    reader = _Iterating()
+    door = connect(source, reader, run)
+    event: Event[T] | None = None
+    try:
+        while (event := await reader.next_event()) is not None:
+            yield event.value
+            event.finish()
+    finally:
+        if event is not None:
+            event.give_back()
+        door.cancel()
+        await run.close()
+
+
+class _Iterating:
+    """Turns signals into one awaited event at a time."""
+
+    _subscription: Subscription
+
+    def __init__(self) -> None:
+        self._next: asyncio.Future[Event[Any] | None] | None = None
+        self._ending: tuple[BaseException | None] | None = None
+
+    async def next_event(self) -> Event[Any] | None:
+        if self._ending is None:
+            self._next = asyncio.get_running_loop().create_future()
+            self._subscription.request(1)
+            try:
+                event = await self._next
+            except asyncio.CancelledError:
+                if self._next.done() and not self._next.cancelled():
+                    late = self._next.result()
+                    if late is not None:
+                        late.give_back()
+                raise
+            if event is not None:
+                return event
+        assert self._ending is not None
+        (error,) = self._ending
+        if error is not None:
+            raise error
+        return None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._subscription = subscription
+
+    def on_next(self, event: Event[Any], /) -> None:
+        if self._next is None or self._next.done():
+            event.give_back()
+        else:
+            self._next.set_result(event)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(error)
+
+    def on_completed(self) -> None:
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._ending = (error,)
+        if self._next is not None and not self._next.done():
+            self._next.set_result(None)

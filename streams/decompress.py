@@ -1,0 +1,98 @@
+"""Read gzip (.gz) and zstd (.zst) files as a stream, in bounded memory.
+
+Several members or frames in a row are one stream, as for the usual tools.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import os
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from streams.errors import InputCorrupt, MissingExtra
+
+__all__ = ["decompressing", "zstandard"]
+
+# Four compressed bytes can stand for 128 KiB, the most of one zstd block (RFC 8878, 3.1.1.2),
+# and the package has no limit of its own: at this many at a time no more than 32 MiB come out.
+_PIECE = 1024
+
+
+def decompressing(descriptor: int, name: str, size: int) -> Callable[[], bytes] | None:
+    """A function that reads decompressed bytes, about `size` of them, b"" at the end.
+
+    None when `name` has no suffix that asks for it. The function raises InputCorrupt.
+    """
+    if name.endswith(".gz"):
+        return _gunzipping(descriptor, name, size)
+    if name.endswith(".zst"):
+        return _Unzstd(descriptor, name, size).read
+    return None
+
+
+def _gunzipping(descriptor: int, name: str, size: int) -> Callable[[], bytes]:
+    # The file object is let go without closing the descriptor, which has another owner.
+    file = gzip.GzipFile(fileobj=open(descriptor, "rb", closefd=False), mode="rb")
+
+    def read() -> bytes:
+        try:
+            return file.read1(size)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputCorrupt(f"{name} is no whole gzip file: {error}") from error
+
+    return read
+
+
+class _Unzstd:
+    def __init__(self, descriptor: int, name: str, size: int) -> None:
+        self._descriptor = descriptor
+        self._name = name
+        self._size = size
+        package = zstandard(name)
+        self._error: type[Exception] = package.ZstdError
+        self._begin: Callable[[], Any] = package.ZstdDecompressor().decompressobj
+        # Any: the package's own type, which is not there when types are checked without it.
+        self._frame: Any = None
+        self._raw = memoryview(b"")
+
+    def read(self) -> bytes:
+        output = bytearray()
+        while len(output) < self._size:
+            if not self._raw:
+                self._raw = memoryview(os.read(self._descriptor, self._size))
+                if not self._raw:
+                    if self._frame is not None:
+                        raise InputCorrupt(f"{self._name} is no whole zstd file: it ends early")
+                    break
+            output += self._decompress()
+        return bytes(output)
+
+    def _decompress(self) -> bytes:
+        piece, self._raw = self._raw[:_PIECE], self._raw[_PIECE:]
+        if self._frame is None:
+            self._frame = self._begin()
+        try:
+            output: bytes = self._frame.decompress(piece)
+        except self._error as error:
+            raise InputCorrupt(f"{self._name} is no whole zstd file: {error}") from error
+        if self._frame.eof:
+            unused: bytes = self._frame.unused_data
+            self._frame = None
+            if unused:
+                self._raw = memoryview(unused + bytes(self._raw))
+        return output
+
+
+# Any: the package may be absent when types are checked.
+def zstandard(name: str) -> Any:
+    """The package that reads and writes `name`, a file that ends in .zst, or MissingExtra."""
+    try:
+        return importlib.import_module("zstandard")
+    except ImportError as error:
+        raise MissingExtra(
+            f"{name} is compressed with zstd, which needs one more package: "
+            "pip install 'penstock[zstd]'"
+        ) from error

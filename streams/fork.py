@@ -1,0 +1,77 @@
+"""Several sinks on one stream: the slowest sets the demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streams.event import Event
+from streams.sink import SinkStage
+from streams.stage import Subscription
+
+__all__ = ["Fork"]
+
+
+class Fork:
+    """Hands every event to every sink; it is finished when all of them have accepted it.
+
+    Asks for as many events as the sink that asked for the fewest. When one sink breaks off,
+    the stream above is cancelled.
+    """
+
+    upstream: Subscription
+
+    def __init__(self, sinks: Sequence[SinkStage[Any]]) -> None:
+        self._sinks = sinks
+        self._branches = [_Branch(self) for _ in sinks]
+        self._asked = 0
+        self._greeting = True
+        self._cancelled = False
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self.upstream = subscription
+        for sink, branch in zip(self._sinks, self._branches, strict=True):
+            sink.on_subscribe(branch)
+        self._greeting = False
+        self.ask()
+
+    def ask(self) -> None:
+        """Pass on what all sinks have asked for."""
+        if self._greeting or self._cancelled:
+            return
+        wanted = min(branch.wanted for branch in self._branches)
+        if wanted > self._asked:
+            n, self._asked = wanted - self._asked, wanted
+            self.upstream.request(n)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        event.pending += len(self._sinks) - 1
+        for sink in self._sinks:
+            sink.on_next(event)
+
+    def on_error(self, error: BaseException, /) -> None:
+        for sink in self._sinks:
+            sink.on_error(error)
+
+    def on_completed(self) -> None:
+        for sink in self._sinks:
+            sink.on_completed()
+
+    def cancel(self) -> None:
+        """One sink has had enough, or has failed."""
+        if not self._cancelled:
+            self._cancelled = True
+            self.upstream.cancel()
+
+
+class _Branch:
+    def __init__(self, fork: Fork) -> None:
+        self._fork = fork
+        self.wanted = 0
+
+    def request(self, n: int, /) -> None:
+        self.wanted += n
+        self._fork.ask()
+
+    def cancel(self) -> None:
+        self._fork.cancel()

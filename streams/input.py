@@ -1,0 +1,237 @@
+"""Read bytes from files, pipes, sockets and terminals without ever blocking the loop.
+
+Whatever can be polled is read when the loop says that something is there; a shared standard
+input is not switched to non-blocking, which would switch it for every process that has it.
+Regular files, and devices that cannot be polled, answer at once and are read directly. On a
+loop that cannot poll pipes (Windows), a thread waits for the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from streams.decompress import decompressing
+from streams.errors import CannotOpen, InputCorrupt
+from streams.run import Run
+
+__all__ = ["CHUNK", "Input", "Path", "input_name", "open_input"]
+
+# Bytes of one read. Chosen: four times what a pipe holds; larger chunks parse no faster.
+CHUNK = 256 * 1024
+
+Path = str | os.PathLike[str] | int
+"""A file's name, "-" for the standard stream, or an open descriptor, which stays open."""
+
+STANDARD_INPUT = 0
+_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+class Input(Protocol):
+    """An open input.
+
+    `lasting` tells that what was read can be read again: a file's lines wait on its disk.
+    """
+
+    lasting: bool
+
+    def read(self) -> bytes | None:
+        """Up to `CHUNK` bytes, b"" at the end, None when `ready` will be called for more."""
+
+    def close(self) -> None:
+        """Read no more."""
+
+
+def input_name(path: Path) -> str:
+    """How an input is named in messages."""
+    if path == "-":
+        return "standard input"
+    return f"descriptor {path}" if isinstance(path, int) else os.fspath(path)
+
+
+def open_input(path: Path, run: Run, ready: Callable[[], None]) -> Input:
+    """Open `path`; `ready` is called when an input that had nothing to read has something.
+
+    What ends in .gz or .zst is decompressed. Raises CannotOpen.
+    """
+    if path == "-":
+        return _of_descriptor(STANDARD_INPUT, path, run, ready, None)
+    if isinstance(path, int):
+        return _of_descriptor(path, path, run, ready, None)
+    name = os.fspath(path)
+    try:
+        descriptor = os.open(name, _FLAGS)
+    except OSError as error:
+        raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
+    try:
+        return _of_descriptor(descriptor, path, run, ready, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _of_descriptor(
+    descriptor: int, path: Path, run: Run, ready: Callable[[], None], own: int | None
+) -> Input:
+    name = input_name(path)
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError as error:
+        raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
+    if stat.S_ISDIR(mode):
+        raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
+    regular = stat.S_ISREG(mode)
+    if own is not None and (read := decompressing(descriptor, name, CHUNK)) is not None:
+        if regular:
+            return _Direct(read, own, lasting=True)
+        os.set_blocking(own, True)
+        return _Threaded(read, own, run, ready)
+
+    def read_some() -> bytes | None:
+        try:
+            return os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return None
+
+    if regular:
+        return _Direct(read_some, own, lasting=True)
+    try:
+        return _Polled(descriptor, read_some, own, run.loop, ready)
+    except NotImplementedError:
+        return _Threaded(read_some, own, run, ready)
+    except OSError:
+        # The kernel refuses to poll what never makes a reader wait, such as /dev/null.
+        return _Direct(read_some, own, lasting=False)
+
+
+class _Direct:
+    """An input whose reads return at once."""
+
+    def __init__(
+        self, read: Callable[[], bytes | None], own: int | None, *, lasting: bool
+    ) -> None:
+        self.lasting = lasting
+        self.read = read
+        self._own = own
+
+    def close(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            os.close(own)
+
+
+class _Polled:
+    """An input that is read when the loop says that there is something to read."""
+
+    lasting = False
+
+    def __init__(
+        self,
+        descriptor: int,
+        read: Callable[[], bytes | None],
+        own: int | None,
+        loop: asyncio.AbstractEventLoop,
+        ready: Callable[[], None],
+    ) -> None:
+        self._descriptor = descriptor
+        self._read = read
+        self._own = own
+        self._loop = loop
+        self._ready = ready
+        self._readable = False
+        self._watching = True
+        loop.add_reader(descriptor, self._on_readable)
+
+    def _on_readable(self) -> None:
+        self._readable = True
+        self._ready()
+        if self._readable:
+            # Nobody wants it now. Still watched, it would wake the loop again and again.
+            self._readable = False
+            self._ignore()
+
+    def _ignore(self) -> None:
+        if self._watching:
+            self._watching = False
+            self._loop.remove_reader(self._descriptor)
+
+    def read(self) -> bytes | None:
+        if self._readable:
+            self._readable = False
+            return self._read()
+        if not self._watching:
+            self._watching = True
+            self._loop.add_reader(self._descriptor, self._on_readable)
+        return None
+
+    def close(self) -> None:
+        self._readable = False
+        self._ignore()
+        own, self._own = self._own, None
+        if own is not None:
+            os.close(own)
+
+
+class _Threaded:
+    """An input that a thread waits for, one read at a time.
+
+    The thread is no part of the loop's executor: that one waits for its threads when the loop
+    is closed, and nobody can wake a thread that waits for input. An abandoned one ends with
+    the input or with the process, and closes the descriptor itself.
+    """
+
+    lasting = False
+
+    def __init__(
+        self,
+        read: Callable[[], bytes | None],
+        own: int | None,
+        run: Run,
+        ready: Callable[[], None],
+    ) -> None:
+        self._read = read
+        self._own = own
+        self._loop = run.loop
+        self._ready = ready
+        self._reading = self._closed = False
+        self._chunk: bytes | OSError | InputCorrupt | None = None
+
+    def read(self) -> bytes | None:
+        chunk, self._chunk = self._chunk, None
+        if isinstance(chunk, Exception):
+            raise chunk
+        if chunk is None and not self._reading:
+            self._reading = True
+            threading.Thread(target=self._wait, name="penstock input", daemon=True).start()
+        return chunk
+
+    def _wait(self) -> None:
+        try:
+            chunk = self._read()
+        except (OSError, InputCorrupt) as error:
+            chunk = error
+        try:
+            self._loop.call_soon_threadsafe(self._arrived, chunk)
+        except RuntimeError:
+            # The loop was closed meanwhile; nobody is left who could close the descriptor.
+            self._reading = False
+            self.close()
+
+    def _arrived(self, chunk: bytes | OSError | InputCorrupt | None) -> None:
+        self._reading = False
+        if self._closed:
+            self.close()
+        else:
+            self._chunk = chunk
+            self._ready()
+
+    def close(self) -> None:
+        self._closed = True
+        own = self._own
+        if own is not None and not self._reading:
+            self._own = None
+            os.close(own)

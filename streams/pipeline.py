@@ -1,0 +1,131 @@
+"""A pipeline: a source, operators and sinks, as a value that can be run many times."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from streams.errors import BuildError
+from streams.flowable import Flowable
+from streams.groups import Grouped
+from streams.running import Report, Running
+from streams.sink import Sink
+from streams.stage import StageInfo
+
+__all__ = ["Pipeline", "new_event_loop", "run"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A stream and the sinks it ends in. Immutable; every running starts anew.
+
+    Made by `flowable.to(sink, ...)`. Raises BuildError without a sink, for a sink that is
+    none, and for a stream of groups, which a sink cannot read.
+    """
+
+    flowable: Flowable[Any]
+    sinks: tuple[Sink[Any], ...]
+
+    def __post_init__(self) -> None:
+        if not self.sinks:
+            raise BuildError("to() needs at least one sink, such as write_jsonl() or collect(into)")
+        for sink in self.sinks:
+            if not isinstance(cast(Any, sink), Sink):
+                raise BuildError(
+                    f"to() takes sinks, not {sink!r}; wrap a function: for_each(function)"
+                )
+        if isinstance(self.flowable, Grouped):
+            raise BuildError("a stream of groups cannot end in a sink: insert spread()")
+
+    def start(self, *, drain_deadline: float = 20.0) -> Running:
+        """Start a running on the running loop: `async with pipeline.start() as running`.
+
+        Leaving the block waits until the pipeline has ended, and raises its error; leaving it
+        by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
+        after an error. The loop's signal handlers and logging are left alone.
+        """
+        return Running(self.flowable, self.sinks, drain_deadline)
+
+    async def run(self, *, drain_deadline: float = 20.0) -> Report:
+        """Run to the end of the input. Raises the error that stopped it, else reports."""
+        async with self.start(drain_deadline=drain_deadline) as running:
+            pass
+        return running.report()
+
+    def describe(self) -> list[StageInfo]:
+        """All stages with their bounds, source first, sinks last; nothing is run."""
+        stages = [stream.info for stream in self.flowable.chain()]
+        last = stages[-1].number
+        return stages + [
+            StageInfo(sink.info.name, sink.info.detail, sink.info.bound, sink.info.note, last + i)
+            for i, sink in enumerate(self.sinks, 1)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"
+
+
+def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
+    """Run a pipeline from a script: on uvloop where it exists, until it has ended.
+
+    The first SIGINT or SIGTERM drains within `drain_deadline` seconds, the second cancels.
+    Returns the report; raises the error that stopped the pipeline. In async code use
+    `await pipeline.run()` instead.
+    """
+
+    async def main() -> Report:
+        running = pipeline.start(drain_deadline=drain_deadline)
+        with drain_on_signals(running, drain_deadline):
+            async with running:
+                pass
+        return running.report()
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main())
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A uvloop where it is installed, else the standard loop."""
+    try:
+        import uvloop
+    except ImportError:  # It does not exist on Windows.
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class drain_on_signals:  # noqa: N801 - reads as the context manager it is
+    """While inside: the first SIGINT or SIGTERM drains, the second cancels."""
+
+    def __init__(self, running: Running, deadline: float) -> None:
+        self._running = running
+        self._deadline = deadline
+        self._received = 0
+        self._restore: list[Callable[[], Any]] = []
+
+    def __enter__(self) -> drain_on_signals:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if sys.platform == "win32":
+                before = signal.signal(
+                    number, lambda *_: loop.call_soon_threadsafe(self._on_signal)
+                )
+                self._restore.append(lambda number=number, was=before: signal.signal(number, was))
+            else:
+                loop.add_signal_handler(number, self._on_signal)
+                self._restore.append(lambda number=number: loop.remove_signal_handler(number))
+        return self
+
+    def _on_signal(self) -> None:
+        self._received += 1
+        if self._received == 1:
+            self._running.begin_drain(self._deadline, by_signal=True)
+        else:
+            self._running.cancel()
+
+    def __exit__(self, *_: object) -> None:
+        while self._restore:
+            self._restore.pop()()

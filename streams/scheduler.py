@@ -1,0 +1,88 @@
+"""The reactivex scheduler that every lifted operator is given: its `now` is the loop's time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from reactivex import abc, typing
+from reactivex.disposable import Disposable, SingleAssignmentDisposable
+from reactivex.internal.constants import UTC_ZERO
+from reactivex.scheduler import CurrentThreadScheduler
+from reactivex.scheduler.periodicscheduler import PeriodicScheduler
+
+__all__ = ["LoopScheduler"]
+
+State = TypeVar("State")
+
+
+class LoopScheduler(PeriodicScheduler):
+    """Schedules on the running loop, in its time, without threads.
+
+    What is due at once runs on the current thread's trampoline, in the call that schedules it,
+    so that an operator that answers at once does. `pending` counts the timers that are set.
+    """
+
+    def __init__(
+        self, loop: Callable[[], asyncio.AbstractEventLoop], now: Callable[[], float]
+    ) -> None:
+        super().__init__()
+        self._loop = loop
+        self._seconds = now
+        self.pending = 0
+
+    @property
+    def now(self) -> datetime:
+        """The loop's time, as a time of day counted from the epoch."""
+        return UTC_ZERO + timedelta(seconds=self._seconds())
+
+    def schedule(
+        self, action: typing.ScheduledAction[State], state: State | None = None
+    ) -> abc.DisposableBase:
+        return CurrentThreadScheduler.singleton().schedule(self._bind(action), state)
+
+    def _bind(self, action: typing.ScheduledAction[State]) -> typing.ScheduledAction[State]:
+        def bound(_: abc.SchedulerBase, state: State | None) -> abc.DisposableBase | None:
+            return action(self, state)
+
+        return bound
+
+    def schedule_relative(
+        self,
+        duetime: typing.RelativeTime,
+        action: typing.ScheduledAction[State],
+        state: State | None = None,
+    ) -> abc.DisposableBase:
+        seconds = max(0.0, self.to_seconds(duetime))
+        outcome = SingleAssignmentDisposable()
+        waiting = True
+
+        def due() -> None:
+            nonlocal waiting
+            waiting = False
+            self.pending -= 1
+            outcome.disposable = self.invoke_action(action, state=state)
+
+        self.pending += 1
+        handle = self._loop().call_later(seconds, due)
+
+        def dispose() -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                self.pending -= 1
+                handle.cancel()
+            outcome.dispose()
+
+        return Disposable(dispose)
+
+    def schedule_absolute(
+        self,
+        duetime: typing.AbsoluteTime,
+        action: typing.ScheduledAction[State],
+        state: State | None = None,
+    ) -> abc.DisposableBase:
+        due: Any = self.to_datetime(duetime)
+        return self.schedule_relative(due - self.now, action, state)
