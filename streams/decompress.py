@@ -34,8 +34,8 @@ def decompressing(descriptor: int, name: str, size: int) -> Callable[[], bytes] 
 
 
 def _gunzipping(descriptor: int, name: str, size: int) -> Callable[[], bytes]:
-    # The file object is let go without closing the descriptor, which has another owner.
-    file = gzip.GzipFile(fileobj=open(descriptor, "rb", closefd=False), mode="rb")
+    raw = open(descriptor, "rb", closefd=False)  # noqa: SIM115 - the descriptor has an owner
+    file = gzip.GzipFile(fileobj=raw, mode="rb")
 
     def read() -> bytes:
         try:

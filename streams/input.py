@@ -19,7 +19,7 @@ from streams.decompress import decompressing
 from streams.errors import CannotOpen, InputCorrupt
 from streams.run import Run
 
-__all__ = ["CHUNK", "Input", "Path", "input_name", "open_input"]
+__all__ = ["CHUNK", "OPEN_FLAGS", "Input", "Path", "input_name", "open_input"]
 
 # Bytes of one read. Chosen: four times what a pipe holds; larger chunks parse no faster.
 CHUNK = 256 * 1024
@@ -28,7 +28,7 @@ Path = str | os.PathLike[str] | int
 """A file's name, "-" for the standard stream, or an open descriptor, which stays open."""
 
 STANDARD_INPUT = 0
-_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+OPEN_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 class Input(Protocol):
@@ -64,7 +64,7 @@ def open_input(path: Path, run: Run, ready: Callable[[], None]) -> Input:
         return _of_descriptor(path, path, run, ready, None)
     name = os.fspath(path)
     try:
-        descriptor = os.open(name, _FLAGS)
+        descriptor = os.open(name, OPEN_FLAGS)
     except OSError as error:
         raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
     try:
@@ -111,9 +111,7 @@ def _of_descriptor(
 class _Direct:
     """An input whose reads return at once."""
 
-    def __init__(
-        self, read: Callable[[], bytes | None], own: int | None, *, lasting: bool
-    ) -> None:
+    def __init__(self, read: Callable[[], bytes | None], own: int | None, *, lasting: bool) -> None:
         self.lasting = lasting
         self.read = read
         self._own = own
