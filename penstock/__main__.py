@@ -1,0 +1,213 @@
+"""The command `penstock`. A sub-command's code is imported only when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from penstock.shadow import shadowing
+
+__all__ = ["main"]
+
+_USAGE = 2
+_CANCELLED = 5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with `sys.argv[1:]` or `arguments`; returns the exit status.
+
+    0 all finished; 1 stopped by an error; 2 usage, or a pipeline that cannot be built;
+    3 completed, but some lines or events were bad, skipped or routed; 4 drained on a signal;
+    5 cancelled with unfinished events. SystemExit(2) for a wrong command line.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for_the_file: list[str] = []
+    if "--" in words:
+        cut = words.index("--")
+        words, for_the_file = words[:cut], words[cut + 1 :]
+    options = _parser().parse_args(words)
+    try:
+        stranger = shadowing()
+        if stranger is not None:
+            return _usage_error(stranger)
+        status = _dispatch(options, for_the_file)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Whoever read our output has seen enough, as `head` does.
+        return 0
+    except KeyboardInterrupt:
+        return _CANCELLED
+    finally:
+        _let_output_go()
+
+
+def _dispatch(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    from streams.errors import BuildError, MissingExtra
+
+    try:
+        if options.command == "run":
+            from penstock.run import Options, run
+
+            return run(
+                options.file,
+                Options(
+                    options.input,
+                    options.output,
+                    options.limit,
+                    options.drain_deadline,
+                    options.report,
+                    options.traceback,
+                    for_the_file,
+                ),
+            )
+        from penstock.kata.command import run_kata
+
+        return run_kata(options)
+    except (BuildError, MissingExtra) as error:
+        return _usage_error(str(error))
+
+
+def _usage_error(message: str) -> int:
+    from penstock.explain import say
+
+    say(f"penstock: {message}")
+    return _USAGE
+
+
+def _let_output_go() -> None:
+    """Python flushes standard output once more when it ends, and complains if it is closed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # The output has failed before and was reported then: what is left has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, AttributeError):
+        # It is closed already, or was never there.
+        return
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "penstock",
+        description="Run event pipelines that never take in more than they can finish.",
+        epilog="`penstock COMMAND --help` tells more.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    run = _with_file(commands, "run", "run a pipeline until its input ends or a signal comes")
+    run.add_argument("--input", metavar="PATH", help="read this instead of standard input")
+    run.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+    run.add_argument(
+        "--limit",
+        type=_limit,
+        metavar="N|FLOOR:CEILING",
+        help="work on N events at once, or on as many between two bounds as is best",
+    )
+    run.add_argument(
+        "--drain-deadline",
+        type=_seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="what work in flight gets after a signal or an error (default: 20)",
+    )
+    run.add_argument(
+        "--report",
+        choices=("text", "json"),
+        default="text",
+        help="the form of the report on standard error",
+    )
+
+    draw = _with_file(commands, "draw", "show the stages of a pipeline with their bounds")
+    draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
+    draw.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+
+    _with_file(commands, "check", "build a pipeline and tell what is wrong with it")
+
+    kata = commands.add_parser(
+        "kata",
+        help="run the stream kata at full load and measure it",
+        description="Run the stream kata on a load of events, and print one table: throughput, "
+        "queue, latency from creation to start in milliseconds, and what went wrong.",
+        allow_abbrev=False,
+    )
+    for name, kind, default, what in (
+        ("rate", float, 1000, "events a second"),
+        ("clients", int, 100, "number of clients"),
+        ("duplicates", float, 0.01, "share of duplicates, from 0 to 1"),
+        ("seconds", float, 10, "how long the load lasts"),
+        ("handler-ms", float, 10, "mean time of work on one event"),
+        ("sigma-ms", float, 1, "its standard deviation"),
+        ("seed", int, 1, "of the load"),
+    ):
+        kata.add_argument(
+            f"--{name}", type=kind, default=default, help=f"{what} (default: {default})"
+        )
+    kata.add_argument(
+        "--variant",
+        action="append",
+        metavar="NAME",
+        help="run this step of the article as well, or all of them; may be repeated: "
+        "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
+    )
+    return parser
+
+
+def _with_file(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        usage=f"penstock {name} FILE[:NAME] [options] [-- ARGUMENTS OF THE FILE]",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE[:NAME]",
+        help="a Python file with a pipeline; NAME says which, where there are several",
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+    return parser
+
+
+def _limit(text: str) -> tuple[int, int]:
+    floor, colon, ceiling = text.partition(":")
+    try:
+        bounds = (int(floor), int(ceiling if colon else floor))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no N or FLOOR:CEILING") from None
+    if not 1 <= bounds[0] <= bounds[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 <= FLOOR <= CEILING is needed")
+    return bounds
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: importlib.metadata is slow to import."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        print(f"penstock {version('penstock')}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

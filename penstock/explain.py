@@ -1,0 +1,67 @@
+"""Tell a user what went wrong, on standard error, without a word about our own insides."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from traceback import TracebackException
+
+from streams.errors import PenstockError
+
+__all__ = ["explain", "say", "users_line"]
+
+_HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+_LIBRARIES = sysconfig.get_paths()["purelib"]
+_INSIDES = (
+    *(
+        os.path.join(_HOME, name) + os.sep
+        for name in ("penstock", "streams", "operators", "sources", "sinks")
+    ),
+    *(os.path.join(_LIBRARIES, name) + os.sep for name in ("reactivex", "uvloop")),
+    os.path.join(sysconfig.get_paths()["stdlib"], "asyncio") + os.sep,
+    os.path.join(sysconfig.get_paths()["stdlib"], "concurrent") + os.sep,
+    "<frozen ",
+)
+
+
+def say(text: str) -> None:
+    """Write a line to standard error; where nobody can read it, it is let go."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError, AttributeError):
+        # Closed, full, or (under pythonw) not there: there is no other place to say so.
+        pass
+
+
+def explain(error: BaseException, *, whole: bool = False) -> str:
+    """The error as Python shows it, with its notes, but only the user's own frames.
+
+    An error of penstock's own is only its message and notes. `whole` keeps everything.
+    """
+    if isinstance(error, PenstockError) and not whole:
+        return "\n".join([str(error), *getattr(error, "__notes__", ())])
+    trace = TracebackException.from_exception(error)
+    if not whole:
+        _keep_users_frames(trace)
+    return "".join(trace.format()).rstrip("\n")
+
+
+def _keep_users_frames(trace: TracebackException | None) -> None:
+    if trace is None:
+        return
+    trace.stack[:] = [frame for frame in trace.stack if not frame.filename.startswith(_INSIDES)]
+    if not trace.stack:
+        # None, or the heading "Traceback" would introduce nothing in some versions of Python.
+        trace.stack = None  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+    for other in (trace.__cause__, trace.__context__, *(trace.exceptions or ())):
+        _keep_users_frames(other)
+
+
+def users_line(error: BaseException) -> str | None:
+    """`file:line` of the innermost frame that is the user's, if there is one."""
+    trace = TracebackException.from_exception(error)
+    for frame in reversed(trace.stack):
+        if not frame.filename.startswith(_INSIDES):
+            return f"{frame.filename}:{frame.lineno}"
+    return None

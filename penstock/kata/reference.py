@@ -1,0 +1,115 @@
+"""The kata on this library: the pipeline that keeps every promise of it.
+
+    live load > distinct_within > group_by > spread > adaptive_flat_map > latency_histogram
+
+Source: T. Nurkiewicz, "Small scale stream processing kata", parts 1 and 2 (2016).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from operators import adaptive_flat_map, distinct_within, group_by, spread
+from penstock.kata.feed import live
+from penstock.kata.load import DUPLICATE_WINDOW, Event, Load
+from penstock.kata.observe import Measured, Observer
+from penstock.kata.work import Work
+from sinks.latency import latency_histogram
+from streams.clock import clock_of
+from streams.event import Ending
+from streams.event import Event as Envelope
+from streams.flowable import Flowable
+from streams.pipeline import Pipeline
+from streams.run import Run
+from streams.running import Running
+from streams.stage import Stage, StageInfo, Subscriber
+
+__all__ = ["REFERENCE", "reference_pipeline", "run_reference"]
+
+REFERENCE = "penstock"
+"""Its name in the table, beside the article's variants."""
+
+Watch = Callable[[Running, Observer], Awaitable[None]]
+
+
+def reference_pipeline(
+    load: Load, observer: Observer, handler: Callable[[Event], Awaitable[object]]
+) -> Pipeline:
+    """The kata's pipeline over a live load, every step of which is reported to `observer`."""
+
+    async def project(event: Event) -> Event:
+        observer.started(event)
+        try:
+            await handler(event)
+        except Exception:
+            observer.failed(event)
+            raise
+        observer.finished(event)
+        return event
+
+    source = Flowable.from_async_iterable(lambda: live(load, observer))
+    return _reporting_drops(source, observer).pipe(
+        distinct_within(DUPLICATE_WINDOW, by="uuid"),
+        group_by("client_id"),
+        spread(),
+        adaptive_flat_map(project),
+    ).to(latency_histogram(None, report=None))
+
+
+async def run_reference(
+    load: Load,
+    handler: Callable[[Event], Awaitable[object]] | None = None,
+    *,
+    grace: float = 1.0,
+    watch: Watch | None = None,
+) -> Measured:
+    """Run the kata's pipeline on a load, and measure what became of its events.
+
+    `handler` is awaited for each event (`Work().pause` where none is given). After the end of
+    the load the pipeline has `grace` seconds to catch up; what still waits then is given back
+    and measured as unfinished. `watch(running, observer)` runs beside it and is cancelled at
+    the end. Raises what the handler raised.
+    """
+    loop = asyncio.get_running_loop()
+    observer = Observer(clock_of(loop))
+    pipeline = reference_pipeline(load, observer, handler or Work().pause)
+    running = pipeline.start()
+    deadline = loop.call_later(load.seconds + grace, running.cancel)
+    watcher = None if watch is None else loop.create_task(_awaited(watch(running, observer)))
+    try:
+        await running.wait()
+    finally:
+        deadline.cancel()
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait([watcher])
+    return observer.measured(REFERENCE)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+def _reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Event]:
+    """The same stream, whose duplicates are reported when they are dropped."""
+
+    def attach(downstream: Subscriber[Event], run: Run) -> None:
+        source.attach(_Reporting(downstream, observer), run)
+
+    return Flowable(attach, StageInfo("observed"), source)
+
+
+class _Reporting(Stage[Event, Event]):
+    def __init__(self, downstream: Subscriber[Event], observer: Observer) -> None:
+        super().__init__(downstream)
+        self._observer = observer
+
+    def on_next(self, event: Envelope[Any], /) -> None:
+        event.on_end = (self._ended, None, event.on_end)
+        self.downstream.on_next(event)
+
+    def _ended(self, event: Envelope[Any], _: None, ending: Ending) -> None:
+        if ending is Ending.DROPPED:
+            self._observer.dropped(event.value)

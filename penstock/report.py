@@ -1,0 +1,91 @@
+"""The report at the end of a run: text for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from streams.running import Report
+
+__all__ = ["as_json", "as_text"]
+
+_HOW_IT_ENDED = {
+    "completed": "completed",
+    "drained": "drained on a signal",
+    "output closed": "ended when the output was closed",
+    "stopped": "stopped by an error",
+    "overrun": "cancelled when the drain's deadline had passed",
+    "cancelled": "cancelled",
+}
+
+
+def as_text(report: Report) -> str:
+    """A few lines: how it ended, what became of the events, what was wrong, the latencies."""
+    numbers = report.statistics
+    seconds = numbers["seconds"]
+    rate = f", {numbers['finished'] / seconds:,.0f} events/s" if seconds > 0 else ""
+    lines = [f"penstock: {_HOW_IT_ENDED[report.outcome]} after {seconds:.1f} s{rate}"]
+    counts = [f"{numbers['in']:,} in", f"{numbers['finished']:,} finished"]
+    counts += [f"{n:,} dropped ({cause})" for cause, n in numbers["dropped"].items()]
+    for name in ("failed", "returned", "waiting", "in_flight"):
+        if numbers[name]:
+            counts.append(f"{numbers[name]:,} {name.replace('_', ' ')}")
+    lines.append("  events: " + ", ".join(counts))
+    if numbers["bad_lines"]:
+        lines.append(f"  bad lines: {numbers['bad_lines']:,}")
+    lines += _troubles(numbers["stages"])
+    lines += _latencies(numbers["latency"])
+    return "\n".join(lines)
+
+
+def _troubles(stages: list[dict[str, Any]]) -> list[str]:
+    lines: list[str] = []
+    for stage in stages:
+        troubles = [
+            f"{stage[name]:,} {name}" for name in ("skipped", "routed", "stuck") if stage.get(name)
+        ]
+        if troubles:
+            lines.append(f"  stage {stage['stage']} '{stage['name']}': {', '.join(troubles)}")
+    return lines
+
+
+def _latencies(latency: dict[str, Any] | None) -> list[str]:
+    lines: list[str] = []
+    for name, summary in (latency or {}).items():
+        if summary.count:
+            values = ", ".join(
+                f"{label} {getattr(summary, field) * 1000:,.1f}"
+                for label, field in (("p50", "median"), ("p99", "p99"), ("max", "max"))
+            )
+            lines.append(f"  {name} (ms): {values}")
+    return lines
+
+
+def as_json(report: Report, exit_status: int) -> str:
+    """One line: `outcome`, `exit_status`, `error` or null, and all `statistics`.
+
+    Latencies are in seconds. What JSON cannot express, such as a group's key, is its `repr`.
+    """
+    error = report.error
+    return json.dumps(
+        {
+            "outcome": report.outcome,
+            "exit_status": exit_status,
+            "error": None
+            if error is None
+            else {
+                "type": type(error).__name__,
+                "message": str(error),
+                "notes": getattr(error, "__notes__", []),
+            },
+            "statistics": report.statistics,
+        },
+        default=_plain,
+    )
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return repr(value)

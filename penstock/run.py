@@ -1,0 +1,128 @@
+"""`penstock run`: run the pipeline of a file until its input ends or a signal comes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from penstock.explain import explain, say
+from penstock.load import load
+from penstock.report import as_json, as_text
+from streams.errors import BuildError
+from streams.limits.choice import Limit
+from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.running import Report, Running
+from streams.standard import input_path, output_path
+
+__all__ = ["Options", "execute", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be said on the command line beside the file; seconds for the deadline."""
+
+    input: str | None = None
+    output: str | None = None
+    limit: Limit = None
+    drain_deadline: float = 20.0
+    report: Literal["text", "json"] = "text"
+    traceback: bool = False
+    arguments: list[str] = field(default_factory=list)
+
+
+def run(where: str, options: Options) -> int:
+    """Load, run, report on standard error; returns the exit status."""
+    pipeline = load(where, options.arguments, whole=options.traceback)
+    _log_to_standard_error()
+    return execute(pipeline, options)
+
+
+def execute(pipeline: Pipeline, options: Options) -> int:
+    """Run a pipeline as the command does; returns the exit status. Raises BuildError."""
+    _redirect(pipeline, options)
+    stages = _stages_with_a_limit(pipeline) if options.limit is not None else []
+    started: list[Running] = []
+
+    async def main() -> None:
+        running = pipeline.start(drain_deadline=options.drain_deadline)
+        started.append(running)
+        for stage in stages:
+            running.retune(options.limit, stage)
+        with drain_on_signals(running, options.drain_deadline):
+            await running.wait()
+
+    error: BaseException | None = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(main())
+        except BaseException as raised:
+            if not started:
+                raise
+            error = raised
+            running = started[0]
+            if not isinstance(raised, Exception):
+                # SystemExit and its like leave the loop at once, wherever it was.
+                runner.run(_close(running))
+    report = started[0].report()
+    if error is not None and report.error is None:
+        report = replace(report, outcome="stopped", error=error)
+    return _tell(report, options)
+
+
+def _redirect(pipeline: Pipeline, options: Options) -> None:
+    stages = [f"{stage.name}: {stage.detail}" for stage in pipeline.describe()]
+    for option, path, variable, stream in (
+        ("--input", options.input, input_path, "read_jsonl: standard input"),
+        ("--output", options.output, output_path, "write_jsonl: standard output"),
+    ):
+        if path is None:
+            continue
+        if not any(stage.startswith(stream) for stage in stages):
+            name, _, what = stream.partition(": ")
+            raise BuildError(
+                f"{option} {path}: this pipeline has no {name}() of {what} that could be "
+                "redirected; leave the option out"
+            )
+        variable.set(path)
+
+
+def _stages_with_a_limit(pipeline: Pipeline) -> list[int]:
+    stages = [s.number for s in pipeline.describe() if s.name == "adaptive_flat_map"]
+    if not stages:
+        raise BuildError("--limit: this pipeline has no adaptive_flat_map() to limit")
+    return stages
+
+
+async def _close(running: Running) -> None:
+    running.cancel()
+    try:
+        await running.wait()
+    except BaseException as error:
+        # What it was closed for is what is reported.
+        logging.getLogger("penstock").debug("while closing: %r", error)
+
+
+def _tell(report: Report, options: Options) -> int:
+    status = report.exit_status
+    if options.report == "json":
+        say(as_json(report, status))
+        return status
+    if report.error is not None:
+        say(explain(report.error, whole=options.traceback))
+    say(as_text(report))
+    return status
+
+
+class _ToStandardError(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"penstock: {record.getMessage()}")
+
+
+def _log_to_standard_error() -> None:
+    log = logging.getLogger("penstock")
+    # A pipeline file that set up logging of its own has said where warnings go.
+    if not log.hasHandlers():
+        log.addHandler(_ToStandardError())
+        log.propagate = False
