@@ -126,7 +126,7 @@ def adaptive_flat_map(
             )
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            limiter: Limiter = limiter_for(limit)
+            limiter: Limiter = limiter_for(limit if run.limit is None else run.limit)
             kind = Working if is_async(handler) else Inline
             stage = kind(downstream, run, flowable.info, settings, limiter)
             run.add_stage(flowable.info, stage.statistics)

@@ -41,14 +41,17 @@ class Pipeline:
         if isinstance(self.flowable, Grouped):
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")
 
-    def start(self, *, drain_deadline: float = 20.0) -> Running:
+    def start(
+        self, *, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None
+    ) -> Running:
         """Start a running on the running loop: `async with pipeline.start() as running`.
 
         Leaving the block waits until the pipeline has ended, and raises its error; leaving it
         by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
-        after an error. The loop's signal handlers and logging are left alone.
+        after an error; `limit`, a pair (floor, ceiling), takes the place of what every working
+        stage says itself, from the first event on. The loop's signal handlers and logging are left alone.
         """
-        return Running(self.flowable, self.sinks, drain_deadline)
+        return Running(self.flowable, self.sinks, drain_deadline, limit)
 
     async def run(self, *, drain_deadline: float = 20.0) -> Report:
         """Run to the end of the input. Raises the error that stopped it, else reports."""

@@ -45,15 +45,22 @@ class Source(Protocol):
 
 
 class Run:
-    """One running; `drain_deadline` is the seconds that in-flight work gets after a stop."""
+    """One running.
 
-    def __init__(self, drain_deadline: float = 20.0) -> None:
+    `drain_deadline` is the seconds that in-flight work gets after a stop; `limit`, if given,
+    the bounds that take the place of every working stage's own.
+    """
+
+    def __init__(
+        self, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None
+    ) -> None:
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             self._loop = None
         self.now: Callable[[], float] = clock_of(self._loop)
         self.drain_deadline = drain_deadline
+        self.limit = limit
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
         self.on_warning: Callable[[str], None] = log.warning

@@ -36,13 +36,14 @@ class Report:
     def exit_status(self) -> int:
         """What a process should exit with.
 
-        0 all finished; 1 stopped by an error; 3 completed, but some lines or events were bad,
+        0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
+        pipeline cannot be built after all; 3 completed, but some lines or events were bad,
         skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled or past the deadline
         with unfinished events.
         """
         numbers = self.statistics
         if self.outcome == "stopped":
-            return 1
+            return 2 if isinstance(self.error, BuildError) else 1
         if self.outcome in ("overrun", "cancelled"):
             return 5
         if numbers["failed"] or numbers["bad_lines"]:
@@ -54,9 +55,13 @@ class Running:
     """One running of a pipeline; made by `Pipeline.start` on a running loop."""
 
     def __init__(
-        self, flowable: Flowable[Any], sinks: Sequence[Sink[Any]], drain_deadline: float
+        self,
+        flowable: Flowable[Any],
+        sinks: Sequence[Sink[Any]],
+        drain_deadline: float,
+        limit: tuple[int, int] | None = None,
     ) -> None:
-        self._run = run = Run(drain_deadline)
+        self._run = run = Run(drain_deadline, limit)
         run.loop  # noqa: B018 - raises NoLoop here rather than in some stage
         self._started = run.now()
         self._ended: float | None = None

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from streams.errors import BuildError
 from streams.limits.default import default
+from streams.limits.fixed import Fixed
 from streams.limits.limiter import Limiter
 
 __all__ = ["Limit", "limiter_for"]
@@ -23,6 +24,8 @@ def limiter_for(limit: Limit) -> Limiter:
     if isinstance(limit, tuple):
         try:
             floor, ceiling = limit
+            if floor == ceiling:
+                return Fixed(floor)  # There is nothing to find out.
             return default(floor=floor, ceiling=ceiling)
         except (TypeError, ValueError) as error:
             raise BuildError(f"limit={limit!r}: {error}") from error
