@@ -27,8 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "--" in words:
         cut = words.index("--")
         words, for_the_file = words[:cut], words[cut + 1 :]
-    options = _parser().parse_args(words)
+    _open_standard_streams()
     try:
+        options = _parser().parse_args(words)
         stranger = shadowing()
         if stranger is not None:
             return _usage_error(stranger)
@@ -75,6 +76,19 @@ def _usage_error(message: str) -> int:
 
     say(f"penstock: {message}")
     return _USAGE
+
+
+def _open_standard_streams() -> None:
+    """Give each closed standard stream a descriptor that fails when it is used.
+
+    Else the next file or socket that is opened gets its number, and is read or written by
+    whoever means the standard stream; uvloop even aborts the process.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)
 
 
 def _let_output_go() -> None:

@@ -21,6 +21,7 @@ _INSIDES = (
     *(os.path.join(_LIBRARIES, name) + os.sep for name in ("reactivex", "uvloop")),
     os.path.join(sysconfig.get_paths()["stdlib"], "asyncio") + os.sep,
     os.path.join(sysconfig.get_paths()["stdlib"], "concurrent") + os.sep,
+    "uvloop/",
     "<frozen ",
 )
 

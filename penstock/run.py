@@ -11,7 +11,6 @@ from penstock.explain import explain, say
 from penstock.load import load
 from penstock.report import as_json, as_text
 from streams.errors import BuildError
-from streams.limits.choice import Limit
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report, Running
 from streams.standard import input_path, output_path
@@ -25,7 +24,7 @@ class Options:
 
     input: str | None = None
     output: str | None = None
-    limit: Limit = None
+    limit: tuple[int, int] | None = None
     drain_deadline: float = 20.0
     report: Literal["text", "json"] = "text"
     traceback: bool = False
@@ -42,14 +41,13 @@ def run(where: str, options: Options) -> int:
 def execute(pipeline: Pipeline, options: Options) -> int:
     """Run a pipeline as the command does; returns the exit status. Raises BuildError."""
     _redirect(pipeline, options)
-    stages = _stages_with_a_limit(pipeline) if options.limit is not None else []
+    if options.limit is not None:
+        _check_limit(pipeline)
     started: list[Running] = []
 
     async def main() -> None:
-        running = pipeline.start(drain_deadline=options.drain_deadline)
+        running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
         started.append(running)
-        for stage in stages:
-            running.retune(options.limit, stage)
         with drain_on_signals(running, options.drain_deadline):
             await running.wait()
 
@@ -61,10 +59,9 @@ def execute(pipeline: Pipeline, options: Options) -> int:
             if not started:
                 raise
             error = raised
-            running = started[0]
             if not isinstance(raised, Exception):
                 # SystemExit and its like leave the loop at once, wherever it was.
-                runner.run(_close(running))
+                runner.run(_close(started[0]))
     report = started[0].report()
     if error is not None and report.error is None:
         report = replace(report, outcome="stopped", error=error)
@@ -88,11 +85,11 @@ def _redirect(pipeline: Pipeline, options: Options) -> None:
         variable.set(path)
 
 
-def _stages_with_a_limit(pipeline: Pipeline) -> list[int]:
-    stages = [s.number for s in pipeline.describe() if s.name == "adaptive_flat_map"]
-    if not stages:
-        raise BuildError("--limit: this pipeline has no adaptive_flat_map() to limit")
-    return stages
+def _check_limit(pipeline: Pipeline) -> None:
+    if not any(stage.name == "adaptive_flat_map" for stage in pipeline.describe()):
+        raise BuildError(
+            "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
+        )
 
 
 async def _close(running: Running) -> None:
