@@ -16,8 +16,9 @@ import pytest
 
 from streams.testing.leaks import no_leaks
 from streams.testing.loop import VirtualTimeLoop
+from streams.testing.player import VirtualClock
 
-__all__ = ["Run", "run", "virtual_loop"]
+__all__ = ["Run", "VirtualClock", "clock", "run", "virtual_loop"]
 
 T = TypeVar("T")
 
@@ -26,6 +27,12 @@ class Run(Protocol):
     """The type of the fixture `run`."""
 
     def __call__(self, coroutine: Coroutine[Any, Any, T], /) -> T: ...
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    """Plays marble diagrams: `clock.play("-1-2|", operator)`; see `streams.testing.play`."""
+    return VirtualClock()
 
 
 @pytest.fixture

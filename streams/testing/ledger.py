@@ -1,0 +1,68 @@
+"""What became of the events of a test's source."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+from streams.event import Ending, Event
+from streams.testing.leaks import register
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """The events of one source: those that have not ended, and how the others did.
+
+    Values are those that the source emitted, whatever operators made of them. Each event
+    takes one entry for as long as the ledger lives. A leak check compares the unsettled events
+    of all ledgers that are alive.
+    """
+
+    def __init__(self) -> None:
+        self._unsettled: dict[Event[Any], Any] = {}
+        self.endings: list[tuple[Any, Ending]] = []
+        """(value, how it ended), in the order of the ends."""
+        _ledgers.add(self)
+
+    @property
+    def unsettled(self) -> list[Any]:
+        """The values whose events have not ended, in the order of emission."""
+        return list(self._unsettled.values())
+
+    def enter(self, event: Event[Any]) -> Event[Any]:
+        """Remember an event that is about to be emitted."""
+        self._unsettled[event] = event.value
+        return event
+
+    def end(self, event: Event[Any], ending: Ending) -> Any:
+        """Note how an event ended; returns the value that it was emitted with."""
+        value = self._unsettled.pop(event)
+        self.endings.append((value, ending))
+        return value
+
+    def ended(self, *endings: Ending) -> list[Any]:
+        """The values that ended in one of these ways, in the order of the ends."""
+        return [value for value, ending in self.endings if ending in endings]
+
+    # The origin of a publisher's events.
+
+    def finished(self, event: Event[Any], /) -> None:
+        self.end(event, Ending.FINISHED)
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.finished(event)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self.end(event, Ending.DROPPED)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.end(event, Ending.FORGIVEN if acknowledged else Ending.FAILED)
+
+    def returned(self, event: Event[Any], /) -> None:
+        self.end(event, Ending.RETURNED)
+
+
+_ledgers: WeakSet[Ledger] = WeakSet()
+register("unsettled events", lambda: sum(len(ledger.unsettled) for ledger in _ledgers))

@@ -1,0 +1,171 @@
+"""Play a marble diagram through an operator, and see what comes out and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streams.door import connect
+from streams.flowable import Flowable
+from streams.run import Run
+from streams.source import Emission
+from streams.stage import UNBOUNDED, StageInfo, Subscriber
+from streams.testing.leaks import no_leaks
+from streams.testing.loop import HORIZON, VirtualTimeLoop
+from streams.testing.marbles import Signal, parse_marbles
+from streams.testing.probe import Probe, Received
+
+__all__ = ["COMPLETED", "Completed", "VirtualClock", "play"]
+
+
+class Completed:
+    """The type of COMPLETED."""
+
+    def __repr__(self) -> str:
+        return "COMPLETED"
+
+
+COMPLETED = Completed()
+"""What `play` shows where a stream completed."""
+
+
+def play(
+    marbles: str,
+    operator: Callable[[Any], Any],
+    *,
+    tick: float = 1.0,
+    request: int | None = None,
+    lookup: Mapping[Any, Any] | None = None,
+    error: Exception | None = None,
+    until: float | None = None,
+) -> list[tuple[float, Any]]:
+    """What comes out of `operator` when it reads the diagram: (time in seconds, what).
+
+    What is a value, COMPLETED, or the exception that the stream failed with. The operator may
+    be one of ours, a stock one, or a function that takes the stream through several. `tick`,
+    `lookup` and `error` are those of `parse_marbles`. `request` is all that is ever asked for,
+    unbounded unless given; items that were not asked for yet wait in the source. `!` cancels.
+
+    Runs on a `VirtualTimeLoop` of its own, so it cannot be called where a loop is running. Ends
+    when nothing can happen any more, or at the time `until`; fails if anything is left behind
+    once the stream has ended.
+
+    >>> play("-1-2|", lambda source: source)
+    [(1.0, 1), (3.0, 2), (4.0, COMPLETED)]
+    """
+    signals = parse_marbles(marbles, tick=tick, lookup=lookup, error=error)
+    probe: Probe[Any] = Probe(request=UNBOUNDED if request is None else request)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, _QuietLoop)
+        async with no_leaks():
+            run = Run()
+            stream: Flowable[Any] = _marbles(signals).pipe(operator)
+            connect(stream, probe, run)
+            for signal in signals:
+                if signal.kind == "cancel":
+                    loop.call_at(signal.time, probe.cancel)
+            await loop.quiet(until)
+            if not probe.ended:
+                probe.cancel()
+            await run.close()
+
+    if until is not None and until > HORIZON:
+        raise ValueError(f"until={until:g}: no diagram is longer than {HORIZON:g} seconds")
+    # The end of the story cancels what never ended; that is not part of what is seen.
+    seen: list[tuple[float, Any]] = []
+    with asyncio.Runner(loop_factory=_QuietLoop) as runner:
+        runner.run(story())
+    for one in probe.signals:
+        if (shown := _shown(one)) is not None:
+            seen.append((one.time, shown[0]))
+    return seen
+
+
+def _shown(one: Received) -> tuple[Any] | None:
+    if one.name == "subscribe":
+        return None
+    return (COMPLETED if one.name == "completed" else one.value,)
+
+
+class VirtualClock:
+    """The fixture `clock`: plays diagrams, each on a fresh loop at time 0.0."""
+
+    play = staticmethod(play)
+
+
+class _QuietLoop(VirtualTimeLoop):
+    """A virtual-time loop that tells when nothing can happen any more."""
+
+    _quiet: asyncio.Future[None] | None = None
+
+    async def quiet(self, until: float | None) -> None:
+        """Wait until nothing is ready, no timer set and no job awaited; or for a time."""
+        self._quiet = quiet = self.create_future()
+        timer = None if until is None else self.call_at(until, self._be_quiet)
+        await quiet
+        if timer is not None:
+            timer.cancel()
+
+    def _be_quiet(self) -> None:
+        quiet, self._quiet = self._quiet, None
+        if quiet is not None:
+            quiet.set_result(None)
+
+    def _idle(self, wait: Any) -> Any:
+        if self._quiet is not None and not self._held and not self._scheduled:
+            self._be_quiet()
+            return []
+        return super()._idle(wait)
+
+
+def _marbles(signals: list[Signal]) -> Flowable[Any]:
+    info = StageInfo("marbles")
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        _Playing(downstream, run, info, signals).start()
+
+    return Flowable(attach, info)
+
+
+class _Playing(Emission[Any]):
+    """A hot source: its signals come at their times, and wait for demand."""
+
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, signals: list[Signal]
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._waiting: deque[tuple[Any, float]] = deque()
+        self._ending: Signal | None = None
+        self._timers = [
+            run.loop.call_at(signal.time, self._arrived, signal)
+            for signal in signals
+            if signal.kind != "cancel"
+        ]
+
+    def _arrived(self, signal: Signal) -> None:
+        if signal.kind == "next":
+            self._waiting.append((signal.value, signal.time))
+        else:
+            self._ending = signal
+        self.wake()
+        self._end_if_empty()
+
+    def produce(self) -> None:
+        while self.demand and self._waiting:
+            self.emit(*self._waiting.popleft())
+        self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if self._ending is not None and not self._waiting:
+            if self._ending.kind == "completed":
+                self.complete()
+            else:
+                self.error(self._ending.value)
+
+    def release(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
