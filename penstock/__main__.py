@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.shadow import shadowing
 
 __all__ = ["main"]
+
+AddParser = Callable[..., argparse.ArgumentParser]
 
 _USAGE = 2
 _CANCELLED = 5
@@ -61,7 +63,7 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str]) -> int:
                     options.drain_deadline,
                     options.report,
                     options.traceback,
-                    for_the_file,
+                    tuple(for_the_file),
                 ),
             )
         from penstock.kata.command import run_kata
@@ -113,7 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    run = _with_file(commands, "run", "run a pipeline until its input ends or a signal comes")
+    run = _with_file(
+        commands.add_parser, "run", "run a pipeline until its input ends or a signal comes"
+    )
     run.add_argument("--input", metavar="PATH", help="read this instead of standard input")
     run.add_argument("--output", metavar="PATH", help="write this instead of standard output")
     run.add_argument(
@@ -136,11 +140,13 @@ def _parser() -> argparse.ArgumentParser:
         help="the form of the report on standard error",
     )
 
-    draw = _with_file(commands, "draw", "show the stages of a pipeline with their bounds")
+    draw = _with_file(
+        commands.add_parser, "draw", "show the stages of a pipeline with their bounds"
+    )
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
     draw.add_argument("--output", metavar="PATH", help="write this instead of standard output")
 
-    _with_file(commands, "check", "build a pipeline and tell what is wrong with it")
+    _with_file(commands.add_parser, "check", "build a pipeline and tell what is wrong with it")
 
     kata = commands.add_parser(
         "kata",
@@ -171,10 +177,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _with_file(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(
+def _with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+    parser = add_parser(
         name,
         help=what,
         description=what[0].upper() + what[1:] + ".",

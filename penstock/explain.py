@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from contextlib import suppress
 from traceback import TracebackException
 
 from streams.errors import PenstockError
@@ -28,11 +29,11 @@ _INSIDES = (
 
 def say(text: str) -> None:
     """Write a line to standard error; where nobody can read it, it is let go."""
-    try:
-        print(text, file=sys.stderr, flush=True)
-    except (OSError, ValueError, AttributeError):
-        # Closed, full, or (under pythonw) not there: there is no other place to say so.
-        pass
+    # Where there is no standard error, print would take standard output.
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        # Closed or full: there is no other place to say so.
+        with suppress(OSError, ValueError):
+            print(text, file=sys.stderr, flush=True)
 
 
 def explain(error: BaseException, *, whole: bool = False) -> str:

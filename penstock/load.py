@@ -124,10 +124,9 @@ def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
         raise BuildError(
             f"{path} has {len(found)} pipelines: {names}. Say which: {path}:{next(iter(found))}"
         )
-    loose = _named_values(module, Flowable)
-    if loose:
+    for loose in _names_of_streams(module):
         raise BuildError(
-            f"{path} has no pipeline, but the stream '{next(iter(loose))}', which ends nowhere: "
+            f"{path} has no pipeline, but the stream '{loose}', which ends nowhere: "
             "end it in a sink, as in `pipeline = stream.to(write_jsonl())`"
         )
     raise BuildError(
@@ -157,3 +156,7 @@ def _named_values(module: ModuleType, kind: type[T]) -> dict[str, T]:
             seen.add(id(value))
             found[name] = value
     return found
+
+
+def _names_of_streams(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Flowable)]

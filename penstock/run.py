@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field, replace
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.explain import explain, say
 from penstock.load import load
 from penstock.report import as_json, as_text
+from penstock.status import status
 from streams.errors import BuildError
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report, Running
+from streams.stage import StageInfo
 from streams.standard import input_path, output_path
 
 __all__ = ["Options", "execute", "run"]
@@ -28,7 +32,7 @@ class Options:
     drain_deadline: float = 20.0
     report: Literal["text", "json"] = "text"
     traceback: bool = False
-    arguments: list[str] = field(default_factory=list)
+    arguments: tuple[str, ...] = ()
 
 
 def run(where: str, options: Options) -> int:
@@ -48,9 +52,10 @@ def execute(pipeline: Pipeline, options: Options) -> int:
     async def main() -> None:
         running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
         started.append(running)
-        with drain_on_signals(running, options.drain_deadline):
+        with drain_on_signals(running, options.drain_deadline), watching(running):
             await running.wait()
 
+    watching = _no_status if _writes_to_the_terminal(pipeline, options) else status
     error: BaseException | None = None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
@@ -69,17 +74,15 @@ def execute(pipeline: Pipeline, options: Options) -> int:
 
 
 def _redirect(pipeline: Pipeline, options: Options) -> None:
-    stages = [f"{stage.name}: {stage.detail}" for stage in pipeline.describe()]
-    for option, path, variable, stream in (
-        ("--input", options.input, input_path, "read_jsonl: standard input"),
-        ("--output", options.output, output_path, "write_jsonl: standard output"),
+    for option, path, variable, name, stream in (
+        ("--input", options.input, input_path, "read_jsonl", "standard input"),
+        ("--output", options.output, output_path, "write_jsonl", "standard output"),
     ):
         if path is None:
             continue
-        if not any(stage.startswith(stream) for stage in stages):
-            name, _, what = stream.partition(": ")
+        if not any(_is(stage, name, stream) for stage in pipeline.describe()):
             raise BuildError(
-                f"{option} {path}: this pipeline has no {name}() of {what} that could be "
+                f"{option} {path}: this pipeline has no {name}() of {stream} that could be "
                 "redirected; leave the option out"
             )
         variable.set(path)
@@ -90,6 +93,23 @@ def _check_limit(pipeline: Pipeline) -> None:
         raise BuildError(
             "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
         )
+
+
+def _writes_to_the_terminal(pipeline: Pipeline, options: Options) -> bool:
+    # Results and a status line on one terminal would overwrite each other.
+    return (
+        options.output is None
+        and any(_is(stage, "write_jsonl", "standard output") for stage in pipeline.describe())
+        and os.isatty(1)
+    )
+
+
+def _no_status(running: Running) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _is(stage: StageInfo, name: str, detail: str) -> bool:
+    return stage.name == name and stage.detail.startswith(detail)
 
 
 async def _close(running: Running) -> None:

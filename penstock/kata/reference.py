@@ -50,12 +50,16 @@ def reference_pipeline(
         return event
 
     source = Flowable.from_async_iterable(lambda: live(load, observer))
-    return _reporting_drops(source, observer).pipe(
-        distinct_within(DUPLICATE_WINDOW, by="uuid"),
-        group_by("client_id"),
-        spread(),
-        adaptive_flat_map(project),
-    ).to(latency_histogram(None, report=None))
+    return (
+        _reporting_drops(source, observer)
+        .pipe(
+            distinct_within(DUPLICATE_WINDOW, by="uuid"),
+            group_by("client_id"),
+            spread(),
+            adaptive_flat_map(project),
+        )
+        .to(latency_histogram(None, report=None))
+    )
 
 
 async def run_reference(
@@ -107,9 +111,9 @@ class _Reporting(Stage[Event, Event]):
         self._observer = observer
 
     def on_next(self, event: Envelope[Any], /) -> None:
-        event.on_end = (self._ended, None, event.on_end)
+        event.on_end = (self._ended, event.value, event.on_end)
         self.downstream.on_next(event)
 
-    def _ended(self, event: Envelope[Any], _: None, ending: Ending) -> None:
+    def _ended(self, hook: tuple[Any, ...], ending: Ending) -> None:
         if ending is Ending.DROPPED:
-            self._observer.dropped(event.value)
+            self._observer.dropped(hook[1])

@@ -1,0 +1,94 @@
+"""The live status line: how a run is going, on a terminal, four times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.explain import say
+from streams import clock
+from streams.running import Running
+
+__all__ = ["line", "status"]
+
+_EVERY = 0.25
+# Events a second are those of the last so many readings: fresh, yet steady enough to read.
+_READINGS = 8
+
+
+@contextmanager
+def status(running: Running) -> Generator[None]:
+    """Show the status line while inside, if standard error is a terminal and rich is there.
+
+    Needs the running loop; costs one snapshot of the statistics each quarter of a second, and
+    nothing where nothing is shown.
+    """
+    if not _on_a_terminal():
+        yield
+        return
+    try:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+    except ImportError:
+        say("penstock: no status line without rich: pip install 'penstock[terminal]'")
+        yield
+        return
+    console = Console(stderr=True)
+    loop = asyncio.get_running_loop()
+    readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
+    timers: deque[asyncio.TimerHandle] = deque(maxlen=1)
+
+    def show() -> None:
+        numbers = running.statistics()
+        readings.append((clock.monotonic(), numbers["finished"]))
+        text = Text(line(numbers, _rate(readings)), no_wrap=True, overflow="ellipsis")
+        live.update(text, refresh=True)
+        timers.append(loop.call_later(_EVERY, show))
+
+    timers.append(loop.call_later(_EVERY, show))
+    # Refreshed by the loop, not by a thread of rich's. It is gone at the end, when the report
+    # says more; what others print to standard error meanwhile appears above it.
+    with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        try:
+            yield
+        finally:
+            timers.pop().cancel()
+
+
+def line(numbers: dict[str, Any], rate: float) -> str:
+    """The statistics as one line; `rate` is events finished a second."""
+    limit = "-" if numbers["limit"] is None else f"{numbers['limit']:,}"
+    parts = [
+        f"{rate:,.0f}/s",
+        f"in flight {numbers['in_flight']:,}/{limit}",
+        f"waiting {numbers['waiting']:,}",
+    ]
+    if numbers["groups"] is not None:
+        parts.append(f"groups {numbers['groups']:,}")
+    if (duplicates := numbers["dropped"].get("duplicate", 0)) or numbers["groups"] is not None:
+        parts.append(f"duplicates {duplicates:,}")
+    if numbers["failed"] or numbers["bad_lines"]:
+        parts.append(f"failed {numbers['failed']:,}, bad lines {numbers['bad_lines']:,}")
+    if numbers["latency"] is not None:
+        waiting = numbers["latency"]["waiting"]
+        parts.append(f"p50 {waiting.median * 1000:,.1f} p99 {waiting.p99 * 1000:,.1f} ms")
+    if numbers["state"] != "running":
+        parts.append(numbers["state"])
+    return "  ".join(parts)
+
+
+def _rate(readings: deque[tuple[float, int]]) -> float:
+    (first, before), (last, after) = readings[0], readings[-1]
+    return (after - before) / (last - first) if last > first else 0.0
+
+
+def _on_a_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
