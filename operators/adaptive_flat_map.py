@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy
+from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
 from streams.groups import Grouped
 from streams.handler import handler_name, is_async
@@ -115,7 +115,11 @@ def adaptive_flat_map(
             "runs inline, where nothing can interrupt it. Make it async, or wrap it in "
             "in_threads(n)(...) or in_processes(n)(...)."
         )
-    limiter_for(limit)  # A wrong limit is noticed when the pipeline is built.
+    # Made here too, so that a wrong limit is noticed when the pipeline is built.
+    floor, ceiling = _bounds(limiter_for(limit))
+    bound = (
+        None if ceiling is None else window + ceiling * (2 if isinstance(on_error, Retry) else 1)
+    )
     settings = Settings(handler, name, ordered, timeout, on_error, overload, window)
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -133,10 +137,22 @@ def adaptive_flat_map(
             run.tunable[flowable.info.number] = stage.retune
             source.attach(stage, run)
 
-        note = "order of a group ends here" if source.turns and not ordered else ""
+        note = f"{_at_once(floor, ceiling)}, {window:,} results"
+        if source.turns and not ordered:
+            note += "; order of a group ends here"
         flowable: Flowable[Any] = Flowable(
-            attach, StageInfo("adaptive_flat_map", name, window, note), source, turns=False
+            attach, StageInfo("adaptive_flat_map", name, bound, note), source, turns=False
         )
         return flowable
 
     return operator
+
+
+def _bounds(limiter: Limiter) -> tuple[int | None, int | None]:
+    return getattr(limiter, "floor", None), getattr(limiter, "ceiling", None)
+
+
+def _at_once(floor: int | None, ceiling: int | None) -> str:
+    if floor is None or ceiling is None:
+        return "as many at once as its limiter says"
+    return f"{floor:,} at once" if floor == ceiling else f"{floor:,} to {ceiling:,} at once"

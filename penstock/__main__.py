@@ -66,11 +66,26 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str]) -> int:
                     tuple(for_the_file),
                 ),
             )
+        if options.command in ("draw", "check"):
+            return _look_at(options, for_the_file)
         from penstock.kata.command import run_kata
 
         return run_kata(options)
     except (BuildError, MissingExtra) as error:
         return _usage_error(str(error))
+
+
+def _look_at(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    from penstock.load import load
+
+    pipeline = load(options.file, for_the_file, whole=options.traceback)
+    if options.command == "check":
+        from penstock.check import check
+
+        return check(options.file, pipeline)
+    from penstock.draw import draw
+
+    return draw(pipeline, options.format, options.output)
 
 
 def _usage_error(message: str) -> int:

@@ -1,0 +1,93 @@
+"""`penstock draw`: the stages of a pipeline, what each may hold, and where order ends."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+from streams.errors import CannotOpen
+from streams.pipeline import Pipeline
+from streams.stage import StageInfo
+
+__all__ = ["as_mermaid", "as_text", "bound_text", "draw", "total_text"]
+
+Format = Literal["text", "mermaid", "svg"]
+
+
+def draw(pipeline: Pipeline, form: Format, output: str | None) -> int:
+    """Write the picture to `output`, or print it; returns the exit status.
+
+    Raises CannotOpen where it cannot be written.
+    """
+    if form == "svg":
+        from penstock.picture import as_svg
+
+        picture = as_svg(pipeline)
+    else:
+        picture = as_mermaid(pipeline) if form == "mermaid" else as_text(pipeline)
+    if output is None:
+        sys.stdout.write(picture)
+        return 0
+    try:
+        Path(output).write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {output}: {error.strerror}.") from error
+    return 0
+
+
+def as_text(pipeline: Pipeline) -> str:
+    """A line per stage, in columns, and the sum of what may be held."""
+    stages = pipeline.describe()
+    rows = [("", "stage", "", "holds", "")]
+    rows += [(str(s.number), s.name, s.detail, bound_text(s), s.note) for s in stages]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        f"{number:>{widths[0]}}  {name:<{widths[1]}}  {detail:<{widths[2]}}  "
+        f"{bound:>{widths[3]}}  {note}".rstrip()
+        for number, name, detail, bound, note in rows
+    ]
+    return "\n".join([*lines, "", total_text(stages), ""])
+
+
+def as_mermaid(pipeline: Pipeline) -> str:
+    """A Mermaid flowchart; several sinks side by side below the stage they read from."""
+    stages = pipeline.describe()
+    lines = ["flowchart TD"]
+    for stage in stages:
+        parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
+        label = "<br>".join(_escaped(part) for part in parts if part)
+        lines.append(f'    s{stage.number}["{label}"]')
+    first_sink = len(stages) - len(pipeline.sinks)
+    for at, stage in enumerate(stages[1:], 1):
+        above = stages[min(at, first_sink) - 1]
+        note = f"|{_escaped(above.note)}|" if above.note else ""
+        lines.append(f"    s{above.number} -->{note} s{stage.number}")
+    lines.append(f'    total["{_escaped(total_text(stages))}"]')
+    lines.append("    style total fill:none,stroke:none")
+    return "\n".join([*lines, ""])
+
+
+def bound_text(stage: StageInfo) -> str:
+    """What a stage may hold; nothing for one that passes events on at once."""
+    if stage.bound is None:
+        return "no bound"
+    return "" if stage.bound == 0 else f"{stage.bound:,} events"
+
+
+def total_text(stages: list[StageInfo]) -> str:
+    """The most events that the pipeline ever holds."""
+    bounded = sum(stage.bound or 0 for stage in stages)
+    open_ended = [str(stage) for stage in stages if stage.bound is None]
+    if open_ended:
+        return (
+            f"Holds {bounded:,} events, and what {' and '.join(open_ended)} may hold, "
+            "for which you set no bound."
+        )
+    return f"Holds at most {bounded:,} events at once."
+
+
+def _escaped(text: str) -> str:
+    # Mermaid takes entities with # instead of &.
+    marks = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "|": "#124;", "#": "#35;"}
+    return "".join(marks.get(character, character) for character in text)
