@@ -9,12 +9,22 @@ from __future__ import annotations
 import os
 from contextvars import ContextVar
 
-__all__ = ["input_path", "output_path"]
+__all__ = ["actual_input", "actual_output", "input_path", "output_path"]
 
-Path = str | os.PathLike[str]
+Name = str | os.PathLike[str]
 
-input_path: ContextVar[Path] = ContextVar("penstock input", default="-")
+input_path: ContextVar[Name] = ContextVar("penstock input", default="-")
 """The path that `read_jsonl("-")` reads; "-" is standard input itself."""
 
-output_path: ContextVar[Path] = ContextVar("penstock output", default="-")
+output_path: ContextVar[Name] = ContextVar("penstock output", default="-")
 """The path that `write_jsonl("-")` writes; "-" is standard output itself."""
+
+
+def actual_input(path: Name | int) -> Name | int:
+    """The path or descriptor that is to be read where `path` is asked for."""
+    return input_path.get() if path == "-" else path
+
+
+def actual_output(path: Name | int) -> Name | int:
+    """The path or descriptor that is to be written where `path` is asked for."""
+    return output_path.get() if path == "-" else path
