@@ -28,22 +28,25 @@ from typing import Any, Literal
 
 from orjson import JSONDecodeError, loads
 
+from streams.compression import check_suffix
 from streams.creation import Creation
 from streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from streams.event import Event, Nobody
 from streams.faults import Route
 from streams.flowable import Flowable
 from streams.follow import Following
-from streams.input import Input, Path, input_name, open_input
+from streams.input import Input, open_input
 from streams.keys import By, key_name
 from streams.lines import Line, LineSplitter, TooLong
+from streams.paths import Path, input_name
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
+from streams.standard import actual_input
 
 __all__ = ["read_jsonl"]
 
-# The loop gets a turn at least this often (seconds); the clock is read every so many lines.
+# The loop gets a turn at least this often (seconds), and lines go out so many at a time.
 _SLICE = 0.005
 _LARGEST_CHUNK = 256
 
@@ -67,13 +70,13 @@ def read_jsonl(
     truncated or replaced, as `tail -F` does. `created` is the field or function that gives an
     event's time of creation: seconds since 1970 or ISO 8601, UTC if it names no zone; an event
     without one, or with one in the future, counts as created when it was received. `max_line`
-    is in bytes. Raises BuildError for options that make no sense together.
+    is in bytes. Raises BuildError for options that make no sense
+    together, MissingExtra for `.zst` without zstandard.
     """
     name = input_name(path)
     if max_line < 1:
         raise BuildError(f"read_jsonl(max_line={max_line!r}): at least 1 byte is needed")
-    choice: object = on_bad_line
-    if choice not in ("report", "stop") and not isinstance(choice, Route):
+    if on_bad_line not in ("report", "stop") and type(on_bad_line) is not Route:
         raise BuildError(
             f'read_jsonl(on_bad_line={on_bad_line!r}): use "report", "stop" or route(sink)'
         )
@@ -82,6 +85,7 @@ def read_jsonl(
             f"read_jsonl({name!r}, follow=True): only a plain file can be followed, by its name; "
             "standard input is read until it ends anyway"
         )
+    check_suffix(name)
     details = [name]
     if follow:
         details.append("followed")
@@ -90,8 +94,9 @@ def read_jsonl(
     info = StageInfo("read_jsonl", ", ".join(details), 0, "reads 256 KiB at a time")
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
+        actual = actual_input(path)
         _Reading(
-            downstream, run, flowable.info, path, follow, created, on_bad_line, max_line
+            downstream, run, flowable.info, actual, follow, created, on_bad_line, max_line
         ).start()
 
     flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
@@ -106,6 +111,8 @@ class _Reading(Emission[dict[str, Any]]):
     _read_at = 0.0
     # Whether nothing follows the lines at hand.
     _ended = False
+    # The bad line that ends the stream, once the events before it are out.
+    _failure: BadLine | None = None
     # Whether the next line read is the first of another file.
     _another_file = False
 
@@ -134,16 +141,21 @@ class _Reading(Emission[dict[str, Any]]):
 
     def produce(self) -> None:
         run = self.run
-        until = run.now() + _SLICE
+        now = run.now()
+        until = now + _SLICE
         while self.demand:
             if length_hint(self._lines):
                 self._emit_lines()
+                before, now = now, run.now()
+                quick = now - before < _SLICE / 4
+                self._chunk = min(self._chunk * 2, _LARGEST_CHUNK) if quick else 1
             elif not self._read():
                 return
-            if self._ended and not length_hint(self._lines):
+            if self._failure is not None:
+                self.error(self._failure)
+            elif self._ended and not length_hint(self._lines):
                 self.complete()
-            elif run.has_loop and run.now() >= until:
-                self._chunk = max(1, self._chunk // 2)
+            elif now >= until and run.has_loop:
                 run.loop.call_soon(self.wake)
                 return
 
@@ -178,30 +190,36 @@ class _Reading(Emission[dict[str, Any]]):
         return open_input(self._path, self.run, self.wake)
 
     def _emit_lines(self) -> None:
-        """Emit a chunk of what is at hand, while demand lasts."""
-        read_at, created, on_next = self._read_at, self._created, self.downstream.on_next
-        chunk = self._chunk
-        if chunk < _LARGEST_CHUNK:
-            self._chunk = chunk * 2
+        """Emit a chunk of what is at hand."""
+        read_at, created = self._read_at, self._created
         number = self._number
-        try:
-            for line in islice(self._lines, chunk):
-                number += 1
-                try:
-                    value: Any = loads(line)  # type: ignore[arg-type]  # refuses TooLong
-                except JSONDecodeError as error:
-                    value = self._second_look(line, number, error)
-                if value.__class__ is dict:
-                    self.demand -= 1
-                    self.received += 1
-                    stamp = read_at if created is None else created(value, read_at)
-                    on_next(Event(value, stamp, self, number))
-                elif value is not _NOTHING:
-                    self._bad_line(line, number, f"is {_kind(value)}, not an object")
-                if not self.demand:
-                    break
-        finally:
-            self._number = number
+        events: list[Event[Any]] = []
+        for line in islice(self._lines, min(self._chunk, self.demand)):
+            number += 1
+            try:
+                value: Any = loads(line)  # type: ignore[arg-type]  # refuses TooLong
+            except JSONDecodeError as error:
+                value = self._second_look(line, number, error)
+            if value.__class__ is dict:
+                stamp = read_at if created is None else created(value, read_at)
+                events.append(Event(value, stamp, self, number))
+            elif value is not _NOTHING:
+                self._bad_line(line, number, f"is {_kind(value)}, not an object")
+            if self._failure is not None:
+                break
+        self._number = number
+        self.demand -= len(events)
+        self.received += len(events)
+        if self._chunky is not None:
+            if events:
+                self._chunky.on_chunk(events)
+            return
+        on_next = self.downstream.on_next
+        for event in events:
+            if self.done:
+                event.give_back()
+            else:
+                on_next(event)
 
     def _second_look(self, line: Line, number: int, error: JSONDecodeError) -> Any:
         """The value of a line that was refused for its byte-order mark only, or `_NOTHING`."""
@@ -228,7 +246,7 @@ class _Reading(Emission[dict[str, Any]]):
         self._bad += 1
         self.run.count_bad_line(error)
         if self._stop_at_bad_line:
-            self.error(error)
+            self._failure = error
         elif self._letters is not None:
             event = Event(text, self._read_at, _NOBODY, number)
             self._letters.send(event, error, self._stage, 1)

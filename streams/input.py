@@ -15,17 +15,17 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from streams.decompress import decompressing
+from streams.compression import decompressing
 from streams.errors import CannotOpen, InputCorrupt
+from streams.paths import Path, input_name
 from streams.run import Run
+from streams.standard import actual_input
+from streams.watch import watch
 
-__all__ = ["CHUNK", "OPEN_FLAGS", "Input", "Path", "input_name", "open_input"]
+__all__ = ["CHUNK", "OPEN_FLAGS", "Input", "open_input"]
 
 # Bytes of one read. Chosen: four times what a pipe holds; larger chunks parse no faster.
 CHUNK = 256 * 1024
-
-Path = str | os.PathLike[str] | int
-"""A file's name, "-" for the standard stream, or an open descriptor, which stays open."""
 
 STANDARD_INPUT = 0
 OPEN_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -46,23 +46,17 @@ class Input(Protocol):
         """Read no more."""
 
 
-def input_name(path: Path) -> str:
-    """How an input is named in messages."""
-    if path == "-":
-        return "standard input"
-    return f"descriptor {path}" if isinstance(path, int) else os.fspath(path)
-
-
 def open_input(path: Path, run: Run, ready: Callable[[], None]) -> Input:
     """Open `path`; `ready` is called when an input that had nothing to read has something.
 
     What ends in .gz or .zst is decompressed. Raises CannotOpen.
     """
+    path = actual_input(path)
     if path == "-":
         return _of_descriptor(STANDARD_INPUT, path, run, ready, None)
     if isinstance(path, int):
         return _of_descriptor(path, path, run, ready, None)
-    name = os.fspath(path)
+    name = input_name(path)
     try:
         descriptor = os.open(name, OPEN_FLAGS)
     except OSError as error:
@@ -135,40 +129,27 @@ class _Polled:
         loop: asyncio.AbstractEventLoop,
         ready: Callable[[], None],
     ) -> None:
-        self._descriptor = descriptor
         self._read = read
         self._own = own
-        self._loop = loop
         self._ready = ready
         self._readable = False
-        self._watching = True
-        loop.add_reader(descriptor, self._on_readable)
+        self._watch = watch(loop, descriptor, self._on_readable, writing=False)
 
     def _on_readable(self) -> None:
         self._readable = True
         self._ready()
-        if self._readable:
-            # Nobody wants it now. Still watched, it would wake the loop again and again.
-            self._readable = False
-            self._ignore()
-
-    def _ignore(self) -> None:
-        if self._watching:
-            self._watching = False
-            self._loop.remove_reader(self._descriptor)
+        # If nobody wants it now, it may be gone later: another process may share the input.
+        self._readable = False
 
     def read(self) -> bytes | None:
         if self._readable:
             self._readable = False
             return self._read()
-        if not self._watching:
-            self._watching = True
-            self._loop.add_reader(self._descriptor, self._on_readable)
+        self._watch.arm()
         return None
 
     def close(self) -> None:
-        self._readable = False
-        self._ignore()
+        self._watch.close()
         own, self._own = self._own, None
         if own is not None:
             os.close(own)
@@ -208,6 +189,7 @@ class _Threaded:
         return chunk
 
     def _wait(self) -> None:
+        chunk: bytes | OSError | InputCorrupt | None
         try:
             chunk = self._read()
         except (OSError, InputCorrupt) as error:

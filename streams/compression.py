@@ -1,6 +1,6 @@
-"""Read gzip (.gz) and zstd (.zst) files as a stream, in bounded memory.
+"""Read and write gzip (.gz) and zstd (.zst) files as a stream, in bounded memory.
 
-Several members or frames in a row are one stream, as for the usual tools.
+Several members or frames in a row are read as one stream, as the usual tools do.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import importlib
 import os
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from streams.errors import InputCorrupt, MissingExtra
 
-__all__ = ["decompressing", "zstandard"]
+__all__ = ["Compressor", "check_suffix", "compressor", "decompressing"]
 
 # Four compressed bytes can stand for 128 KiB, the most of one zstd block (RFC 8878, 3.1.1.2),
 # and the package has no limit of its own: at this many at a time no more than 32 MiB come out.
@@ -51,7 +51,7 @@ class _Unzstd:
         self._descriptor = descriptor
         self._name = name
         self._size = size
-        package = zstandard(name)
+        package = _zstandard(name)
         self._error: type[Exception] = package.ZstdError
         self._begin: Callable[[], Any] = package.ZstdDecompressor().decompressobj
         # Any: the package's own type, which is not there when types are checked without it.
@@ -86,8 +86,64 @@ class _Unzstd:
         return output
 
 
+class Compressor(Protocol):
+    """Compresses blocks, each of which can be read back before the next one is written."""
+
+    def block(self, data: bytes | bytearray, /) -> bytes:
+        """`data`, compressed, to its last byte."""
+        ...
+
+    def end(self) -> bytes:
+        """What must follow the last block."""
+        ...
+
+
+def compressor(name: str) -> Compressor | None:
+    """What compresses a file of this name, None if its suffix asks for nothing."""
+    if name.endswith(".gz"):
+        return _Gzip()
+    if name.endswith(".zst"):
+        return _Zstd(name)
+    return None
+
+
+class _Gzip:
+    def __init__(self) -> None:
+        # 16 above the largest window: with the header and trailer of gzip (zlib's manual).
+        self._stream = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
+
+    def block(self, data: bytes | bytearray, /) -> bytes:
+        return self._stream.compress(data) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+
+    def end(self) -> bytes:
+        return self._stream.flush()
+
+
+class _Zstd:
+    def __init__(self, name: str) -> None:
+        package = _zstandard(name)
+        # Any: the package's own type.
+        self._stream: Any = package.ZstdCompressor().compressobj()
+        self._block: int = package.COMPRESSOBJ_FLUSH_BLOCK
+
+    def block(self, data: bytes | bytearray, /) -> bytes:
+        compressed: bytes = self._stream.compress(data)
+        rest: bytes = self._stream.flush(self._block)
+        return compressed + rest
+
+    def end(self) -> bytes:
+        rest: bytes = self._stream.flush()
+        return rest
+
+
+def check_suffix(name: str) -> None:
+    """Raise MissingExtra if `name` asks for a package that is not installed."""
+    if name.endswith(".zst"):
+        _zstandard(name)
+
+
 # Any: the package may be absent when types are checked.
-def zstandard(name: str) -> Any:
+def _zstandard(name: str) -> Any:
     """The package that reads and writes `name`, a file that ends in .zst, or MissingExtra."""
     try:
         return importlib.import_module("zstandard")

@@ -1,0 +1,11 @@
+"""Where results go: one sink a module."""
+
+from __future__ import annotations
+
+from sinks.collect import collect
+from sinks.dead_letter import dead_letters
+from sinks.for_each import for_each
+from sinks.jsonl import write_jsonl
+from sinks.latency import latency_histogram
+
+__all__ = ["collect", "dead_letters", "for_each", "latency_histogram", "write_jsonl"]

@@ -1,0 +1,53 @@
+"""Append the values to a list.
+
+Items:   every value, in order.
+Time:    at once.
+Memory:  unbounded: the caller's list grows by one for each event.
+Demand:  unbounded.
+Ends:    an event is finished when its value is in the list.
+Errors:  none of its own.
+
+    source          --a--b--|
+    collect(into)   --a--b--|     into == [a, b]
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from streams.event import Event, finish_all
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo
+
+__all__ = ["collect"]
+
+T = TypeVar("T")
+
+
+def collect(into: list[T]) -> Sink[T]:
+    """Append every value to `into`, which the caller owns: each running appends to it."""
+    return _Collect(into)
+
+
+class _Collect(Sink[T]):
+    def __init__(self, into: list[T]) -> None:
+        self.info = StageInfo("collect", "", None, "the list grows with the stream")
+        self._into = into
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[T]:
+        return _Collecting(closed, self._into)
+
+
+class _Collecting(SinkStage[T]):
+    def __init__(self, closed: Closed, into: list[T]) -> None:
+        super().__init__(closed)
+        self._into = into
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._into.append(event.value)
+        event.finish()
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        self._into.extend([event.value for event in events])
+        finish_all(events)

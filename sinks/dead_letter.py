@@ -1,0 +1,108 @@
+r"""Write down what was given up on, one JSON object a line.
+
+Items:   one line for each letter, in order: `value`, `error` (its type), `message`, `notes`,
+         `stage`, `attempts`, `created` and `failed` (ISO 8601, UTC), `token` (the source's own
+         mark, such as a line's number). What JSON cannot hold is written as its `repr`.
+Time:    as `write_jsonl`.
+Memory:  at most 1,024 letters and their lines.
+Demand:  as `write_jsonl`.
+Ends:    a letter is accepted, and its event acknowledged, when the system has taken its line.
+         The file is opened for appending: the letters of an earlier run stay.
+Errors:  as `write_jsonl`, except that every letter can be encoded. An output that breaks stops
+         the pipeline: a failed event must not vanish.
+
+    events that failed   --a-----b----|
+    dead_letters         --A\n---B\n--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
+
+from streams import clock
+from streams.compression import check_suffix
+from streams.errors import describe
+from streams.faults import DeadLetter
+from streams.paths import Path, output_name
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo
+from streams.writing import WINDOW, LineWriting
+
+__all__ = ["dead_letters"]
+
+_LONGEST_REPR = 65_536
+
+
+def dead_letters(path: Path) -> Sink[DeadLetter]:
+    """A sink for `route(...)`, `retry(..., then=route(...))` and `on_bad_line=route(...)`.
+
+    `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed), "-" for
+    standard output, or an open descriptor. Raises MissingExtra for `.zst` without zstandard.
+    """
+    check_suffix(output_name(path))
+    return _DeadLetters(path)
+
+
+class _DeadLetters(Sink[DeadLetter]):
+    def __init__(self, path: Path) -> None:
+        self.info = StageInfo("dead_letters", output_name(path), WINDOW, "appends")
+        self._path = path
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+        return LineWriting(
+            run, closed, self.info, self._path, _encoder(run.now), "stop", append=True
+        )
+
+
+def _encoder(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
+    offset = clock.wall() - now()
+
+    def moment(seconds: float) -> str:
+        return datetime.fromtimestamp(seconds + offset, UTC).isoformat(timespec="microseconds")
+
+    def line(letter: DeadLetter) -> bytes:
+        error = letter.error
+        fields: dict[str, Any] = {
+            "value": letter.value,
+            "error": type(error).__name__,
+            "message": _text(error),
+            "notes": [_clean(str(note)) for note in getattr(error, "__notes__", ())],
+            "stage": letter.stage,
+            "attempts": letter.attempts,
+            "created": moment(letter.created),
+            "failed": moment(letter.failed),
+            "token": letter.token,
+        }
+        try:
+            return _dumps(fields)
+        except TypeError:
+            fields["value"] = _repr(letter.value)
+            fields["token"] = _repr(letter.token)
+            return _dumps(fields)
+
+    return line
+
+
+def _dumps(fields: dict[str, Any]) -> bytes:
+    return dumps(fields, default=_repr, option=OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS)
+
+
+def _repr(value: object) -> str:
+    return _clean(describe(value, _LONGEST_REPR))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return _clean(str(error))
+    except Exception as second:
+        return f"<{type(error).__name__} whose str raised {type(second).__name__}>"
+
+
+def _clean(text: str) -> str:
+    """`text` without lone surrogates, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,221 @@
+"""Call a function with each value.
+
+Items:   accepts every event, in order; what the function returns is not used.
+Time:    a plain function is called at once. One that returns an awaitable is awaited, one
+         event after the other.
+Memory:  256 events for a plain function, one for an async one.
+Demand:  256 at first, or one for an async function; then one for each event that is done.
+Ends:    an event is finished when the call has ended. At the end of the stream, and when it
+         failed, what was accepted is still worked on. Cancel cancels the call under way and
+         gives back its event, and those that wait.
+Errors:  what the function raises fails its event: the pipeline stops, or `on_error="skip"` or
+         `route(sink)` go on.
+
+    source        --a--b--|
+    for_each(f)   --a--b--|     f(a), f(b)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from streams.errors import BuildError, HandlerCancelled
+from streams.event import Event, finish_all
+from streams.faults import Faults, OnError, check_policy
+from streams.handler import handler_name, is_async
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo, Subscription
+
+__all__ = ["for_each"]
+
+T = TypeVar("T")
+
+# Demand goes up in strides of so many events: a plain call ends before the next event comes.
+_STRIDE = 256
+
+
+def for_each(
+    function: Callable[[T], Awaitable[object] | object], *, on_error: OnError = "stop"
+) -> Sink[T]:
+    """Call `function`, plain or async, with every value.
+
+    For several calls at once use `adaptive_flat_map(function)` before a sink. Raises BuildError
+    if `function` cannot be called, or for a wrong `on_error`.
+    """
+    if not callable(function):
+        raise BuildError(f"for_each({function!r}): give it a function of one value")
+    check_policy(on_error, "for_each")
+    return _ForEach(function, on_error)
+
+
+class _ForEach(Sink[T]):
+    def __init__(self, function: Callable[[T], object], on_error: OnError) -> None:
+        bound = 1 if is_async(function) else _STRIDE
+        self.info = StageInfo("for_each", handler_name(function), bound)
+        self._function = function
+        self._on_error: OnError = on_error
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[T]:
+        return _Calling(run, closed, self.info, self._function, self._on_error)
+
+
+class _Calling(SinkStage[Any]):
+    """`_waiting` events come after `_begun`, the call whose awaitable is not awaited yet."""
+
+    def __init__(
+        self,
+        run: Run,
+        closed: Closed,
+        info: StageInfo,
+        function: Callable[[Any], object],
+        on_error: OnError,
+    ) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._function = function
+        self._faults = Faults(on_error, run, info)
+        self._async = is_async(function)
+        self._waiting: deque[Event[Any]] = deque()
+        self._begun: Awaitable[object] | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        self._in_flight = 0
+        self._ending = False
+        self._error: BaseException | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self.upstream = subscription
+        subscription.request(1 if self._async else _STRIDE)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        rest = deque(events)
+        done: list[Event[Any]] = []
+        survived = 0
+        if not self._waiting and not self._in_flight and not self._async:
+            while rest and self._closed is not None:
+                try:
+                    result = self._function(rest[0].value)
+                except BaseException as error:
+                    survived += self._survives(rest.popleft(), error)
+                else:
+                    if result is not None and hasattr(type(result), "__await__"):
+                        self._begun = cast(Awaitable[object], result)
+                        break
+                    done.append(rest.popleft())
+        finish_all(done)
+        if self._closed is None:
+            for event in rest:
+                event.give_back()
+            return
+        if rest:
+            self._waiting.extend(rest)
+            self._wake()
+        self._ask(len(done) + survived)
+
+    def _ask(self, done: int) -> None:
+        if done and not self._ending:
+            self.upstream.request(done)
+
+    def _survives(self, event: Event[Any], error: BaseException) -> bool:
+        """Settle an event whose call raised. False: it ends the pipeline, or `error` does."""
+        if isinstance(error, KeyboardInterrupt | SystemExit) or self._closed is None:
+            event.give_back()
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                event.give_back()
+                raise error
+            name = handler_name(self._function)
+            error = HandlerCancelled(f"'{name}' was cancelled from inside")
+        if self._faults.survives(event, error):
+            return True
+        self._give_back()
+        self.break_off(error)
+        return False
+
+    # Awaitables are awaited by one worker, one after the other.
+
+    def _wake(self) -> None:
+        if self._worker is None:
+            self._worker = self._run.spawn(self._work(), "for_each")
+        self._wanted.set()
+
+    async def _work(self) -> None:
+        while not (self._ending and not self._waiting):
+            while self._waiting:
+                await self._call(self._waiting.popleft())
+                if self._closed is None:
+                    return
+            if not self._ending:
+                self._wanted.clear()
+                await self._wanted.wait()
+        self.close(self._error)
+
+    async def _call(self, event: Event[Any]) -> None:
+        begun, self._begun = self._begun, None
+        self._in_flight = 1
+        try:
+            result = self._function(event.value) if begun is None else begun
+            if hasattr(type(result), "__await__"):
+                await cast(Awaitable[object], result)
+        except BaseException as error:
+            self._in_flight = 0
+            if not self._survives(event, error):
+                return
+        else:
+            self._in_flight = 0
+            event.finish()
+        self._ask(1)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._end_with(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end_with(error)
+
+    def _end_with(self, error: BaseException | None) -> None:
+        self._ending = True
+        self._error = error
+        if self._waiting or self._in_flight:
+            self._wanted.set()
+            return
+        self.close(error)
+        self._stop_worker()
+
+    def cancel(self) -> None:
+        self._ending = True
+        self._give_back()
+        self._stop_worker()
+        self.close()
+
+    def _stop_worker(self) -> None:
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            self._worker.cancel()
+
+    def _give_back(self) -> None:
+        begun, self._begun = self._begun, None
+        close = getattr(begun, "close", None)
+        if close is not None:
+            # A coroutine that was made and is not wanted would warn that nobody awaited it.
+            close()
+        while self._waiting:
+            self._waiting.popleft().give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        """Events `waiting` for their call, and calls `in_flight` that are awaited."""
+        return {
+            "waiting": len(self._waiting),
+            "in_flight": self._in_flight,
+            "skipped": self._faults.skipped,
+            "routed": self._faults.routed,
+        }

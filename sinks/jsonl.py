@@ -1,0 +1,65 @@
+r"""Write each value as a line of JSON.
+
+Items:   one line for each event, in order, ended by `\n`, as orjson encodes it (dataclasses,
+         datetimes and UUIDs too; not-a-number becomes null).
+Time:    a batch is written when it has 64 KiB or 512 events, or when nothing more came in the
+         same turn of the loop. No timers. Writing never blocks the loop.
+Memory:  at most 1,024 events and their lines.
+Demand:  1,024 at first, then one for each event whose line is out; so a reader who is slow, or
+         stops, stops the pipeline.
+Ends:    an event is finished when the system has taken its line. At the end of the stream, and
+         when it failed, what was accepted is still written. On cancel the rest of a line that
+         is partly out is written if there is room for it within a second; what is not out is
+         given back. A file is closed, standard output and descriptors stay open.
+Errors:  a value that cannot be encoded fails its event: the pipeline stops, or `on_error="skip"`
+         or `route(sink)` go on. An output that cannot be opened is CannotOpen; a full disk is
+         the system's OSError with the output's name; a reader who has gone away (`| head`)
+         ends the pipeline as OutputClosed, which is no failure.
+
+    source        --a--b----------(cd)----|
+    write_jsonl   --a\n-b\n-------c\nd\n--|
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orjson import OPT_APPEND_NEWLINE, dumps
+
+from streams.compression import check_suffix
+from streams.faults import OnError, check_policy
+from streams.paths import Path, output_name
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo
+from streams.standard import actual_output
+from streams.writing import WINDOW, LineWriting
+
+__all__ = ["write_jsonl"]
+
+
+def write_jsonl(path: Path = "-", *, on_error: OnError = "stop") -> Sink[Any]:
+    """Write JSON lines to a file, a pipe or standard output.
+
+    `path` is a file's name, which is emptied first (`.gz` and `.zst` are compressed), "-" for
+    standard output, or an open descriptor, which stays open. The file is opened when a running
+    starts. Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without zstandard.
+    """
+    check_policy(on_error, "write_jsonl")
+    check_suffix(output_name(path))
+    return _JsonLines(path, on_error)
+
+
+class _JsonLines(Sink[Any]):
+    def __init__(self, path: Path, on_error: OnError) -> None:
+        self.info = StageInfo("write_jsonl", output_name(path), WINDOW, "batches of 64 KiB")
+        self._path = path
+        self._on_error: OnError = on_error
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        path = actual_output(self._path)
+        return LineWriting(run, closed, self.info, path, _line, self._on_error, append=False)
+
+
+def _line(value: Any) -> bytes:
+    return dumps(value, option=OPT_APPEND_NEWLINE)

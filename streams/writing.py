@@ -1,0 +1,294 @@
+"""The last stage of a pipeline that ends in lines of bytes: batches, waits, never blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import Any
+
+from streams.compression import compressor
+from streams.errors import OutputClosed
+from streams.event import Event, finish_all
+from streams.faults import Faults, OnError
+from streams.output import open_output
+from streams.paths import Path, output_name
+from streams.run import Run
+from streams.sink import Closed, SinkStage
+from streams.stage import StageInfo, Subscription
+
+__all__ = ["WINDOW", "LineWriting"]
+
+WINDOW = 1024
+"""The most events that a writer has accepted and not yet written."""
+
+# A batch is written when it has so many bytes, or half the window, or nothing more comes in the
+# same turn of the loop. Chosen: what a pipe holds; larger batches are no faster (measured).
+_BATCH = 64 * 1024
+
+# Seconds that a reader gets, after a cancel, to take the rest of a line that it has begun.
+_GRACE = 1.0
+
+_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
+
+
+class LineWriting(SinkStage[Any]):
+    r"""Writes `encode(value)`, which must be one line with its `\n`, for every event.
+
+    `_accepted` are the events whose lines are not out, oldest first: those of the `_batch`
+    under way, of which `_sent` bytes are written, then those of `_buffer`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        closed: Closed,
+        info: StageInfo,
+        path: Path,
+        encode: Callable[[Any], bytes],
+        on_error: OnError,
+        *,
+        append: bool,
+    ) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._encode = encode
+        self._name = name = output_name(path)
+        self._compressor = compressor(name)
+        self._faults = Faults(on_error, run, info)
+        self._accepted: list[Event[Any]] = []
+        self._buffer = bytearray()
+        self._batch: bytes | bytearray = b""
+        self._sent = self._batched = 0
+        self._events = self._bytes = 0
+        self._scheduled = self._writing = self._full = False
+        self._ending = self._trailed = False
+        self._error: BaseException | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._output = open_output(path, run, self._has_room, append=append)
+        run.on_close(self._release)
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self.upstream = subscription
+        subscription.request(WINDOW)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        if self._ending or self._closed is None:
+            for event in events:
+                event.give_back()
+            return
+        encode, buffer, accept = self._encode, self._buffer, self._accepted.append
+        refused: list[tuple[Event[Any], Exception]] = []
+        for event in events:
+            try:
+                buffer += encode(event.value)
+            except Exception as error:
+                refused.append((event, error))
+            else:
+                accept(event)
+        # Afterwards: what they bring about may come back here.
+        for event, reason in refused:
+            self._cannot_encode(event, reason)
+        if self._full or not self._accepted:
+            return
+        if len(self._buffer) >= _BATCH or len(self._accepted) >= WINDOW // 2:
+            self._write()
+        elif not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        self._run.loop.call_soon(self._idle)
+
+    def _idle(self) -> None:
+        """Nothing more has come in this turn of the loop."""
+        self._scheduled = False
+        if not self._full:
+            self._write()
+
+    def _has_room(self) -> None:
+        self._full = False
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._write()
+
+    def _write(self) -> None:
+        """Write the batch under way, or else the next one, as far as the output takes it."""
+        if self._writing or self._closed is None:
+            return
+        if not self._batch:
+            self._next_batch()
+        self._writing = True
+        finished = self._push()
+        self._writing = False
+        if self._closed is None:
+            return
+        # Outside of `_writing`: what this brings may be written at once.
+        if finished and not self._ending:
+            self.upstream.request(finished)
+        if self._batch:
+            return
+        if self._buffer:
+            # Through the loop, or a fast source and a fast disk would keep it for ever.
+            if not self._scheduled:
+                self._schedule()
+        elif self._ending:
+            self._end()
+
+    def _next_batch(self) -> None:
+        self._batch, self._buffer = self._buffer, bytearray()
+        self._sent = 0
+        self._batched = len(self._accepted)
+        if self._compressor is not None and self._batch:
+            self._batch = self._compressor.block(self._batch)
+
+    def _push(self) -> int:
+        """Write what can be written of the batch; how many events that finished."""
+        batch, start = self._batch, self._sent
+        broken: OSError | None = None
+        try:
+            with memoryview(batch) as data:
+                while self._sent < len(batch):
+                    written = self._output.write(data[self._sent :])
+                    if not written:
+                        self._full = True
+                        break
+                    self._sent += written
+        except OSError as error:
+            broken = error
+        self._bytes += self._sent - start
+        whole = self._sent == len(batch)
+        if self._compressor is None:
+            # Every event is one line, so the lines that are out tell which events are.
+            finished = self._batched if whole else batch.count(b"\n", start, self._sent)
+        else:
+            # A block that is cut cannot be read.
+            finished = self._batched if whole else 0
+        self._batched -= finished
+        if whole:
+            self._batch = b""
+        self._events += finished
+        done = self._accepted[:finished]
+        del self._accepted[:finished]
+        finish_all(done)
+        if broken is not None:
+            self._broken(broken)
+        return finished
+
+    def _broken(self, error: OSError) -> None:
+        """The output takes no more: end the pipeline, and give back what is not out."""
+        self._batch = b""
+        self._trailed = True
+        closed, self._closed = self._closed, None
+        if closed is None:
+            return
+        if not self._ending:
+            self.upstream.cancel()
+        unwritten = len(self._accepted)
+        self._give_back()
+        if error.errno in _GONE:
+            closed(
+                OutputClosed(
+                    f"The reader of {self._name} went away after {self._events:,} lines; "
+                    f"{unwritten:,} more were given back."
+                )
+            )
+        else:
+            error.filename = self._name
+            closed(error)
+
+    def _give_back(self) -> None:
+        self._buffer = bytearray()
+        accepted, self._accepted = self._accepted, []
+        for event in accepted:
+            event.give_back()
+
+    def _cannot_encode(self, event: Event[Any], error: Exception) -> None:
+        if self._faults.survives(event, error):
+            if not self._ending:
+                self.upstream.request(1)
+        elif not self._ending:
+            self.upstream.cancel()
+            self._end_with(error)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._end_with(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end_with(error)
+
+    def _end_with(self, error: BaseException | None) -> None:
+        """Write what was accepted, then close."""
+        if not self._ending:
+            self._ending = True
+            self._error = error
+            if not self._full:
+                self._write()
+
+    def _end(self) -> None:
+        if not self._trailed and self._compressor is not None:
+            self._trailed = True
+            self._batch = self._compressor.end()
+            self._sent = 0
+            self._write()
+            return
+        try:
+            self._output.close()
+        except OSError as error:
+            error.filename = self._name
+            self.close(self._error or error)
+        else:
+            self.close(self._error)
+
+    def cancel(self) -> None:
+        if self._closed is None:
+            return
+        self._ending = True
+        if self._compressor is None:
+            # Of the batch, nothing but the rest of a line that is partly out. (A block that
+            # was compressed must be written: what comes after it continues it.)
+            end = self._batch.find(b"\n", self._sent - 1) + 1 if self._sent else 0
+            self._batch = self._batch[:end]
+            self._batched = self._batch.count(b"\n", self._sent)
+        self._push()
+        self._batched = 0
+        self._give_back()
+        self.close()
+
+    async def _release(self) -> None:
+        """Let a line that is partly out be ended, if its reader takes it soon; close."""
+        self.cancel()
+        try:
+            async with asyncio.timeout(_GRACE):
+                await self._drained()
+                if self._compressor is not None and not self._trailed:
+                    self._trailed = True
+                    self._batch = self._compressor.end()
+                    self._sent = 0
+                    self._push()
+                    await self._drained()
+        except TimeoutError:
+            pass
+        self._output.close()
+
+    async def _drained(self) -> None:
+        while self._batch:
+            self._room = self._run.loop.create_future()
+            await self._room
+            self._push()
+
+    def statistics(self) -> dict[str, Any]:
+        """Events `waiting` to be written, the `lines` and `bytes` that are out."""
+        return {
+            "waiting": len(self._accepted),
+            "bound": WINDOW,
+            "lines": self._events,
+            "bytes": self._bytes,
+            "skipped": self._faults.skipped,
+            "routed": self._faults.routed,
+        }
