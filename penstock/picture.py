@@ -47,25 +47,25 @@ def as_svg(pipeline: Pipeline) -> str:
     column = stages[: -len(pipeline.sinks)]
     row = len(sinks) * _WIDTH + (len(sinks) - 1) * _MARGIN
     total = total_text(stages)
-    notes = max((_text_width(stage.note, _SMALL) for stage in column), default=0)
-    # Half of the picture is left of the column's middle, and its notes are right of it.
-    half = max(row / 2, _WIDTH / 2, _text_width(total, _SMALL + 1) / 2, notes + 16) + _MARGIN
+    notes = max((_text_width(line, _SMALL) for s in column for line in _lines(s)), default=0)
+    # Distances from the middle of the column, with the notes on its right.
+    left_half = max(row, _WIDTH, _text_width(total, _SMALL + 1)) / 2 + _MARGIN
+    right_half = max(left_half, _WIDTH / 2 + 16 + notes + _MARGIN if notes else 0)
+    middle, width = left_half, left_half + right_half
     parts: list[str] = []
     for at, stage in enumerate(column):
         top = _MARGIN + at * (_HEIGHT + _GAP)
-        parts.append(_box(stage, half - _WIDTH / 2, top, "ends" if at == 0 else "stage"))
+        parts.append(_box(stage, middle - _WIDTH / 2, top, "ends" if at == 0 else "stage"))
         if at + 1 < len(column):
-            parts.append(_pipe(half, top + _HEIGHT, half, top + _HEIGHT + _GAP))
-        if stage.note:
-            parts.append(_text("note", half + 14, top + _HEIGHT + _GAP / 2 + 4, stage.note))
+            parts.append(_pipe(middle, top + _HEIGHT, middle, top + _HEIGHT + _GAP))
+        parts += _note(_lines(stage), middle + _WIDTH / 2 + 16, top)
     bottom = _MARGIN + len(column) * (_HEIGHT + _GAP)
     for at, sink in enumerate(sinks):
-        left = half - row / 2 + at * (_WIDTH + _MARGIN)
-        parts.append(_pipe(half, bottom - _GAP, left + _WIDTH / 2, bottom))
+        left = middle - row / 2 + at * (_WIDTH + _MARGIN)
+        parts.append(_pipe(middle, bottom - _GAP, left + _WIDTH / 2, bottom))
         parts.append(_box(sink, left, bottom, "ends"))
     height = bottom + _HEIGHT + 2 * _MARGIN + 10
-    parts.append(_text("total", half, height - _MARGIN, total, "middle"))
-    width = 2 * half
+    parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(repr(pipeline))}">\n'
@@ -82,13 +82,14 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
         f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{_WIDTH}" height="{_HEIGHT}" '
         'rx="10"/>',
         _text("number", left + 16, middle, str(stage.number)),
-        _text("name", left + 38, middle, stage.name),
     ]
     bound = bound_text(stage)
     badge = _text_width(bound, _SMALL) + 16 if bound else 0
+    room = _WIDTH - 38 - 14
+    parts.append(_text("name", left + 38, middle, _shortened(stage.name, _NAME, room - badge)))
     if stage.detail:
-        room = _WIDTH - 38 - 14
-        parts.append(_text("detail", left + 38, top + 43, _shortened(stage.detail, room)))
+        detail = _shortened(stage.detail, _SMALL, room)
+        parts.append(_text("detail", left + 38, top + 43, detail))
     if bound:
         right = left + _WIDTH - 12
         parts.append(
@@ -97,6 +98,15 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
         )
         parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
     return "\n  ".join(parts)
+
+
+def _lines(stage: StageInfo) -> list[str]:
+    return stage.note.split("; ") if stage.note else []
+
+
+def _note(lines: list[str], left: float, top: float) -> list[str]:
+    first = top + _HEIGHT / 2 + 4 - (len(lines) - 1) * 8
+    return [_text("note", left, first + 16 * at, line) for at, line in enumerate(lines)]
 
 
 def _pipe(x: float, y: float, to_x: float, to_y: float) -> str:
@@ -119,6 +129,6 @@ def _text_width(text: str, size: int) -> float:
     return len(text) * size * _LETTER
 
 
-def _shortened(text: str, room: float) -> str:
-    most = int(room / (_SMALL * _LETTER))
+def _shortened(text: str, size: int, room: float) -> str:
+    most = int(room / (size * _LETTER))
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -52,7 +52,8 @@ def execute(pipeline: Pipeline, options: Options) -> int:
     async def main() -> None:
         running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
         started.append(running)
-        with drain_on_signals(running, options.drain_deadline), watching(running):
+        deadline = options.drain_deadline
+        with drain_on_signals(running, deadline, _mention), watching(running):
             await running.wait()
 
     watching = _no_status if _writes_to_the_terminal(pipeline, options) else status
@@ -112,6 +113,10 @@ def _is(stage: StageInfo, name: str, detail: str) -> bool:
     return stage.name == name and stage.detail.startswith(detail)
 
 
+def _mention(text: str) -> None:
+    say(f"penstock: {text}")
+
+
 async def _close(running: Running) -> None:
     running.cancel()
     try:
@@ -134,7 +139,7 @@ def _tell(report: Report, options: Options) -> int:
 
 class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"penstock: {record.getMessage()}")
+        _mention(record.getMessage())
 
 
 def _log_to_standard_error() -> None:

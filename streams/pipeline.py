@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from streams.errors import BuildError
@@ -49,7 +50,8 @@ class Pipeline:
         Leaving the block waits until the pipeline has ended, and raises its error; leaving it
         by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
         after an error; `limit`, a pair (floor, ceiling), takes the place of what every working
-        stage says itself, from the first event on. The loop's signal handlers and logging are left alone.
+        stage says itself, from the first event on. The loop's signal handlers and logging are
+        left alone.
         """
         return Running(self.flowable, self.sinks, drain_deadline, limit)
 
@@ -100,12 +102,19 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class drain_on_signals:  # noqa: N801 - reads as the context manager it is
-    """While inside: the first SIGINT or SIGTERM drains, the second cancels."""
+class drain_on_signals:
+    """While inside: the first SIGINT or SIGTERM drains, the second cancels.
 
-    def __init__(self, running: Running, deadline: float) -> None:
+    A third one ends the process at once, as if nobody had listened. `tell` is called with a
+    line for people at the first and at the second.
+    """
+
+    def __init__(
+        self, running: Running, deadline: float, tell: Callable[[str], None] | None = None
+    ) -> None:
         self._running = running
         self._deadline = deadline
+        self._tell = tell
         self._received = 0
         self._restore: list[Callable[[], Any]] = []
 
@@ -116,18 +125,32 @@ class drain_on_signals:  # noqa: N801 - reads as the context manager it is
                 before = signal.signal(
                     number, lambda *_: loop.call_soon_threadsafe(self._on_signal)
                 )
-                self._restore.append(lambda number=number, was=before: signal.signal(number, was))
+                self._restore.append(partial(signal.signal, number, before))
             else:
                 loop.add_signal_handler(number, self._on_signal)
-                self._restore.append(lambda number=number: loop.remove_signal_handler(number))
+                self._restore.append(partial(loop.remove_signal_handler, number))
         return self
 
     def _on_signal(self) -> None:
         self._received += 1
         if self._received == 1:
+            self._say(f"draining, for at most {self._deadline:g} s; another signal cancels")
             self._running.begin_drain(self._deadline, by_signal=True)
-        else:
+        elif self._received == 2:
+            self._say("cancelling")
+            # Work that cannot be cancelled must not keep a process alive against all signals.
+            self._end_at_once_next_time()
             self._running.cancel()
+
+    def _say(self, text: str) -> None:
+        if self._tell is not None:
+            self._tell(text)
+
+    def _end_at_once_next_time(self) -> None:
+        self.__exit__()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, signal.SIG_DFL)
+            self._restore.append(lambda number=number, was=before: signal.signal(number, was))
 
     def __exit__(self, *_: object) -> None:
         while self._restore:
