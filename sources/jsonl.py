@@ -265,6 +265,8 @@ class _Reading(Emission[dict[str, Any]]):
             self.complete()
         elif self.demand_withheld:
             self.resume()
+        else:
+            self.wake()
 
     def release(self) -> None:
         opened, self._input = self._input, None

@@ -123,7 +123,7 @@ class _Zstd:
     def __init__(self, name: str) -> None:
         package = _zstandard(name)
         # Any: the package's own type.
-        self._stream: Any = package.ZstdCompressor().compressobj()
+        self._stream: Any = package.ZstdCompressor(write_checksum=True).compressobj()
         self._block: int = package.COMPRESSOBJ_FLUSH_BLOCK
 
     def block(self, data: bytes | bytearray, /) -> bytes:
