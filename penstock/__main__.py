@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+from penstock.output import flush, put, say
 from penstock.shadow import shadowing
 
 __all__ = ["main"]
@@ -30,21 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cut = words.index("--")
         words, for_the_file = words[:cut], words[cut + 1 :]
     _open_standard_streams()
+    unwritten = 0
     try:
         options = _parser().parse_args(words)
         stranger = shadowing()
         if stranger is not None:
             return _usage_error(stranger)
         status = _dispatch(options, for_the_file)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        # Whoever read our output has seen enough, as `head` does.
-        return 0
     except KeyboardInterrupt:
-        return _CANCELLED
+        status = _CANCELLED
     finally:
-        _let_output_go()
+        unwritten = flush()
+    return status or unwritten
 
 
 def _dispatch(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -89,8 +87,6 @@ def _look_at(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def _usage_error(message: str) -> int:
-    from penstock.explain import say
-
     say(f"penstock: {message}")
     return _USAGE
 
@@ -106,18 +102,6 @@ def _open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, mode)
-
-
-def _let_output_go() -> None:
-    """Python flushes standard output once more when it ends, and complains if it is closed."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # The output has failed before and was reported then: what is left has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, AttributeError):
-        # It is closed already, or was never there.
-        return
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -238,7 +222,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version
 
-        print(f"penstock {version('penstock')}")
+        put(f"penstock {version('penstock')}\n")
         parser.exit()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.output import put
 from streams.pipeline import Pipeline
 
 __all__ = ["check"]
@@ -10,5 +11,5 @@ __all__ = ["check"]
 def check(where: str, pipeline: Pipeline) -> int:
     """Say that all is well; returns the exit status. What is wrong has been raised by then."""
     stages = pipeline.describe()
-    print(f"{where}: OK, {len(stages)} stages: {' > '.join(stage.name for stage in stages)}")
-    return 0
+    names = " > ".join(stage.name for stage in stages)
+    return put(f"{where}: OK, {len(stages)} stages: {names}\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Literal
 
+from penstock.output import put
 from streams.errors import CannotOpen
 from streams.pipeline import Pipeline
 from streams.stage import StageInfo
@@ -27,8 +27,7 @@ def draw(pipeline: Pipeline, form: Format, output: str | None) -> int:
     else:
         picture = as_mermaid(pipeline) if form == "mermaid" else as_text(pipeline)
     if output is None:
-        sys.stdout.write(picture)
-        return 0
+        return put(picture)
     try:
         Path(output).write_text(picture, encoding="utf-8")
     except OSError as error:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import sysconfig
-from contextlib import suppress
 from traceback import TracebackException
 
 from streams.errors import PenstockError
 
-__all__ = ["explain", "say", "users_line"]
+__all__ = ["explain", "users_line"]
 
 _HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 _LIBRARIES = sysconfig.get_paths()["purelib"]
@@ -25,15 +23,6 @@ _INSIDES = (
     "uvloop/",
     "<frozen ",
 )
-
-
-def say(text: str) -> None:
-    """Write a line to standard error; where nobody can read it, it is let go."""
-    # Where there is no standard error, print would take standard output.
-    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        # Closed or full: there is no other place to say so.
-        with suppress(OSError, ValueError):
-            print(text, file=sys.stderr, flush=True)
 
 
 def explain(error: BaseException, *, whole: bool = False) -> str:

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from penstock.explain import explain, say
+from penstock.explain import explain
 from penstock.load import load
+from penstock.output import say
 from penstock.report import as_json, as_text
 from penstock.status import status
 from streams.errors import BuildError
@@ -54,7 +55,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
         started.append(running)
         deadline = options.drain_deadline
         with drain_on_signals(running, deadline, _mention), watching(running):
-            await running.wait()
+            await _end_of(running)
 
     watching = _no_status if _writes_to_the_terminal(pipeline, options) else status
     error: BaseException | None = None
@@ -67,7 +68,8 @@ def execute(pipeline: Pipeline, options: Options) -> int:
             error = raised
             if not isinstance(raised, Exception):
                 # SystemExit and its like leave the loop at once, wherever it was.
-                runner.run(_close(started[0]))
+                started[0].cancel()
+                runner.run(_end_of(started[0]))
     report = started[0].report()
     if error is not None and report.error is None:
         report = replace(report, outcome="stopped", error=error)
@@ -117,13 +119,13 @@ def _mention(text: str) -> None:
     say(f"penstock: {text}")
 
 
-async def _close(running: Running) -> None:
-    running.cancel()
+async def _end_of(running: Running) -> None:
     try:
         await running.wait()
     except BaseException as error:
-        # What it was closed for is what is reported.
-        logging.getLogger("penstock").debug("while closing: %r", error)
+        # The report has it, unless it is about this task and not about the pipeline.
+        if error is not running.report().error:
+            raise
 
 
 def _tell(report: Report, options: Options) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.explain import say
+from penstock.output import say
 from streams import clock
 from streams.running import Running
 

@@ -150,7 +150,7 @@ class drain_on_signals:
         self.__exit__()
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.signal(number, signal.SIG_DFL)
-            self._restore.append(lambda number=number, was=before: signal.signal(number, was))
+            self._restore.append(partial(signal.signal, number, before))
 
     def __exit__(self, *_: object) -> None:
         while self._restore:

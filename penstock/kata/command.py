@@ -11,6 +11,7 @@ from penstock.kata.reference import run_reference
 from penstock.kata.table import table
 from penstock.kata.variants import VARIANTS, run_variant
 from penstock.kata.work import Work
+from penstock.output import put
 from streams.errors import BuildError
 from streams.pipeline import new_event_loop
 
@@ -33,8 +34,7 @@ def run_kata(options: argparse.Namespace) -> int:
     runs: list[Measured] = [run_variant(name, load, work.block) for name in variants]
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runs.append(runner.run(run_reference(load, work.pause)))
-    print(table(runs))
-    return 0
+    return put(f"{table(runs)}\n")
 
 
 def _variants(names: list[str]) -> list[str]:

@@ -1,0 +1,46 @@
+"""What the command itself prints, whatever may be wrong with the standard streams."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+
+__all__ = ["flush", "put", "say"]
+
+
+def say(text: str) -> None:
+    """Write a line to standard error; where nobody can read it, it is let go."""
+    # Where there is no standard error, print would take standard output.
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        # Closed or full: there is no other place to say so.
+        with suppress(OSError, ValueError):
+            print(text, file=sys.stderr, flush=True)
+
+
+def put(text: str) -> int:
+    """Write a result to standard output; returns the exit status, 1 if it could not be written.
+
+    A reader who went away, as `head` does, is no error.
+    """
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        say("penstock: cannot write standard output: it is closed")
+        return 1
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # Python would flush once more when it ends, and complain of what failed here.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 0
+        say(f"penstock: cannot write standard output: {error.strerror}")
+        return 1
+    return 0
+
+
+def flush() -> int:
+    """Write out what a pipeline file has printed; returns as `put` does."""
+    if sys.stdout is None or sys.stdout.closed:  # pyright: ignore[reportUnnecessaryComparison]
+        return 0
+    return put("")
