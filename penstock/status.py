@@ -13,7 +13,7 @@ from penstock.output import say
 from streams import clock
 from streams.running import Running
 
-__all__ = ["line", "status"]
+__all__ = ["line", "on_a_terminal", "status"]
 
 _EVERY = 0.25
 # Events a second are those of the last so many readings: fresh, yet steady enough to read.
@@ -27,7 +27,7 @@ def status(running: Running) -> Generator[None]:
     Needs the running loop; costs one snapshot of the statistics each quarter of a second, and
     nothing where nothing is shown.
     """
-    if not _on_a_terminal():
+    if not on_a_terminal():
         yield
         return
     try:
@@ -87,7 +87,8 @@ def _rate(readings: deque[tuple[float, int]]) -> float:
     return (after - before) / (last - first) if last > first else 0.0
 
 
-def _on_a_terminal() -> bool:
+def on_a_terminal() -> bool:
+    """Whether a person watches standard error."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from operators import adaptive_flat_map, distinct_within, group_by, spread
@@ -31,7 +32,7 @@ __all__ = ["REFERENCE", "reference_pipeline", "run_reference"]
 REFERENCE = "penstock"
 """Its name in the table, beside the article's variants."""
 
-Watch = Callable[[Running, Observer], Awaitable[None]]
+Watch = Callable[[Running], AbstractContextManager[None]]
 
 
 def reference_pipeline(
@@ -67,33 +68,26 @@ async def run_reference(
     handler: Callable[[Event], Awaitable[object]] | None = None,
     *,
     grace: float = 1.0,
-    watch: Watch | None = None,
+    watch: Watch = lambda running: nullcontext(),
 ) -> Measured:
     """Run the kata's pipeline on a load, and measure what became of its events.
 
     `handler` is awaited for each event (`Work().pause` where none is given). After the end of
     the load the pipeline has `grace` seconds to catch up; what still waits then is given back
-    and measured as unfinished. `watch(running, observer)` runs beside it and is cancelled at
-    the end. Raises what the handler raised.
+    and measured as unfinished. `watch(running)` is entered for as long as it runs. Raises what
+    the handler raised.
     """
     loop = asyncio.get_running_loop()
     observer = Observer(clock_of(loop))
     pipeline = reference_pipeline(load, observer, handler or Work().pause)
     running = pipeline.start()
     deadline = loop.call_later(load.seconds + grace, running.cancel)
-    watcher = None if watch is None else loop.create_task(_awaited(watch(running, observer)))
     try:
-        await running.wait()
+        with watch(running):
+            await running.wait()
     finally:
         deadline.cancel()
-        if watcher is not None:
-            watcher.cancel()
-            await asyncio.wait([watcher])
     return observer.measured(REFERENCE)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-    await work
 
 
 def _reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Event]:
