@@ -249,6 +249,10 @@ class _Given:
     def finished(self, event: Event[Any], /) -> None:
         self._event.fail(self._error, acknowledged=True)
 
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.finished(event)
+
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self._event.fail(self._error, acknowledged=True)
 

@@ -122,8 +122,10 @@ class LineWriting(SinkStage[Any]):
         if not self._batch:
             self._next_batch()
         self._writing = True
-        finished = self._push()
-        self._writing = False
+        try:
+            finished = self._push()
+        finally:
+            self._writing = False
         if self._closed is None:
             return
         # Outside of `_writing`: what this brings may be written at once.

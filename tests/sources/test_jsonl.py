@@ -114,7 +114,7 @@ def test_an_input_without_lines_gives_nothing_and_is_no_failure(
     assert (values, report.exit_status) == ([], 0)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.dictionaries(st.text(max_size=3), st.integers(-99, 99), max_size=2), max_size=8),
     st.lists(st.integers(0, 200), max_size=6),
