@@ -22,6 +22,8 @@ _INSIDES = (
     os.path.join(sysconfig.get_paths()["stdlib"], "concurrent") + os.sep,
     "uvloop/",
     "<frozen ",
+    # What dataclasses generate.
+    "<string>",
 )
 
 

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Write = Callable[[str, str], Path]
+Penstock = Callable[..., Any]
+
+
+def test_a_good_pipeline_is_shown_with_its_stages(penstock: Penstock, pipeline_file: Path) -> None:
+    result = penstock("check", pipeline_file)
+    assert result.status == 0
+    assert result.out == (
+        f"{pipeline_file}: OK, 6 stages: read_jsonl > distinct_within > group_by > spread > "
+        "adaptive_flat_map > write_jsonl\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "advice"),
+    [
+        ("group_by('client_id'), adaptive_flat_map(work)", "insert spread()"),
+        ("group_by('client_id')", "insert spread()"),
+        ("group_by('a'), group_by('b')", "put spread() between them"),
+        ("adaptive_flat_map(work, timeout=1)", "Make it async"),
+        ("adaptive_flat_map(work, limit=4)", "Fixed(8)"),
+        ("distinct_within(-1, by='uuid')", "distinct_within"),
+    ],
+)
+def test_an_impossible_pipeline_is_explained_at_its_line(
+    penstock: Penstock, write_file: Write, stages: str, advice: str
+) -> None:
+    path = write_file(
+        "job.py",
+        "def work(event):\n    return event\n\n"
+        f"pipeline = read_jsonl().pipe({stages}).to(write_jsonl())\n",
+    )
+    result = penstock("check", path)
+    assert result.status == 2
+    assert f"{path}:10: this pipeline cannot be built: " in result.err
+    assert advice in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_stream_cannot_end_in_a_plain_function(penstock: Penstock, write_file: Write) -> None:
+    result = penstock("check", write_file("job.py", "pipeline = read_jsonl().to(print)\n"))
+    assert result.status == 2
+    assert "wrap a function: for_each(function)" in result.err
