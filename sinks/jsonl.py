@@ -32,7 +32,6 @@ from streams.paths import Path, output_name
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
-from streams.standard import actual_output
 from streams.writing import WINDOW, LineWriting
 
 __all__ = ["write_jsonl"]
@@ -57,8 +56,7 @@ class _JsonLines(Sink[Any]):
         self._on_error: OnError = on_error
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        path = actual_output(self._path)
-        return LineWriting(run, closed, self.info, path, _line, self._on_error, append=False)
+        return LineWriting(run, closed, self.info, self._path, _line, self._on_error, append=False)
 
 
 def _line(value: Any) -> bytes:

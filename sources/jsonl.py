@@ -42,7 +42,6 @@ from streams.paths import Path, input_name
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
-from streams.standard import actual_input
 
 __all__ = ["read_jsonl"]
 
@@ -94,9 +93,8 @@ def read_jsonl(
     info = StageInfo("read_jsonl", ", ".join(details), 0, "reads 256 KiB at a time")
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
-        actual = actual_input(path)
         _Reading(
-            downstream, run, flowable.info, actual, follow, created, on_bad_line, max_line
+            downstream, run, flowable.info, path, follow, created, on_bad_line, max_line
         ).start()
 
     flowable: Flowable[dict[str, Any]] = Flowable(attach, info)

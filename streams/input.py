@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streams.compression import decompressing
-from streams.errors import CannotOpen, InputCorrupt
+from streams.errors import CannotOpen
 from streams.paths import Path, input_name
 from streams.run import Run
 from streams.standard import actual_input
@@ -79,11 +79,14 @@ def _of_descriptor(
     if stat.S_ISDIR(mode):
         raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
     regular = stat.S_ISREG(mode)
-    if own is not None and (read := decompressing(descriptor, name, CHUNK)) is not None:
-        if regular:
-            return _Direct(read, own, lasting=True)
-        os.set_blocking(own, True)
-        return _Threaded(read, own, run, ready)
+    read = None if own is None else decompressing(own, name, CHUNK)
+    if read is not None:
+        if not regular:
+            raise CannotOpen(
+                f"Cannot decompress {name}: it is no regular file. Decompress it on the way, as in "
+                f"`gunzip < {name} | penstock run ...`."
+            )
+        return _Direct(read, own, lasting=True)
 
     def read_some() -> bytes | None:
         try:
@@ -177,7 +180,7 @@ class _Threaded:
         self._loop = run.loop
         self._ready = ready
         self._reading = self._closed = False
-        self._chunk: bytes | OSError | InputCorrupt | None = None
+        self._chunk: bytes | OSError | None = None
 
     def read(self) -> bytes | None:
         chunk, self._chunk = self._chunk, None
@@ -189,10 +192,10 @@ class _Threaded:
         return chunk
 
     def _wait(self) -> None:
-        chunk: bytes | OSError | InputCorrupt | None
+        chunk: bytes | OSError | None
         try:
             chunk = self._read()
-        except (OSError, InputCorrupt) as error:
+        except OSError as error:
             chunk = error
         try:
             self._loop.call_soon_threadsafe(self._arrived, chunk)
@@ -201,7 +204,7 @@ class _Threaded:
             self._reading = False
             self.close()
 
-    def _arrived(self, chunk: bytes | OSError | InputCorrupt | None) -> None:
+    def _arrived(self, chunk: bytes | OSError | None) -> None:
         self._reading = False
         if self._closed:
             self.close()

@@ -352,6 +352,13 @@ def test_a_fifo_is_read_until_its_writer_closes_it(run: Run, tmp_path: Path) -> 
     assert run(story()) == [{"n": 1}]
 
 
+def test_a_compressed_fifo_is_refused_with_the_way_to_do_it(run: Run, tmp_path: Path) -> None:
+    fifo = tmp_path / "events.gz"
+    os.mkfifo(fifo)
+    with pytest.raises(CannotOpen, match="gunzip <"):
+        run(read(read_jsonl(fifo)))
+
+
 def test_a_loop_that_cannot_watch_pipes_reads_through_a_thread(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
