@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +34,6 @@ from streams.run import Run as SharedRun
 from streams.running import Report
 from streams.testing import Probe, VirtualTimeLoop, run_virtual
 from streams.testing.plugin import Run
-
-zstandard: Any = pytest.importorskip("zstandard")
 
 Lines = Flowable[dict[str, Any]]
 
@@ -334,7 +333,6 @@ def test_the_null_device_is_an_empty_input(run: Run) -> None:
     assert values == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no FIFOs")
 def test_a_fifo_is_read_until_its_writer_closes_it(run: Run, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
