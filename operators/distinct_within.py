@@ -20,7 +20,6 @@ Errors:  a key or time that is missing, a key that cannot be hashed or a time th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any, TypeVar
@@ -31,11 +30,13 @@ from streams.faults import Faults, OnError, check_policy
 from streams.flowable import Flowable
 from streams.keys import By, key_function, key_name
 from streams.run import Run
-from streams.stage import Stage, StageInfo, Subscriber
+from streams.stage import Stage, StageInfo, Subscriber, in_chunks
 
 __all__ = ["distinct_within"]
 
 T = TypeVar("T")
+
+_LEAST_SWEPT = 512
 
 
 def distinct_within(
@@ -77,14 +78,15 @@ def distinct_within(
 class _Window(Stage[T, T]):
     """`_seen` is in the order of first sight, so its expired entries are at the front.
 
-    A finished key's entry is its bare time: a float is nothing that the garbage collector has
-    to visit, and there may be millions. An unfinished one's is (time, event, key); those stand
-    in `_unfinished` too, from where they are made bare as soon as the ones before them have
-    ended. Asking them costs less than having every event report its end.
+    An entry is a bare time: a float is nothing that the garbage collector has to visit, and
+    there may be millions. The float object itself tells one event's entry from another's.
+    Unfinished events stand in `_unfinished` until a sweep finds that they have ended: asking
+    them now and then costs less than having every event report its end.
     """
 
-    __slots__ = ("_event_time", "_faults", "_forget_it", "_forgotten", "_key_of", "_max_keys",
-                 "_next_expiry", "_now", "_peak", "_seconds", "_seen", "_time_of", "_unfinished")  # fmt: skip
+    __slots__ = ("_chunky", "_event_time", "_faults", "_forgotten", "_key_of", "_max_keys",
+                 "_next_expiry", "_now", "_peak", "_seconds", "_seen", "_sweep_at", "_time_of", "_unfinished",
+                 "chunks")  # fmt: skip
 
     def __init__(
         self,
@@ -97,77 +99,96 @@ class _Window(Stage[T, T]):
         faults: Faults,
     ) -> None:
         super().__init__(downstream)
+        self._chunky = in_chunks(downstream)
+        self.chunks = self._chunky is not None
         self._now = now
         self._key_of = key_of
         self._time_of = time_of
         self._seconds = seconds
-        self._max_keys = max_keys
+        self._max_keys = inf if max_keys is None else max_keys
         self._faults = faults
-        self._seen: dict[Any, float | tuple[float, Event[T], Any]] = {}
+        self._seen: dict[Any, float] = {}
+        self._unfinished: dict[Any, _Entry] = {}
+        self._sweep_at = _LEAST_SWEPT
         self._next_expiry = inf
         self._event_time = -inf
         self._forgotten = self._peak = 0
-        # Bound once: a bound method made for every event is an allocation for every event.
-        self._forget_it = self._forget
-        self._unfinished: deque[tuple[float, Event[T], Any]] = deque()
 
     def on_next(self, event: Event[Any], /) -> None:
-        seen = self._seen
-        try:
-            key = self._key_of(event.value)
-            now = self._now() if self._time_of is None else self._time(event.value)
-            if now >= self._next_expiry:
-                self._expire(now)
-            known = key in seen
-        except Exception as error:
-            if self._faults.survives(event, error):
-                self.upstream.request(1)
-            else:
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        seen, unfinished, key_of = self._seen, self._unfinished, self._key_of
+        now = self._now()
+        fresh: list[Event[Any]] = []
+        for i, event in enumerate(events):
+            try:
+                key = key_of(event.value)
+                if self._time_of is not None:
+                    now = self._time(event.value)
+                else:
+                    # A new object for every event, although many share a time.
+                    now += 0.0
+                if now >= self._next_expiry:
+                    self._expire(now)
+                # One look-up tells whether the key is new, and remembers it.
+                first = seen.setdefault(key, now)
+            except Exception as error:
+                if self._faults.survives(event, error):
+                    continue
+                self._pass_on(fresh)
+                for rest in events[i + 1 :]:
+                    rest.give_back()
                 self.upstream.cancel()
                 self.downstream.on_error(error)
-            return
-        if known:
-            self._duplicate(event, seen[key])
-            self.upstream.request(1)
-            return
-        if not seen:
-            self._next_expiry = now + self._seconds
-        entry = (now, event, key)
-        seen[key] = entry
-        event.undo = (self._forget_it, entry, event.undo)
-        unfinished = self._unfinished
-        while unfinished and unfinished[0][1].pending <= 0:
-            at, _, ended = earlier = unfinished.popleft()
-            if seen.get(ended) is earlier:
-                seen[ended] = at
-        unfinished.append(entry)
-        if self._max_keys is not None and len(seen) > self._max_keys:
-            del seen[next(iter(seen))]
-            self._forgotten += 1
-        self.downstream.on_next(event)
+                return
+            if first is not now:
+                self._duplicate(event, key, first)
+                continue
+            event.undo = unfinished[key] = (_forget, now, event, key, seen, event.undo)
+            fresh.append(event)
+            keys = len(seen)
+            if keys == 1:
+                self._next_expiry = now + self._seconds
+            elif keys > self._max_keys:
+                del seen[next(iter(seen))]
+                self._forgotten += 1
+        missing = len(events) - len(fresh)
+        if len(unfinished) >= self._sweep_at:
+            self._sweep()
+        self._pass_on(fresh)
+        if missing:
+            self.upstream.request(missing)
 
-    def _duplicate(self, event: Event[Any], entry: float | tuple[float, Event[T], Any]) -> None:
-        if isinstance(entry, float):
-            event.drop("duplicate")
-        elif entry[1].pending <= 0:
-            event.drop("duplicate")
-        else:
+    def _pass_on(self, events: list[Event[Any]]) -> None:
+        if self._chunky is None:
+            for event in events:
+                self.downstream.on_next(event)
+        elif events:
+            self._chunky.on_chunk(events)
+
+    def _duplicate(self, event: Event[Any], key: Any, first: float) -> None:
+        entry = self._unfinished.get(key)
+        if entry is not None and entry[1] is first and entry[2].pending > 0:
             event.end_turn()
-            entry[1].on_end = (_share, event, entry[1].on_end)
+            original = entry[2]
+            original.on_end = (_share, event, original.on_end)
+        else:
+            event.drop("duplicate")
 
-    def _forget(self, event: Event[Any], entry: tuple[float, Event[T], Any], _: Ending) -> None:
-        # Another event may hold the key by now: only this event's own entry is touched.
-        if self._seen.get(entry[2]) is entry:
-            del self._seen[entry[2]]
+    def _sweep(self) -> None:
+        left = {key: e for key, e in self._unfinished.items() if e[2].pending > 0}
+        self._unfinished = left
+        # Half of those met at the next sweep will be new: the cost for each event is constant.
+        self._sweep_at = max(_LEAST_SWEPT, 2 * len(left))
 
     def _time(self, value: Any) -> float:
         assert self._time_of is not None
         time = float(self._time_of(value))
         if not isfinite(time):
             raise ValueError(f"the event's time is {time}, which is no point in time")
-        if time > self._event_time:
-            self._event_time = time
-        return self._event_time
+        self._event_time = max(time, self._event_time)
+        return self._event_time + 0.0
 
     def _expire(self, now: float) -> None:
         seen = self._seen
@@ -175,17 +196,13 @@ class _Window(Stage[T, T]):
         seconds = self._seconds
         expired: list[Any] = []
         self._next_expiry = inf
-        for key, entry in seen.items():
-            end = (entry if isinstance(entry, float) else entry[0]) + seconds
-            if end > now:
-                self._next_expiry = end
+        for key, first in seen.items():
+            if first + seconds > now:
+                self._next_expiry = first + seconds
                 break
             expired.append(key)
         for key in expired:
             del seen[key]
-        unfinished = self._unfinished
-        while unfinished and unfinished[0][0] + seconds <= now:
-            unfinished.popleft()
 
     def statistics(self) -> dict[str, Any]:
         """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`."""
@@ -199,7 +216,19 @@ class _Window(Stage[T, T]):
         }
 
 
-def _share(first: Event[Any], duplicate: Event[Any], ending: Ending) -> None:
+# (_forget, time of first sight, event, key, the window's dict, the event's other undos)
+_Entry = tuple[Any, float, Event[Any], Any, dict[Any, float], Any]
+
+
+def _forget(entry: _Entry, _: Ending) -> None:
+    _, at, _, key, seen, _ = entry
+    # Another event may hold the key by now: only this event's own entry is touched.
+    if seen.get(key) is at:
+        del seen[key]
+
+
+def _share(hook: tuple[Any, Event[Any], Any], ending: Ending) -> None:
+    duplicate = hook[1]
     if ending.settled:
         duplicate.drop("duplicate")
     else:

@@ -20,6 +20,7 @@ class Fork:
     """
 
     upstream: Subscription
+    chunks = True
 
     def __init__(self, sinks: Sequence[SinkStage[Any]]) -> None:
         self._sinks = sinks
@@ -48,6 +49,13 @@ class Fork:
         event.pending += len(self._sinks) - 1
         for sink in self._sinks:
             sink.on_next(event)
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        others = len(self._sinks) - 1
+        for event in events:
+            event.pending += others
+        for sink in self._sinks:
+            sink.on_chunk(events)
 
     def on_error(self, error: BaseException, /) -> None:
         for sink in self._sinks:

@@ -131,8 +131,9 @@ class _Reading:
             return
         self._emitting = True
         try:
-            while lane.events and not lane.held and (self._demand or self._cancelled):
+            while lane.events and not lane.holders and (self._demand or self._cancelled):
                 event = lane.take()
+                lane.rotation.taken(lane)
                 if self._cancelled:
                     event.give_back()
                 else:

@@ -70,7 +70,7 @@ class GroupStates:
         """The group holds neither an event nor a turn."""
         state = lane.state
         assert state is not None
-        if state.holds_anything() or lane.events or lane.held:
+        if state.holds_anything() or lane.events or lane.holders:
             return
         if state.ended:
             self.rotation.forget(lane)
@@ -108,7 +108,7 @@ class GroupStates:
     def state_ended(self, lane: Lane) -> None:
         """A state has given its last event."""
         self._alive -= 1
-        if not lane.events and not lane.held:
+        if not lane.events and not lane.holders:
             self.rotation.forget(lane)
         self._check_completed()
 
@@ -201,7 +201,7 @@ class State:
         lane = self._lane
         self._states.rotation.waiting += 1
         lane.events.append(event)
-        if len(lane.events) == 1 and not lane.held:
+        if len(lane.events) == 1 and not lane.holders:
             lane.rotation.ready(lane)
 
     def taken(self) -> None:

@@ -40,7 +40,6 @@ def from_iterable(iterable: Iterable[T]) -> Flowable[T]:
 
 
 class _Iteration(Emission[T]):
-    _take: Callable[[], T] | None = None
     _iterator: Iterator[T] | None = None
 
     def __init__(
@@ -50,17 +49,16 @@ class _Iteration(Emission[T]):
         self._iterable = iterable
 
     def produce(self) -> None:
-        if self._take is None:
+        if self._iterator is None:
             try:
                 self._iterator = iter(self._iterable)
             except Exception as error:
                 self.error(error)
                 return
-            self._take = self._iterator.__next__
-        self.produce_from(self._take)
+        self.produce_from(self._iterator)
 
     def release(self) -> None:
-        iterator, self._iterator, self._take = self._iterator, None, None
+        iterator, self._iterator = self._iterator, None
         close = getattr(iterator, "close", None)
         # A generator that cancels its own stream is running: it cannot be closed from inside.
         if close is None or getattr(iterator, "gi_running", False):

@@ -14,27 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from streams.event import Event, Turn
 from streams.faults import Faults
-from streams.stage import Subscriber, Subscription
+from streams.stage import Subscriber, Subscription, in_chunks
 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
 
 __all__ = ["Lane", "Rotation"]
 
-# Lanes of groups that ended, kept to be used again: a quiet stream opens one for each event.
-_SPARE_LANES = 64
-
 
 class Lane:
-    """One key's waiting events and its turn."""
+    """One key's waiting events and its turn, which is held while it has holders."""
 
-    __slots__ = ("events", "held", "holders", "key", "outer", "rotation", "state")
+    __slots__ = ("events", "holders", "key", "outer", "rotation", "state")
 
     def __init__(self, key: Any, rotation: Rotation) -> None:
         self.key = key
         self.rotation = rotation
         self.events: deque[Event[Any]] = deque()
-        self.held = False
         self.holders = 0
         self.outer: Turn | None = None
         self.state: State | None = None
@@ -42,27 +38,27 @@ class Lane:
     def take(self) -> Event[Any]:
         """The next event, which now holds the turn, and with it any turn it held before."""
         event = self.events.popleft()
-        self.held = True
         self.holders = 1
         self.outer = event.turn
         event.turn = self
-        self.rotation.taken(self)
         return event
 
     def end(self) -> None:
         """One share of the turn is given up; with the last the next event may go."""
-        self.holders -= 1
-        if self.holders:
+        self.holders = holders = self.holders - 1
+        if holders:
             return
-        self.held = False
-        outer = self.outer
-        if outer is not None:
-            self.outer = None
+        if self.outer is not None:
+            outer, self.outer = self.outer, None
             outer.end()
+        rotation = self.rotation
         if self.events:
-            self.rotation.ready(self)
+            rotation.ready(self)
+        elif rotation.direct and self.key in rotation.lanes:
+            del rotation.lanes[self.key]
+            rotation.spare.append(self)
         else:
-            self.rotation.emptied(self)
+            rotation.emptied(self)
 
 
 class Rotation:
@@ -82,6 +78,8 @@ class Rotation:
         states: GroupStates | None,
     ) -> None:
         self.downstream = downstream
+        self.chunks = True
+        self._chunky = in_chunks(downstream)
         self.waiting = self._peak = self._peak_groups = 0
         self.lanes: dict[Any, Lane] = {}
         self._key_of = key_of
@@ -95,10 +93,11 @@ class Rotation:
         self._entered: set[Lane] = set()
         self._outside: dict[Lane, None] = {}
         self._line: deque[Lane] = deque()
-        self._spare: list[Lane] = []
+        # Lanes of groups that ended are used again: a quiet stream opens one for each event.
+        self.spare: list[Lane] = []
         self._demand = 0
         self._passing = False
-        self._direct = states is None and feeders is None
+        self.direct = states is None and feeders is None
         self._source_ended = self._nothing_to_come = self._done = False
         if states is not None:
             states.rotation = self
@@ -111,42 +110,54 @@ class Rotation:
         self._upstream.request(self._buffer)
 
     def on_next(self, event: Event[Any], /) -> None:
-        try:
-            key = self._key_of(event.value)
-            lane = self.lanes.get(key)
-        except Exception as error:
-            self._fault(event, error)
-            return
-        if lane is None:
-            spare = self._spare
-            if spare:
-                lane = spare.pop()
-                lane.key = key
-            else:
-                lane = Lane(key, self)
-            self.lanes[key] = lane
-            if self._states is not None:
-                self._states.open(lane)
-            elif self._demand and self._direct and not self._passing and not self._line:
-                # Nobody waits and somebody asks: straight through.
-                self._demand -= 1
-                lane.held = True
-                lane.holders = 1
-                lane.outer = event.turn
-                event.turn = lane
-                self._freed = freed = self._freed + 1
-                self.downstream.on_next(event)
-                if freed >= self._batch:
-                    self._ask()
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        lanes, key_of, line = self.lanes, self._key_of, self._line
+        direct = self.direct
+        for i, event in enumerate(events):
+            try:
+                key = key_of(event.value)
+                lane = lanes.get(key)
+            except Exception as error:
+                if self._faults.survives(event, error):
+                    self._freed += 1
+                    continue
+                for rest in events[i + 1 :]:
+                    rest.give_back()
+                self.broke(error)
                 return
-        self.waiting += 1
-        if lane.state is not None:
-            lane.state.put(event)
-            return
-        events = lane.events
-        events.append(event)
-        if len(events) == 1 and not lane.held:
-            self.ready(lane)
+            if self._done:
+                event.give_back()
+                continue
+            self.waiting += 1
+            if lane is None:
+                if self.spare:
+                    lane = self.spare.pop()
+                    lane.key = key
+                else:
+                    lane = Lane(key, self)
+                lanes[key] = lane
+                if self._states is not None:
+                    self._states.open(lane)
+            if lane.state is not None:
+                lane.state.put(event)
+                continue
+            waiting = lane.events
+            waiting.append(event)
+            if not lane.holders and len(waiting) == 1:
+                if direct:
+                    line.append(lane)
+                else:
+                    self.ready(lane)
+        if self.waiting > self._peak:
+            self._peak = self.waiting
+        if len(lanes) > self._peak_groups:
+            self._peak_groups = len(lanes)
+        if self._demand and line and not self._passing:
+            self._pass_on()
+        if self._freed >= self._batch:
+            self._ask()
 
     def ready(self, lane: Lane) -> None:
         """A lane has an event, and its turn is free."""
@@ -167,7 +178,7 @@ class Rotation:
         return False
 
     def taken(self, lane: Lane) -> None:
-        """An event left a lane."""
+        """An event left a lane otherwise than in line."""
         if lane.state is None:
             self.freed()
         else:
@@ -176,8 +187,6 @@ class Rotation:
 
     def freed(self) -> None:
         """A place of the buffer is free again."""
-        if self.waiting > self._peak:
-            self._peak = self.waiting
         self.waiting -= 1
         self._freed = freed = self._freed + 1
         if freed >= self._batch:
@@ -203,11 +212,9 @@ class Rotation:
 
     def forget(self, lane: Lane) -> None:
         """A group has ended."""
-        if len(self.lanes) > self._peak_groups:
-            self._peak_groups = len(self.lanes)
-        if self.lanes.pop(lane.key, None) is not None and len(self._spare) < _SPARE_LANES:
-            lane.key = lane.state = None
-            self._spare.append(lane)
+        if self.lanes.pop(lane.key, None) is not None:
+            lane.state = None
+            self.spare.append(lane)
 
     # Demand from below.
 
@@ -216,17 +223,66 @@ class Rotation:
         if self._line and not self._passing:
             self._pass_on()
 
+    def take(self) -> Event[Any] | None:
+        """`request(1)` for a stage that is ready for the event at once: its return value.
+
+        None where none is ready; the demand then stands, and the event comes by `on_next`.
+        """
+        line = self._line
+        if not line or self._passing or self._done:
+            self._demand += 1
+            if self._nothing_to_come and not self._passing:
+                self._complete_if_empty()
+            return None
+        lane = line.popleft()
+        event = lane.events.popleft()
+        lane.holders = 1
+        lane.outer = event.turn
+        event.turn = lane
+        if lane.state is not None:
+            self.waiting -= 1
+            lane.state.taken()
+        else:
+            self.freed()
+        return event
+
     def _pass_on(self) -> None:
         self._passing = True
         line = self._line
         try:
-            while self._demand and line:
-                self._demand -= 1
-                self.downstream.on_next(line.popleft().take())
+            while line and self._demand:
+                taken = self._take_chunk(min(len(line), self._demand))
+                if self._chunky is not None:
+                    self._chunky.on_chunk(taken)
+                else:
+                    for event in taken:
+                        self.downstream.on_next(event)
         finally:
             self._passing = False
         if self._nothing_to_come:
             self._complete_if_empty()
+
+    def _take_chunk(self, n: int) -> list[Event[Any]]:
+        """The next events of the first `n` lanes in line, one of each."""
+        line = self._line
+        self._demand -= n
+        taken: list[Event[Any]] = []
+        for _ in range(n):
+            lane = line.popleft()
+            event = lane.events.popleft()
+            lane.holders = 1
+            lane.outer = event.turn
+            event.turn = lane
+            taken.append(event)
+            if lane.state is not None:
+                lane.state.taken()
+                # It frees no place in the buffer: its own event did, when it went in.
+                self._freed -= 1
+        self.waiting -= n
+        self._freed = freed = self._freed + n
+        if freed >= self._batch:
+            self._ask()
+        return taken
 
     def cancel(self) -> None:
         if not self._source_ended:

@@ -42,6 +42,7 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     """
 
     upstream: Subscription
+    chunks = True
 
     def __init__(self, closed: Closed) -> None:
         self._closed: Closed | None = closed
@@ -62,6 +63,10 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
             self.break_off(error)
         else:
             event.finish()
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.on_next(event)
 
     def on_completed(self) -> None:
         self.close()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from streams.event import Event
 from streams.run import Run
-from streams.stage import StageInfo, Subscriber
+from streams.stage import StageInfo, Subscriber, in_chunks
 
 __all__ = ["Emission"]
 
@@ -38,10 +39,12 @@ class Emission(Generic[T]):
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}
         self._finished = 0
+        self._returned_tokens: list[Any] = []
         self.received = 0
         self._withheld: int | None = None
         self._producing = False
         self._chunk = 1
+        self._chunky = in_chunks(downstream)
         run.add_source(info, self)
 
     def start(self) -> None:
@@ -81,40 +84,55 @@ class Emission(Generic[T]):
         finally:
             self._producing = False
 
-    def produce_from(self, take: Callable[[], T]) -> None:
-        """Emit what `take` returns while demand lasts; StopIteration completes.
+    def produce_from(self, iterator: Iterator[T]) -> None:
+        """Emit the items of `iterator` while demand lasts; its end completes.
 
         The clock is read once a chunk. Chunks grow while they are quick, and the loop gets a
         turn between them, so that a slow inline handler does not shut it out.
         """
         run = self.run
-        on_next = self.downstream.on_next
-        chunk = self._chunk
         until: float | None = None
         while self.demand:
             created = run.now()
             if until is None:
                 until = created + _SLICE
             elif created >= until and run.has_loop:
-                self._chunk = max(1, chunk // 2)
                 run.loop.call_soon(self.wake)
                 return
-            for _ in range(min(chunk, self.demand)):
-                try:
-                    value = take()
-                except StopIteration:
-                    self.complete()
-                    return
-                except Exception as error:
-                    self.error(error)
-                    return
-                self.demand -= 1
-                self.received += 1
-                on_next(Event(value, created, self))
-                if not self.demand:
-                    break
-            if chunk < _LARGEST_CHUNK:
-                self._chunk = chunk = chunk * 2
+            wanted = min(self._chunk, self.demand)
+            values: list[T] = []
+            error: Exception | None = None
+            try:
+                # What came before an error is in the list: extend appends one by one.
+                values.extend(islice(iterator, wanted))
+            except Exception as raised:
+                error = raised
+            self.emit_all(values, created)
+            if error is not None:
+                self.error(error)
+            elif len(values) < wanted:
+                self.complete()
+            took = run.now() - created
+            if took < _SLICE / 4:
+                self._chunk = min(self._chunk * 2, _LARGEST_CHUNK)
+            elif took > _SLICE:
+                self._chunk = max(1, self._chunk // 4)
+
+    def emit_all(self, values: Sequence[T], created: float) -> None:
+        """Send values that there is demand for down the pipe."""
+        count = len(values)
+        if not count:
+            return
+        self.demand -= count
+        self.received += count
+        events = [Event(value, created, self) for value in values]
+        chunky = self._chunky
+        if chunky is not None:
+            chunky.on_chunk(events)
+        else:
+            on_next = self.downstream.on_next
+            for event in events:
+                on_next(event)
 
     def emit(self, value: T, created: float, token: Any = None) -> None:
         """Send one value that there is demand for down the pipe."""
@@ -164,6 +182,12 @@ class Emission(Generic[T]):
         if self.ack is not None:
             self.ack(event)
 
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        self._finished += len(events)
+        if self.ack is not None:
+            for event in events:
+                self.ack(event)
+
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self.drops[cause] = self.drops.get(cause, 0) + 1
         if self.ack is not None:
@@ -177,14 +201,21 @@ class Emission(Generic[T]):
 
     def returned(self, event: Event[Any], /) -> None:
         self.counts["returned"] += 1
+        if event.token is not None:
+            self._returned_tokens.append(event.token)
         if self.nack is not None:
             self.nack(event)
 
     def statistics(self) -> dict[str, Any]:
-        """Events by how they ended; what is missing from `in` is still unfinished."""
+        """Events by how they ended; what is missing from `in` is still unfinished.
+
+        `returned_tokens` are the source's own marks of those that were given back. That is
+        done at the end of a run only, so they are no more than a pipeline holds.
+        """
         return {
             **self.counts,
             "in": self.received,
             "finished": self._finished,
             "dropped": dict(self.drops),
+            "returned_tokens": list(self._returned_tokens),
         }

@@ -10,11 +10,19 @@ rules towards everybody else.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from streams.event import Event
 
-__all__ = ["UNBOUNDED", "Stage", "StageInfo", "Subscriber", "Subscription"]
+__all__ = [
+    "UNBOUNDED",
+    "ChunkSubscriber",
+    "Stage",
+    "StageInfo",
+    "Subscriber",
+    "Subscription",
+    "in_chunks",
+]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -43,11 +51,31 @@ class Subscriber(Protocol[T_contra]):
     def on_next(self, event: Event[Any], /) -> None:
         """An event that was asked for."""
 
+    # A stage with a true `chunks` also has `on_chunk(events)`, which is `on_next` for each of
+    # a list. It says so only where everything below it does, down to a stage that queues
+    # events or a sink: what is sent in one call cannot be taken back half-way.
+
     def on_error(self, error: BaseException, /) -> None:
         """The last signal: the stream failed."""
 
     def on_completed(self) -> None:
         """The last signal: the stream ended."""
+
+
+class ChunkSubscriber(Subscriber[T_contra], Protocol[T_contra]):
+    """A subscriber that is told of several events in one call."""
+
+    chunks: bool
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        """Events that were asked for, in order."""
+
+
+def in_chunks(downstream: Subscriber[Any]) -> ChunkSubscriber[Any] | None:
+    """`downstream` if it takes chunks, else None."""
+    if getattr(downstream, "chunks", False):
+        return cast(ChunkSubscriber[Any], downstream)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,10 @@ class Working(Stage[Any, Any]):
         self._overdue: dict[Event[Any], float] = {}
         self._rng = random.Random(self._retry.backoff.seed if self._retry else 0)
         self._closing = self._cancelled = False
+        # Whether a success needs more than the shortest way: something has to be learnt, is
+        # ending, or shares a turn.
+        self._special = self._learns
+        self._take: Callable[[], Event[Any] | None] | None = None
         self._error: BaseException | None = None
 
     def _open_handler(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -102,6 +106,7 @@ class Working(Stage[Any, Any]):
 
     def on_subscribe(self, subscription: Any, /) -> None:
         self.upstream = subscription
+        self._take = getattr(subscription, "take", None)
         self.downstream.on_subscribe(self)
         self._ask()
 
@@ -134,6 +139,7 @@ class Working(Stage[Any, Any]):
     def retune(self, limiter: Limiter) -> None:
         """Work by another limiter from the next event on; nothing is cancelled."""
         self._set_limiter(limiter)
+        self._special = True
         self._dispatch()
         self._ask()
 
@@ -161,6 +167,7 @@ class Working(Stage[Any, Any]):
         others = self._siblings.get(turn)
         if others is None:
             self._siblings[turn] = deque()
+            self._special = True
             return True
         others.append(event)
         self._waiting_siblings += 1
@@ -233,10 +240,12 @@ class Working(Stage[Any, Any]):
     async def _work_directly(self) -> None:
         """The same for a coroutine function without timeout or order, with no call to spare."""
         inbox, handler, now, results = self._inbox, self._handler, self._now, self._results
-        pass_on = self.downstream.on_next
+        pass_on, take = self.downstream.on_next, self._take
         while True:
-            while inbox and self.in_flight < self._limit:
-                event = inbox.popleft()
+            event: Event[Any] | None = None
+            while event is not None or (inbox and self.in_flight < self._limit):
+                if event is None:
+                    event = inbox.popleft()
                 event.started = started = now()
                 self.in_flight = in_flight = self.in_flight + 1
                 if in_flight > self.peak_in_flight:
@@ -247,13 +256,12 @@ class Working(Stage[Any, Any]):
                     self._busy = True
                     self._failed(event, error, started, in_flight)
                     self._busy = False
+                    event = None
                     continue
                 self._busy = True
-                if (
-                    self._learns or self._attempts or self._siblings or self._cancelled
-                    or self._closing or not results.demand or results.ready
-                ):  # fmt: skip
+                if self._special or not results.demand or results.ready:
                     self._succeeded(event, result, started, in_flight)
+                    event = None
                 else:
                     event.ended = now()
                     self.in_flight -= 1
@@ -264,9 +272,14 @@ class Working(Stage[Any, Any]):
                     pass_on(event)
                     if turn is not None:
                         turn.end()
-                    if self._closing or self._cancelled or self._open > self._limit:
+                    # The place that is free is asked for anew, and the event that comes for it
+                    # is this worker's next.
+                    event = None
+                    if self._special or self._open > self._limit:
                         self._open -= 1
                         self._ask()
+                    elif take is not None:
+                        event = take()
                     else:
                         self.upstream.request(1)
                 self._busy = False
@@ -403,6 +416,7 @@ class Working(Stage[Any, Any]):
         turn = event.turn
         if self._may_retry(error, attempts):
             assert self._retry is not None
+            self._special = True
             self._attempts[event] = attempts
             delay = self._retry.backoff.delay(attempts, self._rng)
             self._retrying[event] = self._run.loop.call_later(delay, self._try_again, event)
@@ -454,7 +468,7 @@ class Working(Stage[Any, Any]):
     # The end.
 
     def on_completed(self) -> None:
-        self._closing = True
+        self._closing = self._special = True
         self._end_if_idle()
 
     def on_error(self, error: BaseException, /) -> None:
@@ -468,7 +482,7 @@ class Working(Stage[Any, Any]):
         self._error = error
         if not self._closing and not upstream_ended:
             self.upstream.cancel()
-        self._closing = True
+        self._closing = self._special = True
         self._run.stopping(error)
         self._give_back_unstarted()
 
@@ -506,7 +520,7 @@ class Working(Stage[Any, Any]):
     def cancel(self) -> None:
         if self._cancelled:
             return
-        self._cancelled = True
+        self._cancelled = self._special = True
         if not self._closing:
             self.upstream.cancel()
         self._give_back_unstarted()
