@@ -6,6 +6,7 @@ but not as `__main__`. Whatever goes wrong is a BuildError that says what to do.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -41,6 +42,9 @@ def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> P
     stranger = shadowing(folder)
     if stranger is not None:
         raise BuildError(stranger)
+    # Ours first: even a folder of data beside the file can pass for a (namespace) package.
+    for package in PACKAGES:
+        importlib.import_module(package)
     sys.argv = [path, *arguments]
     sys.path.insert(0, folder)
     return _choose(_import(path, whole), path, name)

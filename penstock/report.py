@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from itertools import groupby
 from typing import Any
 
 from streams.running import Report
@@ -34,9 +35,35 @@ def as_text(report: Report) -> str:
     lines.append("  events: " + ", ".join(counts))
     if numbers["bad_lines"]:
         lines.append(f"  bad lines: {numbers['bad_lines']:,}")
+    if report.outcome in ("stopped", "overrun", "cancelled"):
+        lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
     lines += _latencies(numbers["latency"])
     return "\n".join(lines)
+
+
+def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
+    """What a source that cannot take events back has given out and has not got finished."""
+    lines: list[str] = []
+    for stage in stages:
+        where = f"{stage['name']} of {stage['detail']}"
+        if tokens := stage.get("returned_tokens"):
+            lines.append(f"  not finished, by {where}: {_ranges(tokens)}")
+        if ahead := stage.get("read_ahead"):
+            lines.append(f"  read and not begun, by {where}: the next {ahead:,} lines")
+    return lines
+
+
+def _ranges(tokens: list[Any]) -> str:
+    """`1-3, 7`, in order; tokens that are no numbers one by one."""
+    numbers = sorted({token for token in tokens if isinstance(token, int)})
+    parts: list[str] = []
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        first, last = members[0], members[-1]
+        parts.append(str(first) if first == last else f"{first}-{last}")
+    parts += [str(token) for token in tokens if not isinstance(token, int)]
+    return ", ".join(parts)
 
 
 def _troubles(stages: list[dict[str, Any]]) -> list[str]:

@@ -86,6 +86,9 @@ def penstock(clean: None, capfd: pytest.CaptureFixture[str]) -> Callable[..., Re
 
     def run(*words: object) -> Result:
         arguments = [str(word) for word in words]
+        # As in a process of its own, where nobody has set up logging: pytest has.
+        log = logging.getLogger("penstock")
+        log.handlers[:], log.propagate = [], False
         try:
             # A context of its own, as a process has one.
             status = copy_context().run(main, arguments)

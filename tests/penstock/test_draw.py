@@ -32,9 +32,7 @@ def test_the_text_shows_every_stage_its_bound_and_their_sum(
 
 
 def test_the_place_where_order_ends_is_marked(penstock: Penstock, pipeline_file: Path) -> None:
-    marked = [
-        line for line in penstock("draw", pipeline_file).out.splitlines() if "order" in line
-    ]
+    marked = [line for line in penstock("draw", pipeline_file).out.splitlines() if "order" in line]
     assert len(marked) == 1
     assert "adaptive_flat_map" in marked[0]
 

@@ -114,7 +114,9 @@ def test_one_of_two_pipelines_must_be_named(penstock: Penstock, write_file: Writ
 
 
 def test_two_names_of_one_pipeline_are_one_pipeline(penstock: Penstock, write_file: Write) -> None:
-    path = write_file("job.py", "one = read_jsonl().to(write_jsonl())\nother = one\n_hidden = one\n")
+    path = write_file(
+        "job.py", "one = read_jsonl().to(write_jsonl())\nother = one\n_hidden = one\n"
+    )
     assert penstock("check", path).status == 0
 
 

@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Write = Callable[[str, str], Path]
+Penstock = Callable[..., Any]
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+
+KATA = Path(__file__).parents[2] / "examples" / "kata.py"
+
+
+def _lines(count: int, clients: int = 10, **more: object) -> str:
+    return "".join(
+        json.dumps({"uuid": f"u{i}", "client_id": 1000 + i % clients, **more}) + "\n"
+        for i in range(count)
+    )
+
+
+def _report(err: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(err.splitlines()[-1])
+    return report
+
+
+# The main job.
+
+
+def test_the_main_job_keeps_order_per_client_and_drops_duplicates(
+    process: Process, either_way: list[str]
+) -> None:
+    rng = random.Random(1)
+    events: list[dict[str, Any]] = [
+        {"uuid": f"u{i}", "client_id": 1000 + rng.randrange(100), "created": 0.0}
+        for i in range(300)
+    ]
+    events += rng.sample(events, 30)
+    text = "".join(json.dumps(event) + "\n" for event in events)
+    result = process(either_way, "run", KATA, "--report", "json", input=text)
+    assert result.returncode == 0
+    expected: dict[int, list[str]] = defaultdict(list)
+    for event in events[:300]:
+        expected[event["client_id"]].append(event["uuid"])
+    done: dict[int, list[str]] = defaultdict(list)
+    for line in result.stdout.splitlines():
+        event = json.loads(line)
+        done[event["client_id"]].append(event["uuid"])
+    assert done == expected
+    report = _report(result.stderr)
+    assert report["outcome"] == "completed"
+    assert report["statistics"]["dropped"] == {"duplicate": 30}
+    assert report["statistics"]["finished"] == 300
+
+
+def test_the_latencies_of_the_main_job_are_printed(process: Process, script: list[str]) -> None:
+    result = process(script, "run", KATA, input=_lines(3))
+    assert result.returncode == 0
+    for word in ("waiting (ms)", "service (ms)", "total (ms)", "p999", "3 in, 3 finished"):
+        assert word in result.stderr
+    # What is only for terminals is not there.
+    assert "\x1b" not in result.stderr
+
+
+# Exit statuses.
+
+
+def test_an_empty_input_is_finished(penstock: Penstock, pipeline_file: Path) -> None:
+    result = penstock("run", pipeline_file, "--input", "/dev/null")
+    assert result.status == 0
+    assert result.err.startswith("penstock: completed after")
+
+
+def test_a_handlers_error_is_shown_with_stage_event_and_the_users_frames_only(
+    penstock: Penstock, write_file: Write, tmp_path: Path
+) -> None:
+    path = write_file(
+        "job.py",
+        "async def work(event):\n    return event['missing']\n\n"
+        "pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())\n",
+    )
+    (tmp_path / "in.jsonl").write_text(_lines(1))
+    result = penstock("run", path, "--input", tmp_path / "in.jsonl")
+    assert result.status == 1
+    assert "KeyError: 'missing'" in result.err
+    assert "in stage 2 'adaptive_flat_map', on the event {'uuid': 'u0'" in result.err
+    assert f'File "{path}", line 8, in work' in result.err
+    assert "working.py" not in result.err
+    assert "penstock: stopped by an error" in result.err
+
+    result = penstock("run", path, "--input", tmp_path / "in.jsonl", "--traceback")
+    assert result.status == 1
+    assert "working.py" in result.err
+
+
+@pytest.mark.parametrize("raised", ["SystemExit(3)", "KeyboardInterrupt()", "BaseException('x')"])
+@pytest.mark.parametrize("kind", ["async def", "def"])
+def test_no_exception_of_a_handler_escapes_the_report(
+    process: Process, script: list[str], write_file: Write, raised: str, kind: str
+) -> None:
+    path = write_file(
+        "job.py",
+        f"{kind} work(event):\n    raise {raised}\n\n"
+        "pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())\n",
+    )
+    result = process(script, "run", path, input=_lines(1))
+    assert result.returncode == 1
+    assert raised.partition("(")[0] in result.stderr
+    assert "penstock: stopped by an error" in result.stderr
+    assert "never retrieved" not in result.stderr
+
+
+def test_a_bad_line_is_reported_with_its_number_and_makes_the_status_three(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(1) + "nonsense\n" + _lines(2))
+    result = penstock("run", pipeline_file, "--input", tmp_path / "in.jsonl")
+    assert result.status == 3
+    assert "line 2 " in result.err
+    assert "bad lines: 1" in result.err
+    assert len(result.out.splitlines()) == 2
+
+
+def test_a_skipped_event_makes_the_status_three(
+    penstock: Penstock, write_file: Write, tmp_path: Path
+) -> None:
+    path = write_file(
+        "job.py",
+        "def work(event):\n    return event['uuid'] + 1\n\n"
+        "pipeline = read_jsonl().pipe(\n"
+        "    adaptive_flat_map(work, on_error='skip')\n).to(write_jsonl())\n",
+    )
+    (tmp_path / "in.jsonl").write_text(_lines(1))
+    result = penstock("run", path, "--input", tmp_path / "in.jsonl")
+    assert result.status == 3
+    assert "stage 2 'adaptive_flat_map': 1 skipped" in result.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["no-such-command"],
+        ["run"],
+        ["run", "job.py", "--limit", "0"],
+        ["run", "job.py", "--limit", "3:2"],
+        ["run", "job.py", "--limit", "x"],
+        ["run", "job.py", "--drain-deadline", "-1"],
+        ["run", "job.py", "--report", "xml"],
+        ["run", "job.py", "--no-such-option"],
+        ["draw", "job.py", "--format", "png"],
+    ],
+)
+def test_a_wrong_command_line_is_explained(penstock: Penstock, words: list[str]) -> None:
+    result = penstock(*words)
+    assert result.status == 2
+    assert result.err.startswith("usage: penstock")
+
+
+@pytest.mark.parametrize("name", ["none.jsonl", "."])
+def test_an_input_that_cannot_be_opened_is_a_usage_error(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path, name: str
+) -> None:
+    result = penstock("run", pipeline_file, "--input", tmp_path / name)
+    assert result.status == 2
+    assert f"Cannot read {tmp_path / name}" in result.err
+
+
+def test_an_output_that_cannot_be_opened_is_a_usage_error(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path
+) -> None:
+    result = penstock(
+        "run", pipeline_file, "--input", "/dev/null", "--output", tmp_path / "no" / "dir"
+    )
+    assert result.status == 2
+    assert "Cannot write" in result.err
+
+
+# Options.
+
+
+def test_input_and_output_take_the_place_of_the_standard_streams(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path
+) -> None:
+    with gzip.open(tmp_path / "in.jsonl.gz", "wt") as file:
+        file.write(_lines(20))
+    target = tmp_path / "out.jsonl"
+    result = penstock("run", pipeline_file, "--input", tmp_path / "in.jsonl.gz", "--output", target)
+    assert (result.status, result.out) == (0, "")
+    assert len(target.read_text().splitlines()) == 20
+
+
+@pytest.mark.parametrize(
+    ("option", "pipeline"),
+    [
+        ("--input", "read_jsonl('/dev/null').to(write_jsonl())"),
+        ("--output", "read_jsonl().to(write_jsonl('/dev/null'))"),
+        ("--limit", "read_jsonl().to(write_jsonl())"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(
+    penstock: Penstock, write_file: Write, option: str, pipeline: str
+) -> None:
+    result = penstock("run", write_file("job.py", f"pipeline = {pipeline}\n"), option, "1")
+    assert result.status == 2
+    assert f"{option}" in result.err
+    assert "leave the option out" in result.err
+
+
+@pytest.mark.parametrize(("limit", "most"), [("1", 1), ("3", 3), ("2:2", 2)])
+def test_the_limit_holds_from_the_first_event_on(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path, limit: str, most: int
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(100))
+    result = penstock(
+        "run", pipeline_file, "--input", tmp_path / "in.jsonl", "--limit", limit,
+        "--report", "json",
+    )  # fmt: skip
+    (stage,) = [
+        stage
+        for stage in _report(result.err)["statistics"]["stages"]
+        if stage["name"] == "adaptive_flat_map"
+    ]
+    assert stage["peak_in_flight"] == stage["limit"] == most
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_the_json_report_is_one_line_that_says_everything(
+    penstock: Penstock, pipeline_file: Path, tmp_path: Path, good: bool
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(5) if good else '{"uuid": 1}\n')
+    result = penstock("run", pipeline_file, "--input", tmp_path / "in.jsonl", "--report", "json")
+    report = json.loads(result.err)
+    assert report["exit_status"] == result.status
+    assert report["outcome"] == ("completed" if good else "stopped")
+    if good:
+        assert report["error"] is None
+        assert report["statistics"]["finished"] == 5
+    else:
+        assert report["error"]["type"] == "KeyError"
+        assert "group_by" in report["error"]["notes"][0]
+
+
+# Outputs that end or fail.
+
+
+def test_a_reader_that_goes_away_is_no_error(
+    process: Process, script: list[str], pipeline_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(20_000))
+    result = process(
+        ["sh", "-c", '"$0" run "$1" --input "$2" | head -n 2'],
+        script[0], pipeline_file, tmp_path / "in.jsonl",
+    )  # fmt: skip
+    assert len(result.stdout.splitlines()) == 2
+    assert "ended when the output was closed" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Broken" not in result.stderr
+
+
+def test_the_status_is_zero_when_the_reader_goes_away(
+    script: list[str], pipeline_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(20_000))
+    command = [*script, "run", str(pipeline_file), "--input", str(tmp_path / "in.jsonl")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        errors = running.stderr.read()
+        assert running.wait(30) == 0
+    assert "went away" in errors
+
+
+def test_a_full_disk_stops_the_run_and_is_named(
+    process: Process, script: list[str], pipeline_file: Path
+) -> None:
+    with open("/dev/full", "w") as full:
+        result = process(
+            script, "run", pipeline_file, input=_lines(10), stdout=full, stderr=subprocess.PIPE
+        )
+    assert result.returncode == 1
+    assert "No space left on device" in result.stderr
+    assert "standard output" in result.stderr
+    assert "10 returned" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["draw"], ["check"]])
+def test_what_the_command_prints_is_not_lost_in_silence(
+    process: Process, script: list[str], pipeline_file: Path, words: list[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        result = process(script, *words, pipeline_file, stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 1
+    assert result.stderr == ("penstock: cannot write standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "status"), [("<&-", 1), (">&-", 1), ("2>&-", 0), ("2>/dev/full", 0)]
+)
+def test_a_closed_standard_stream_is_never_mixed_up_with_another(
+    process: Process,
+    script: list[str],
+    pipeline_file: Path,
+    tmp_path: Path,
+    closed: str,
+    status: int,
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(3))
+    redirect = closed if closed == "<&-" else f'< "$2" {closed}'
+    result = process(
+        ["sh", "-c", f'"$0" run "$1" {redirect}'], script[0], pipeline_file, tmp_path / "in.jsonl"
+    )
+    assert result.returncode == status
+    assert "Traceback" not in result.stderr
+    if status == 0:
+        assert len(result.stdout.splitlines()) == 3
+        assert all(json.loads(line) for line in result.stdout.splitlines())
+
+
+# The command as such.
+
+
+def test_the_version_is_the_packages(penstock: Penstock) -> None:
+    from importlib.metadata import version
+
+    assert penstock("--version").out == f"penstock {version('penstock')}\n"
+
+
+def test_help_imports_no_library(process: Process, script: list[str]) -> None:
+    code = (
+        "import sys; from penstock.__main__ import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print([m for m in sys.modules if m in ('streams', 'reactivex')])"
+    )
+    import sys
+
+    result = process([sys.executable, "-c", code])
+    assert result.stdout.splitlines()[-1] == "[]"
+    assert result.stdout.startswith("usage: penstock")
+
+
+@pytest.mark.parametrize("command", ["run", "draw", "check", "kata"])
+def test_every_sub_command_has_help(penstock: Penstock, command: str) -> None:
+    result = penstock(command, "--help")
+    assert result.status == 0
+    assert result.out.startswith(f"usage: penstock {command}")

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+Write = Callable[[str, str], Path]
+
+# Says on standard error that an event is in work, and works until it is told to go on.
+HANDLER = """
+import os, sys
+
+async def work(event):
+    print("begun", file=sys.stderr, flush=True)
+    while not os.path.exists({gate!r}):
+        await asyncio.sleep(0.01)
+    return event
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(work, limit=(1, 1))).to(write_jsonl())
+"""
+
+
+class Running:
+    """A command with its input held open."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.seen = ""
+
+    def send(self, count: int) -> None:
+        assert self.process.stdin is not None
+        for number in range(count):
+            self.process.stdin.write(json.dumps({"uuid": number}) + "\n")
+        self.process.stdin.flush()
+
+    def wait_for(self, words: str) -> None:
+        """Read standard error until it has said `words`."""
+        assert self.process.stderr is not None
+        while words not in self.seen:
+            line = self.process.stderr.readline()
+            assert line, f"it ended without saying {words!r}: {self.seen}"
+            self.seen += line
+
+    def end(self) -> tuple[int, list[str], str]:
+        """Status, lines of output, and the rest of standard error."""
+        out, err = self.process.communicate(timeout=30)
+        return self.process.returncode, out.splitlines(), err
+
+
+@contextmanager
+def _started(command: list[str]) -> Generator[Running]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_finishes_what_is_in(
+    script: list[str], write_file: Write, tmp_path: Path, number: signal.Signals
+) -> None:
+    gate = tmp_path / "gate"
+    path = write_file("job.py", HANDLER.format(gate=str(gate)))
+    with _started([*script, "run", str(path)]) as running:
+        running.send(5)
+        running.wait_for("begun")
+        running.process.send_signal(number)
+        running.wait_for("draining, for at most 20 s")
+        gate.touch()
+        status, out, err = running.end()
+    assert status == 4
+    # A pipe cannot be read again, so that what was read of it is finished.
+    assert [json.loads(line)["uuid"] for line in out] == [0, 1, 2, 3, 4]
+    assert "penstock: drained on a signal" in err
+    assert "5 in, 5 finished" in err
+
+
+def test_the_second_signal_cancels_and_says_what_was_not_finished(
+    script: list[str], write_file: Write, tmp_path: Path
+) -> None:
+    path = write_file("job.py", HANDLER.format(gate=str(tmp_path / "never")))
+    with _started([*script, "run", str(path)]) as running:
+        running.send(5)
+        running.wait_for("begun")
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("draining")
+        running.process.send_signal(signal.SIGTERM)
+        status, out, err = running.end()
+    assert (status, out) == (5, [])
+    assert "penstock: cancelled after" in err
+    assert "1 in, 0 finished, 1 returned" in err
+    assert "not finished, by read_jsonl of standard input: 1\n" in err
+    assert "read and not begun, by read_jsonl of standard input: the next 4 lines" in err
+    assert "Traceback" not in err
+
+
+def test_past_the_drains_deadline_work_is_cancelled(
+    script: list[str], write_file: Write, tmp_path: Path
+) -> None:
+    path = write_file("job.py", HANDLER.format(gate=str(tmp_path / "never")))
+    with _started([*script, "run", str(path), "--drain-deadline", "0.05"]) as running:
+        running.send(3)
+        running.wait_for("begun")
+        running.process.send_signal(signal.SIGTERM)
+        status, _, err = running.end()
+    assert status == 5
+    assert "the drain's deadline passed with" in err
+    assert "1 in, 0 finished, 1 returned" in err
+
+
+STUBBORN = """
+import sys
+
+async def work(event):
+    print("begun", file=sys.stderr, flush=True)
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            print("not me", file=sys.stderr, flush=True)
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())
+"""
+
+
+def test_the_third_signal_ends_even_what_cannot_be_cancelled(
+    script: list[str], write_file: Write
+) -> None:
+    with _started([*script, "run", str(write_file("job.py", STUBBORN))]) as running:
+        running.send(1)
+        running.wait_for("begun")
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("draining")
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("not me")
+        running.process.send_signal(signal.SIGINT)
+        status, _, _ = running.end()
+    assert status == -signal.SIGINT
+
+
+def test_an_interrupt_while_the_file_is_loaded_ends_quietly(
+    script: list[str], write_file: Write
+) -> None:
+    path = write_file(
+        "job.py",
+        "import sys, time\nprint('loading', file=sys.stderr, flush=True)\ntime.sleep(60)\n",
+    )
+    with _started([*script, "run", str(path)]) as running:
+        running.wait_for("loading")
+        running.process.send_signal(signal.SIGINT)
+        status, _, err = running.end()
+    assert status == 5
+    assert "Traceback" not in err
+
+
+def test_results_are_out_before_the_input_ends(script: list[str], pipeline_file: Path) -> None:
+    with _started([*script, "run", str(pipeline_file)]) as running:
+        assert running.process.stdin is not None
+        assert running.process.stdout is not None
+        running.process.stdin.write('{"uuid": 1, "client_id": 1}\n')
+        running.process.stdin.flush()
+        # Blocks until the line is out, while the input stays open.
+        assert json.loads(running.process.stdout.readline())["uuid"] == 1
+        assert running.process.poll() is None
+        os.kill(running.process.pid, signal.SIGTERM)
+        status, _, _ = running.end()
+    assert status == 4

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.status import line
+from streams.metrics import LatencyHistogram
+
+Write = Callable[[str, str], Path]
+
+NUMBERS: dict[str, Any] = {
+    "state": "running",
+    "in_flight": 12,
+    "limit": 16,
+    "waiting": 1030,
+    "groups": 100,
+    "dropped": {},
+    "failed": 0,
+    "bad_lines": 0,
+    "latency": None,
+}
+
+
+def test_the_line_says_how_it_is_going() -> None:
+    histogram = LatencyHistogram()
+    histogram.record_many([0.001, 0.002, 0.003])
+    numbers = {**NUMBERS, "dropped": {"duplicate": 9}, "latency": {"waiting": histogram.snapshot()}}
+    assert line(numbers, 1234.5) == (
+        "1,234/s  in flight 12/16  waiting 1,030  groups 100  duplicates 9  p50 2.0 p99 3.0 ms"
+    )
+
+
+def test_the_line_leaves_out_what_the_pipeline_has_not_got() -> None:
+    assert line({**NUMBERS, "limit": None, "groups": None}, 0) == (
+        "0/s  in flight 12/-  waiting 1,030"
+    )
+
+
+def test_the_line_shows_trouble_and_the_state() -> None:
+    text = line({**NUMBERS, "failed": 2, "bad_lines": 1, "state": "draining"}, 0)
+    assert text.endswith("failed 2, bad lines 1  draining")
+
+
+JOB = """
+import sys
+from sinks import for_each
+
+async def work(event):
+    await asyncio.sleep(0.4)
+    print("a line of its own", file=sys.stderr)
+
+pipeline = read_jsonl({path!r}).pipe(adaptive_flat_map(work)).to(for_each(lambda result: None))
+"""
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_a_terminal_shows_the_line_and_then_the_report(
+    script: list[str], write_file: Write, tmp_path: Path, rich: bool
+) -> None:
+    # A real terminal and real time: 0.4 s of work, so that a line is due at least once.
+    (tmp_path / "in.jsonl").write_text('{"uuid": 1}\n')
+    hide = "" if rich else "import sys; sys.modules['rich.console'] = None\n"
+    path = write_file("job.py", hide + JOB.format(path=str(tmp_path / "in.jsonl")))
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    with subprocess.Popen(
+        [*script, "run", str(path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environment,
+    ) as process:
+        os.close(theirs)
+        seen = _read_all(ours)
+        assert process.wait(30) == 0
+    os.close(ours)
+    assert ("in flight 1/1" in seen) is rich
+    assert ("no status line without rich: pip install 'penstock[terminal]'" in seen) is not rich
+    assert "a line of its own" in seen
+    assert "1 in, 1 finished" in seen
+
+
+def _read_all(descriptor: int) -> str:
+    seen = b""
+    try:
+        while chunk := os.read(descriptor, 65536):
+            seen += chunk
+    except OSError:
+        # How Linux says that nobody has the other end open any more.
+        pass
+    return seen.decode()
