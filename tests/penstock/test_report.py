@@ -35,11 +35,11 @@ def _summary() -> Any:
 
 
 def test_the_text_counts_what_became_of_every_event() -> None:
-    numbers = {**NUMBERS, "dropped": {"duplicate": 4}, "failed": 3, "returned": 2, "in_flight": 1}
+    numbers = {**NUMBERS, "dropped": {"duplicate": 4}, "failed": 3, "returned": 2}
     text = as_text(Report("stopped", numbers))
     assert text.splitlines() == [
         "penstock: stopped by an error after 2.0 s, 495 events/s",
-        "  events: 1,000 in, 990 finished, 4 dropped (duplicate), 3 failed, 2 returned, 1 in flight",
+        "  events: 1,000 in, 990 finished, 4 dropped (duplicate), 3 failed, 2 returned",
     ]
 
 
