@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from streams.errors import BuildError, DrainTimeout, OutputClosed
+from streams.errors import BuildError, DrainTimeout, MissingExtra, OutputClosed
 from streams.flowable import Flowable
 from streams.fork import Fork
 from streams.limits.choice import Limit, limiter_for
@@ -43,7 +43,7 @@ class Report:
         """
         numbers = self.statistics
         if self.outcome == "stopped":
-            return 2 if isinstance(self.error, BuildError) else 1
+            return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
         if self.outcome in ("overrun", "cancelled"):
             return 5
         if numbers["failed"] or numbers["bad_lines"]:
@@ -68,6 +68,7 @@ class Running:
         self._outcome: Outcome = "completed"
         self._error: BaseException | None = None
         self._state = "running"
+        self._report: Report | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] = run.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
@@ -127,7 +128,12 @@ class Running:
 
     def report(self) -> Report:
         """How it ended; before the end, how it stands."""
-        return Report(self._outcome, self.statistics(), self._error)
+        if self._report is not None:
+            return self._report
+        report = Report(self._outcome, self.statistics(), self._error)
+        if self._state == "closed":
+            self._report = report
+        return report
 
     # Control.
 
