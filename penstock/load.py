@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from penstock.explain import explain, users_line
 from penstock.shadow import PACKAGES, shadowing
-from streams.errors import BuildError
+from streams.errors import BuildError, MissingExtra
 from streams.flowable import Flowable
 from streams.pipeline import Pipeline
 
@@ -85,7 +85,7 @@ def _import(path: str, whole: bool) -> ModuleType:
             f"{path} ended the process (SystemExit: {error.code}) while it was loaded, before "
             'there was a pipeline. Put what is for a script only under `if __name__ == "__main__":`'
         ) from error
-    except BuildError as error:
+    except (BuildError, MissingExtra) as error:
         line = users_line(error) or path
         raise BuildError(f"{line}: this pipeline cannot be built: {error}") from error
     except ImportError as error:
