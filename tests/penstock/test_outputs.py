@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def _lines(count: int) -> str:
+    return "".join(f'{{"uuid": "u{i}", "client_id": {1000 + i % 10}}}\n' for i in range(count))
+
+
+def test_a_reader_that_goes_away_is_no_error(
+    process: Process, script: list[str], pipeline_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(20_000))
+    result = process(
+        ["sh", "-c", '"$0" run "$1" --input "$2" | head -n 2'],
+        script[0], pipeline_file, tmp_path / "in.jsonl",
+    )  # fmt: skip
+    assert len(result.stdout.splitlines()) == 2
+    assert "ended when the output was closed" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Broken" not in result.stderr
+
+
+def test_the_status_is_zero_when_the_reader_goes_away(
+    script: list[str], pipeline_file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(20_000))
+    command = [*script, "run", str(pipeline_file), "--input", str(tmp_path / "in.jsonl")]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.readline()
+        running.stdout.close()
+        errors = running.stderr.read()
+        assert running.wait(30) == 0
+    assert "went away" in errors
+
+
+def test_a_full_disk_stops_the_run_and_is_named(
+    process: Process, script: list[str], pipeline_file: Path
+) -> None:
+    with open("/dev/full", "w") as full:
+        result = process(
+            script, "run", pipeline_file, input=_lines(10), stdout=full, stderr=subprocess.PIPE
+        )
+    assert result.returncode == 1
+    assert "No space left on device" in result.stderr
+    assert "standard output" in result.stderr
+    assert "10 returned" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["draw"], ["check"]])
+def test_what_the_command_prints_is_not_lost_in_silence(
+    process: Process, script: list[str], pipeline_file: Path, words: list[str]
+) -> None:
+    with open("/dev/full", "w") as full:
+        result = process(script, *words, pipeline_file, stdout=full, stderr=subprocess.PIPE)
+    assert result.returncode == 1
+    assert result.stderr == ("penstock: cannot write standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "status"), [("<&-", 1), (">&-", 1), ("2>&-", 0), ("2>/dev/full", 0)]
+)
+def test_a_closed_standard_stream_is_never_mixed_up_with_another(
+    process: Process,
+    script: list[str],
+    pipeline_file: Path,
+    tmp_path: Path,
+    closed: str,
+    status: int,
+) -> None:
+    (tmp_path / "in.jsonl").write_text(_lines(3))
+    redirect = closed if closed == "<&-" else f'< "$2" {closed}'
+    result = process(
+        ["sh", "-c", f'"$0" run "$1" {redirect}'], script[0], pipeline_file, tmp_path / "in.jsonl"
+    )
+    assert result.returncode == status
+    assert "Traceback" not in result.stderr
+    if status == 0:
+        assert len(result.stdout.splitlines()) == 3
+        assert all(json.loads(line) for line in result.stdout.splitlines())
