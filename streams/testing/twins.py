@@ -24,7 +24,7 @@ T = TypeVar("T")
 class CountedSource(Flowable[T]):
     """A stream of items that counts how many of them were emitted.
 
-    Each connection iterates anew, as lazily as `from_iterable`; `emitted` and `ledger` are
+    Each connection iterates anew, one item for each unit of demand; `emitted` and `ledger` are
     about all connections together.
     """
 
@@ -38,9 +38,15 @@ class CountedSource(Flowable[T]):
         _Emitting(downstream, run, self.info, self._count(), self.ledger).start()
 
     def _count(self) -> Iterator[T]:
-        for item in self._items:
-            self.emitted += 1
-            yield item
+        iterator = iter(self._items)
+        try:
+            for item in iterator:
+                self.emitted += 1
+                yield item
+        finally:
+            close: Callable[[], None] | None = getattr(iterator, "close", None)
+            if close is not None:
+                close()
 
 
 class MemorySource(Flowable[T]):
@@ -54,7 +60,8 @@ class MemorySource(Flowable[T]):
     def __init__(self, items: Iterable[T] = ()) -> None:
         super().__init__(self._start, StageInfo("memory"))
         self.ledger = Ledger()
-        self._ready: deque[T] = deque(items)
+        self._ready: deque[T] = deque()
+        self._rest = iter(items)
         self._kept: list[T] = []
 
     @property
@@ -92,8 +99,14 @@ class MemorySource(Flowable[T]):
         self._kept.append(item)
 
     def _offer(self) -> Iterator[T]:
-        while self._ready:
-            yield self._ready.popleft()
+        while True:
+            while self._ready:
+                yield self._ready.popleft()
+            try:
+                item = next(self._rest)
+            except StopIteration:
+                return
+            yield item
 
 
 class _Emitting(Emission[Any]):
@@ -126,6 +139,14 @@ class _Emitting(Emission[Any]):
                 self.received += 1
                 event = Event(item, self.run.now(), self)
                 self.downstream.on_next(self._ledger.enter(event))
+
+    def release(self) -> None:
+        close: Callable[[], None] | None = getattr(self._items, "close", None)
+        if close is not None and not getattr(self._items, "gi_running", False):
+            try:
+                close()
+            except Exception as error:
+                self.run.failed(error)
 
     def finished(self, event: Event[Any], /) -> None:
         self._ledger.end(event, Ending.FINISHED)

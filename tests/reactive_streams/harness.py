@@ -1,0 +1,105 @@
+"""How the tests of the rules connect a case, and wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, ParamSpec
+
+import pytest
+
+from streams import Flowable
+from streams.door import connect
+from streams.run import Run
+from streams.testing import ManualPublisher, Probe, no_leaks, run_virtual
+from tests.reactive_streams.cases import CASES, OPERATORS, Case
+
+__all__ = [
+    "Link",
+    "connected",
+    "every_case",
+    "every_operator",
+    "every_pulling_case",
+    "manual",
+    "virtual",
+]
+
+P = ParamSpec("P")
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_operator = pytest.mark.parametrize("case", OPERATORS, ids=str)
+every_pulling_case = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.pulls], ids=str
+)
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an asynchronous test on a virtual-time loop of its own."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(test(*args, **kwargs))
+
+    return run
+
+
+class Link:
+    """A connection under test."""
+
+    def __init__(self, run: Run, in_threads: bool) -> None:
+        self.run = run
+        self._told: list[Any] = []
+        self._in_threads = in_threads
+        self.run.loop.set_exception_handler(
+            lambda _, context: self._told.append(context.get("exception", context))
+        )
+
+    async def settle(self, seconds: float = 30.0) -> None:
+        """Let everything happen that can happen in `seconds` of virtual time."""
+        await asyncio.sleep(seconds)
+        while self._in_threads and self._in_flight():
+            # Threads live in real time, which the virtual loop must wait for.
+            with self.run.loop.hold():  # type: ignore[attr-defined]
+                while self._in_flight():  # noqa: ASYNC110 - a thread sets no event
+                    await asyncio.sleep(0)
+            await asyncio.sleep(seconds)
+
+    def told(self) -> list[Any]:
+        """The errors that the loop was told of; any that no test asks for fails it."""
+        told, self._told = self._told, []
+        return told
+
+    def _in_flight(self) -> int:
+        return sum(numbers().get("in_flight", 0) for _, numbers in self.run.stages)
+
+
+@asynccontextmanager
+async def connected(
+    stream: Flowable[Any], *probes: Any, case: Case | None = None
+) -> AsyncIterator[Link]:
+    """Connect subscribers; afterwards cancel them, and check that nothing is left behind."""
+    async with no_leaks():
+        run = Run()
+        link = Link(run, case is not None and case.calls_in_threads)
+        for probe in probes:
+            connect(stream, probe, run)
+        try:
+            yield link
+        finally:
+            for probe in probes:
+                if probe.subscription is not None:
+                    probe.subscription.cancel()
+            await run.close()
+        assert link.told() == []
+
+
+@asynccontextmanager
+async def manual(
+    case: Case, probe: Probe[Any], publisher: ManualPublisher[int]
+) -> AsyncIterator[Link]:
+    """An operator between a publisher that is driven by hand and a probe."""
+    assert case.operator is not None
+    async with connected(publisher.pipe(case.operator), probe, case=case) as link:
+        yield link

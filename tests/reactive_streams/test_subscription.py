@@ -1,0 +1,302 @@
+"""Chapter 3 of Reactive Streams 1.0.4, for every source and every operator."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from itertools import count
+from typing import Any
+
+import pytest
+
+from streams import from_iterable
+from streams.testing import ManualPublisher, Probe
+from tests.reactive_streams.cases import Case, Numbers
+from tests.reactive_streams.harness import (
+    connected,
+    every_case,
+    every_operator,
+    every_pulling_case,
+    manual,
+    virtual,
+)
+
+MANY = 1_000
+LARGEST = 2**63 - 1
+
+
+def one_more(probe: Probe[Any], _: Any) -> None:
+    probe.request(1)
+
+
+def cancel(probe: Probe[Any], _: Any) -> None:
+    probe.cancel()
+
+
+def test_rule_3_01_only_on_subscribe_hands_out_the_subscription() -> None:
+    probe = Probe[int]()
+    connect: Any = from_iterable([1]).connect
+    assert connect(probe) is None
+    assert probe.subscription is not None
+    probe.cancel()
+
+
+@every_case
+@virtual
+async def test_rule_3_02_request_may_be_called_inside_on_subscribe_and_on_next(case: Case) -> None:
+    probe = Probe[Any](request=1, on_event=one_more)
+    n = 30 if case.name == "rate_limit" else 300
+    async with connected(case.of(n), probe, case=case) as link:
+        await link.settle(60)
+        assert probe.completed
+        if case.lossless:
+            assert case.seen(probe.values) == case.wanted(n)
+
+
+@every_case
+@virtual
+async def test_rule_3_03_request_and_on_next_do_not_call_each_other_deeper_and_deeper(
+    case: Case,
+) -> None:
+    # Python gives up at 1,000 calls within each other.
+    n = 5_000
+    probe = Probe[Any](request=1, on_event=one_more)
+    async with connected(case.of(n), probe, case=case) as link:
+        await link.settle(1_200)
+        assert (probe.completed, probe.depth) == (True, 1)
+        assert not case.lossless or len(probe.values) == len(case.outputs(n))
+
+
+@every_case
+@virtual
+async def test_rule_3_05_cancel_may_be_repeated_from_anywhere(case: Case) -> None:
+    def cancel_twice(probe: Probe[Any], _: Any) -> None:
+        probe.cancel()
+        probe.cancel()
+
+    probe = Probe[Any](request=5, on_event=cancel_twice)
+    async with connected(case.of(20), probe, case=case) as link:
+        await link.settle()
+        probe.cancel()
+        assert probe.names() == ["subscribe", "next"]
+
+
+@every_case
+@virtual
+async def test_rule_3_05_cancel_may_come_before_the_first_request(case: Case) -> None:
+    class Leaving(Probe[Any]):
+        def on_subscribe(self, subscription: Any, /) -> None:
+            super().on_subscribe(subscription)
+            self.cancel()
+
+    probe = Leaving()
+    async with connected(case.of(5), probe, case=case) as link:
+        await link.settle()
+        assert probe.names() == ["subscribe"]
+
+
+@every_case
+@virtual
+async def test_rule_3_06_a_request_after_cancel_does_nothing(case: Case) -> None:
+    probe = Probe[Any](request=1)
+    async with connected(case.of(20), probe, case=case) as link:
+        await link.settle()
+        probe.cancel()
+        before = list(probe.signals)
+        for n in (5, 0, -1):
+            probe.request(n)
+        await link.settle()
+        assert probe.signals == before
+
+
+@every_operator
+@virtual
+async def test_rule_3_07_a_cancel_after_cancel_does_nothing(case: Case) -> None:
+    publisher, probe = ManualPublisher[int](), Probe[Any](request=2)
+    async with manual(case, probe, publisher) as link:
+        publisher.send(0)
+        await link.settle()
+        probe.cancel()
+        probe.cancel()
+        assert publisher.cancels == 1
+
+
+@every_case
+@virtual
+async def test_rule_3_08_demand_adds_up(case: Case) -> None:
+    class Asking(Probe[Any]):
+        def on_subscribe(self, subscription: Any, /) -> None:
+            super().on_subscribe(subscription)
+            self.request(2)
+            self.request(3)
+
+    probe = Asking()
+    async with connected(case.of(20), probe, case=case) as link:
+        await link.settle()
+        wanted = min(5, len(case.outputs(20)))
+        assert len(probe.values) == wanted
+        for _ in range(3):
+            probe.request(1)
+        await link.settle()
+        wanted = min(8, len(case.outputs(20)))
+        assert len(probe.values) == wanted or not case.lossless
+
+
+@pytest.mark.parametrize("n", [0, -1, -(2**70)])
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
+@every_case
+@virtual
+async def test_rule_3_09_a_demand_below_1_is_answered_by_value_error(
+    case: Case, inside: bool, n: int
+) -> None:
+    def ask(probe: Probe[Any], _: Any) -> None:
+        probe.request(n)
+
+    probe = Probe[Any](request=5 if inside else None, on_event=ask if inside else None)
+    async with connected(case.of(20), probe, case=case) as link:
+        await link.settle()
+        if not inside:
+            probe.request(n)
+        assert probe.names() == (
+            ["subscribe", "next", "error"] if inside else ["subscribe", "error"]
+        )
+        assert isinstance(probe.error, ValueError)
+        assert "non-positive" in str(probe.error)
+        probe.request(1)
+        await link.settle()
+        assert probe.names()[-1] == "error"
+
+
+@pytest.mark.parametrize("n", [1.5, "1", True, None], ids=str)
+@every_case
+@virtual
+async def test_rule_3_09_a_demand_that_is_no_whole_number_is_answered_by_type_error(
+    case: Case, n: Any
+) -> None:
+    probe = Probe[Any]()
+    async with connected(case.of(5), probe, case=case) as link:
+        await link.settle()
+        probe.request(n)
+        await link.settle()
+        assert probe.names() == ["subscribe", "error"]
+        assert isinstance(probe.error, TypeError)
+
+
+@every_operator
+@virtual
+async def test_rule_3_09_a_refused_demand_cancels_the_upstream(case: Case) -> None:
+    publisher, probe = ManualPublisher[int](), Probe[Any]()
+    async with manual(case, probe, publisher):
+        probe.request(0)
+        assert publisher.cancels == 1
+
+
+@every_case
+@virtual
+async def test_rule_3_10_request_calls_on_next_before_it_returns_where_that_is_declared(
+    case: Case,
+) -> None:
+    probe = Probe[Any]()
+    async with connected(case.of(20), probe, case=case) as link:
+        await link.settle()
+        probe.request(2)
+        assert bool(probe.values) is case.synchronous
+        await link.settle()
+        assert probe.values
+
+
+@every_case
+@virtual
+async def test_rule_3_11_request_calls_a_terminal_signal_before_it_returns_where_declared(
+    case: Case,
+) -> None:
+    probe = Probe[Any]()
+    async with connected(case.of(4), probe, case=case) as link:
+        await link.settle()
+        probe.request(MANY)
+        assert probe.completed is (case.synchronous and case.ends_inside)
+        await link.settle()
+        assert probe.completed
+
+
+@every_pulling_case
+@virtual
+async def test_rule_3_12_cancel_makes_the_source_stop(case: Case) -> None:
+    numbers = Numbers()
+    probe = Probe[Any](request=2)
+    async with connected(case.over(numbers), probe, case=case) as link:
+        await link.settle(2)
+        probe.cancel()
+        await link.settle(2)
+        assert numbers.opened == numbers.closed == 1
+
+
+@every_case
+@virtual
+async def test_rule_3_13_after_cancel_the_subscriber_is_let_go(case: Case) -> None:
+    probe = Probe[Any](request=2)
+    stream = case.of(20)
+    async with connected(stream, Probe[Any](), case=case) as link:
+        stream.connect(probe)
+        await link.settle()
+        probe.cancel()
+        await link.settle()
+        gone = weakref.ref(probe)
+        del probe
+        gc.collect()
+        assert gone() is None
+
+
+@every_pulling_case
+@virtual
+async def test_rule_3_15_cancel_never_raises(case: Case) -> None:
+    error = OSError("the clean-up failed")
+    numbers = Numbers(closing_error=error)
+    probe = Probe[Any](request=2)
+    async with connected(case.over(numbers), probe, case=case) as link:
+        await link.settle(1)
+        probe.cancel()
+        await link.settle(1)
+        assert numbers.closed == 1
+        # It had to end the stream by itself (take), or was told after the cancel.
+        assert probe.error is error or link.told() == [error]
+
+
+@every_pulling_case
+@virtual
+async def test_rule_3_16_request_never_raises(case: Case) -> None:
+    error = ValueError("at once")
+    probe = Probe[Any]()
+    numbers = Numbers(0 if case.opens_empty else 1, error)
+    async with connected(case.over(numbers), probe, case=case) as link:
+        await link.settle()
+        probe.request(5)
+        await link.settle()
+        assert probe.error is error
+
+
+@pytest.mark.parametrize(
+    "demands", [(LARGEST, LARGEST), (LARGEST, 1), (2**70,), (1, 2**70)], ids=str
+)
+@every_case
+@virtual
+async def test_rule_3_17_any_demand_up_to_unbounded_is_honoured(
+    case: Case, demands: tuple[int, ...]
+) -> None:
+    probe = Probe[Any]()
+    async with connected(case.of(20), probe, case=case) as link:
+        await link.settle()
+        for n in demands:
+            probe.request(n)
+        await link.settle()
+        assert probe.completed
+        assert len(probe.values) == len(case.outputs(20)) or not case.lossless
+
+
+@virtual
+async def test_rule_3_17_any_number_of_requests_is_honoured() -> None:
+    probe = Probe[int]()
+    async with connected(from_iterable(count()), probe):
+        for _ in range(100_000):
+            probe.request(1)
+        assert len(probe.values) == 100_000
