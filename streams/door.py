@@ -7,6 +7,8 @@ or raise; the door bears it, so that no stage has to.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from streams.event import Event
@@ -24,72 +26,140 @@ def connect(source: Flowable[T], subscriber: Subscriber[T], run: Run | None = No
     if cast(Any, subscriber) is None:
         raise TypeError("connect() needs a subscriber, not None")
     door = Door(subscriber, run or Run())
-    door.run.on_failure(door.on_error)
+    door.run.on_failure(door.failed)
     try:
         source.attach(door, door.run)
     except Exception as error:
-        door.refuse(error)
+        door.not_attached(error)
     return door
 
 
 class Door:
-    """Subscriber to the last stage, and the subscription that the foreign subscriber gets."""
+    """Subscriber to the last stage, and the subscription that the foreign subscriber gets.
+
+    A signal that comes inside another waits until that one has returned (rule 1.3), as does a
+    request; so there is never more than one call under way at the subscriber.
+    """
 
     def __init__(self, subscriber: Subscriber[Any], run: Run) -> None:
         self.run = run
         self._subscriber: Subscriber[Any] | None = subscriber
         self._upstream: Subscription | None = None
         self._wanted = 0
-        self._requesting = False
         self._greeted = False
+        self._signalling = False
+        self._going_on = False
+        self._waiting: deque[Event[Any]] = deque()
+        self._ending: tuple[BaseException | None] | None = None
 
-    def refuse(self, error: BaseException) -> None:
+    def not_attached(self, error: BaseException) -> None:
         """The stream could not be attached: greet, then fail (rule 1.9)."""
-        subscriber = self._subscriber
-        if subscriber is not None and not self._greeted:
+        if not self._greeted:
             self._greeted = True
-            subscriber.on_subscribe(self)
+            self._signal(lambda subscriber: subscriber.on_subscribe(self))
         self.on_error(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Something of the run failed beside the stream: a task, or a source's clean-up."""
+        if self._subscriber is None:
+            self.run.unhandled(error)
+        else:
+            self._refuse(error)
 
     # From the stream.
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self._upstream is not None:
+        if cast(Any, subscription) is None:
+            raise TypeError("on_subscribe() needs a subscription, not None")
+        if self._greeted:
             subscription.cancel()
             return
         self._upstream = subscription
         self._greeted = True
-        self._tell(lambda subscriber: subscriber.on_subscribe(self))
+        self._signal(lambda subscriber: subscriber.on_subscribe(self))
+        self._go_on()
 
     def on_next(self, event: Event[Any], /) -> None:
         subscriber = self._subscriber
-        if subscriber is None:
+        if subscriber is None or self._ending is not None:
             event.give_back()
             return
+        if self._signalling:
+            self._waiting.append(event)
+            return
+        self._hand_over(subscriber, event)
+        if self._wanted or self._waiting or self._ending is not None:
+            self._go_on()
+
+    def _hand_over(self, subscriber: Subscriber[Any], event: Event[Any]) -> None:
+        self._signalling = True
         try:
             subscriber.on_next(event)
         except Exception as error:
             # Rule 2.13: a subscriber that raises counts as cancelled; the error is reported.
             event.fail(error)
             self._report(error)
+        finally:
+            self._signalling = False
 
     def on_error(self, error: BaseException, /) -> None:
-        subscriber, self._subscriber = self._subscriber, None
-        self._upstream = None
-        if subscriber is not None:
-            try:
-                subscriber.on_error(error)
-            except Exception as raised:
-                self._report(raised)
+        if cast(Any, error) is None:
+            raise TypeError("on_error() needs an error, not None")
+        self._end(error)
 
     def on_completed(self) -> None:
-        subscriber, self._subscriber = self._subscriber, None
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
         self._upstream = None
-        if subscriber is not None:
+        if self._ending is None and self._subscriber is not None:
+            self._ending = (error,)
+            self._go_on()
+
+    def _signal(self, say: Callable[[Subscriber[Any]], None]) -> None:
+        if self._subscriber is not None:
+            self._signalling = True
             try:
+                say(self._subscriber)
+            except Exception as error:
+                self._report(error)
+            finally:
+                self._signalling = False
+
+    def _go_on(self) -> None:
+        """Say what came inside a signal, and ask for what was asked for inside one."""
+        if self._going_on or self._signalling:
+            return
+        self._going_on = True
+        try:
+            while (subscriber := self._subscriber) is not None:
+                if self._waiting:
+                    self._hand_over(subscriber, self._waiting.popleft())
+                elif self._ending is not None:
+                    self._say_the_end(subscriber, *self._ending)
+                elif self._wanted and self._upstream is not None:
+                    wanted, self._wanted = self._wanted, 0
+                    self._ask(self._upstream, wanted)
+                else:
+                    return
+        finally:
+            self._going_on = False
+
+    def _ask(self, upstream: Subscription, n: int) -> None:
+        try:
+            upstream.request(n)
+        except Exception as error:
+            self._refuse(error)
+
+    def _say_the_end(self, subscriber: Subscriber[Any], error: BaseException | None) -> None:
+        self._subscriber = None
+        try:
+            if error is None:
                 subscriber.on_completed()
-            except Exception as raised:
-                self._report(raised)
+            else:
+                subscriber.on_error(error)
+        except Exception as raised:
+            self._report(raised)
 
     # From the subscriber.
 
@@ -98,48 +168,32 @@ class Door:
             return
         given = cast(Any, n)
         if not isinstance(given, int) or isinstance(given, bool):
-            self._refuse_request(TypeError(f"request({n!r}): a whole number is needed (rule 3.9)"))
+            self._refuse(TypeError(f"request({n!r}): a whole number is needed (rule 3.9)"))
             return
         if n <= 0:
-            self._refuse_request(
+            self._refuse(
                 ValueError(f"request({n}): non-positive demand, at least 1 is needed (rule 3.9)")
             )
             return
         # A request from inside a signal only sets the sum; the running loop sees it (rule 3.3).
         self._wanted = min(self._wanted + n, UNBOUNDED)
-        if self._requesting:
-            return
-        self._requesting = True
-        try:
-            while self._wanted and self._upstream is not None:
-                wanted, self._wanted = self._wanted, 0
-                self._upstream.request(wanted)
-        except Exception as error:
-            self._cancel_upstream()
-            self.on_error(error)
-        finally:
-            self._requesting = False
+        self._go_on()
 
     def cancel(self) -> None:
-        self._subscriber = None
+        self._subscriber = self._ending = None
         self._cancel_upstream()
 
-    def _refuse_request(self, error: Exception) -> None:
+    def _refuse(self, error: BaseException) -> None:
         self._cancel_upstream()
         self.on_error(error)
 
     def _cancel_upstream(self) -> None:
+        while self._waiting:
+            self._waiting.popleft().give_back()
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             try:
                 upstream.cancel()
-            except Exception as error:
-                self._report(error)
-
-    def _tell(self, say: Any) -> None:
-        if self._subscriber is not None:
-            try:
-                say(self._subscriber)
             except Exception as error:
                 self._report(error)
 
