@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from operator import length_hint
 from typing import Any, TypeVar, cast
 
 from streams.flowable import Flowable
@@ -12,6 +13,12 @@ from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 
 __all__ = ["from_async_iterable", "from_iterable"]
+
+# These tell without being pulled whether anything is left; others would have to be pulled
+# ahead of the demand. Of a list that may still grow while it is read, this sees the end of now.
+_KNOW_THEIR_END: frozenset[type] = frozenset(
+    {type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(2**70)))}
+)
 
 T = TypeVar("T")
 
@@ -26,7 +33,8 @@ def from_iterable(iterable: Iterable[T]) -> Flowable[T]:
     Time:    at once, in the call that requests; the loop gets a turn every few milliseconds.
     Memory:  nothing but the iterator.
     Demand:  `iter` is called at the first request, `next` once for each unit.
-    Ends:    with the iterator. On cancel and drain a generator is closed.
+    Ends:    with the iterator: that of a list, tuple or range with the last item, any
+             other when one more is asked for. On cancel and drain a generator is closed.
     Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
     """
     if not hasattr(iterable, "__iter__"):
@@ -56,6 +64,11 @@ class _Iteration(Emission[T]):
                 self.error(error)
                 return
         self.produce_from(self._iterator)
+        if not (self.done or self.demand or self.demand_withheld) and self._at_its_end():
+            self.complete()
+
+    def _at_its_end(self) -> bool:
+        return type(self._iterator) in _KNOW_THEIR_END and not length_hint(self._iterator, 1)
 
     def release(self) -> None:
         iterator, self._iterator = self._iterator, None
@@ -124,8 +137,9 @@ class _Pulling(Emission[T]):
         try:
             factory = self._factory
             iterable = (
-                cast(AsyncIterable[T], factory) if hasattr(factory, "__aiter__") else
-                cast(Callable[[], AsyncIterable[T]], factory)()
+                cast(AsyncIterable[T], factory)
+                if hasattr(factory, "__aiter__")
+                else cast(Callable[[], AsyncIterable[T]], factory)()
             )
             iterator = aiter(iterable)
             while True:
@@ -139,6 +153,9 @@ class _Pulling(Emission[T]):
                     self._wanted.clear()
                     await self._wanted.wait()
                 self.emit(value, self.run.now())
+                if self.done:
+                    # Cancelled from inside the call, where this task could not be cancelled.
+                    return
         except StopAsyncIteration:
             self._end(self.complete)
         except Exception as error:
