@@ -36,6 +36,8 @@ class GroupReader(Rotation):
         now: Callable[[], float],
     ) -> None:
         super().__init__(downstream, key_of, buffer, faults, None, states)
+        # A lane with work is a group to be read, and does not stand in line.
+        self.direct = False
         self._info = info
         self._now = now
         self._groups_wanted = 0
@@ -104,6 +106,10 @@ class GroupReader(Rotation):
 
     def finished(self, event: Event[Any], /) -> None:
         self._unread(event.token, lambda unread: unread.drop("unread group"))
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.finished(event)
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self._unread(event.token, lambda unread: unread.drop(cause))
