@@ -113,6 +113,9 @@ class _Spreader(Stage[Any, Any]):
 
     def on_next(self, event: Event[Any], /) -> None:
         self._asked = False
+        if self._done or self._completed:
+            event.give_back()
+            return
         iterable = event.value
         try:
             if isinstance(iterable, str | bytes) or not hasattr(iterable, "__iter__"):

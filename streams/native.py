@@ -117,6 +117,9 @@ class _FlatMap(_Native):
 
     def on_next(self, event: Event[Any], /) -> None:
         self._outstanding = False
+        if self._done or self._completed:
+            event.give_back()
+            return
         try:
             result = self._function(event.value, self._index)
             self._index += 1
