@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.event import Event, Turn
 from streams.faults import Faults
-from streams.stage import Subscriber, Subscription, in_chunks
+from streams.stage import Subscriber, Subscription, in_chunks, is_second
 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
@@ -105,9 +105,11 @@ class Rotation:
     # Events from above.
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._upstream = subscription
+        if is_second(self, subscription):
+            return
+        self.upstream = subscription
         self.downstream.on_subscribe(self)
-        self._upstream.request(self._buffer)
+        self.upstream.request(self._buffer)
 
     def on_next(self, event: Event[Any], /) -> None:
         self.on_chunk([event])
@@ -195,7 +197,7 @@ class Rotation:
     def _ask(self) -> None:
         freed, self._freed = self._freed, 0
         if not self._source_ended and freed:
-            self._upstream.request(freed)
+            self.upstream.request(freed)
 
     def emptied(self, lane: Lane) -> None:
         """A lane holds neither an event nor a turn."""
@@ -287,7 +289,7 @@ class Rotation:
     def cancel(self) -> None:
         if not self._source_ended:
             self._source_ended = True
-            self._upstream.cancel()
+            self.upstream.cancel()
         self._give_back()
 
     # The end.

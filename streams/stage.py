@@ -22,6 +22,7 @@ __all__ = [
     "Subscriber",
     "Subscription",
     "in_chunks",
+    "is_second",
 ]
 
 A = TypeVar("A")
@@ -78,6 +79,14 @@ def in_chunks(downstream: Subscriber[Any]) -> ChunkSubscriber[Any] | None:
     return None
 
 
+def is_second(stage: object, subscription: Subscription) -> bool:
+    """Whether `stage` has an `upstream`; a second subscription is cancelled (rule 2.5)."""
+    if hasattr(stage, "upstream"):
+        subscription.cancel()
+        return True
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class StageInfo:
     """What a stage is, before anything runs: the material of `penstock draw` and of errors.
@@ -107,6 +116,8 @@ class Stage(Generic[A, B]):
         self.downstream = downstream
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
+        if is_second(self, subscription):
+            return
         self.upstream = subscription
         self.downstream.on_subscribe(self)
 

@@ -15,12 +15,12 @@ from typing import Any, cast
 
 from streams.errors import HandlerCancelled, HandlerTimeout
 from streams.event import Event, Family, Turn
-from streams.faults import Faults, OnError, Retry, blame
+from streams.faults import Faults, OnError, Retry
 from streams.handler import Pooled, is_async, is_coroutine_function
 from streams.limits import ArrivalLimiter, Fixed, Limiter, Outcome
 from streams.results import InOrder, Results
 from streams.run import Run
-from streams.stage import Stage, StageInfo, Subscriber
+from streams.stage import Stage, StageInfo, Subscriber, is_second
 
 __all__ = ["Settings", "Working"]
 
@@ -105,6 +105,8 @@ class Working(Stage[Any, Any]):
     # Demand.
 
     def on_subscribe(self, subscription: Any, /) -> None:
+        if is_second(self, subscription):
+            return
         self.upstream = subscription
         self._take = getattr(subscription, "take", None)
         self.downstream.on_subscribe(self)
