@@ -16,7 +16,7 @@ from streams.faults import blame
 from streams.recognise import Part
 from streams.run import Run
 from streams.scheduler import LoopScheduler
-from streams.stage import Stage, StageInfo, Subscriber
+from streams.stage import Stage, StageInfo, Subscriber, is_second
 
 __all__ = ["Lifted", "LiftedHolding"]
 
@@ -36,7 +36,7 @@ class Lifted(Stage[Any, Any]):
         super().__init__(downstream)
         self.run = run
         self.info = info
-        self.scheduler = LoopScheduler(lambda: run.loop, run.now)
+        self.scheduler = LoopScheduler(lambda: run.loop, run.now, self.ask)
         self.demand = 0
         self.outstanding = 0
         self.pending: deque[Event[Any]] = deque()
@@ -94,6 +94,8 @@ class Lifted(Stage[Any, Any]):
     # From above.
 
     def on_subscribe(self, subscription: Any, /) -> None:
+        if is_second(self, subscription):
+            return
         self.upstream = subscription
         self.downstream.on_subscribe(self)
         if not self.done:

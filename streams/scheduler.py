@@ -22,15 +22,20 @@ class LoopScheduler(PeriodicScheduler):
     """Schedules on the running loop, in its time, without threads.
 
     What is due at once runs on the current thread's trampoline, in the call that schedules it,
-    so that an operator that answers at once does. `pending` counts the timers that are set.
+    so that an operator that answers at once does. `pending` counts the timers that are set or
+    running; `idle` is called when the last of them has run.
     """
 
     def __init__(
-        self, loop: Callable[[], asyncio.AbstractEventLoop], now: Callable[[], float]
+        self,
+        loop: Callable[[], asyncio.AbstractEventLoop],
+        now: Callable[[], float],
+        idle: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
         self._loop = loop
         self._seconds = now
+        self._idle = idle
         self.pending = 0
 
     @property
@@ -61,9 +66,15 @@ class LoopScheduler(PeriodicScheduler):
 
         def due() -> None:
             nonlocal waiting
-            waiting = False
-            self.pending -= 1
-            outcome.disposable = self.invoke_action(action, state=state)
+            # An operator that answers in a timer may set it anew: until then it still counts.
+            try:
+                outcome.disposable = self.invoke_action(action, state=state)
+            finally:
+                if waiting:
+                    waiting = False
+                    self.pending -= 1
+            if not self.pending and self._idle is not None:
+                self._idle()
 
         self.pending += 1
         handle = self._loop().call_later(seconds, due)
