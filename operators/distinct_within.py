@@ -36,7 +36,7 @@ __all__ = ["distinct_within"]
 
 T = TypeVar("T")
 
-_LEAST_SWEPT = 512
+_LEAST_SWEPT = 1024
 
 
 def distinct_within(
@@ -179,8 +179,8 @@ class _Window(Stage[T, T]):
     def _sweep(self) -> None:
         left = {key: e for key, e in self._unfinished.items() if e[2].pending > 0}
         self._unfinished = left
-        # Half of those met at the next sweep will be new: the cost for each event is constant.
-        self._sweep_at = max(_LEAST_SWEPT, 2 * len(left))
+        # Most of those met at the next sweep will be new: the cost for each event is constant.
+        self._sweep_at = max(_LEAST_SWEPT, 3 * len(left))
 
     def _time(self, value: Any) -> float:
         assert self._time_of is not None

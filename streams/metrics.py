@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, repeat
 from math import sqrt
 from operator import mul
 from typing import Protocol, TextIO, cast
@@ -175,7 +175,7 @@ class LatencyHistogram:
         finer below. Rounding to float32 first moves a value by less than a 16-millionth.
         """
         waiting = self._waiting
-        octets = bytearray(array("f", [x * 1e6 for x in waiting]))
+        octets = bytearray(array("f", map(mul, waiting, repeat(1e6))))
         octets[_LAST::4] = bytes(len(waiting))
         octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
         self._cells.update(memoryview(octets).cast("f"))

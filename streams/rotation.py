@@ -53,7 +53,12 @@ class Lane:
             outer.end()
         rotation = self.rotation
         if self.events:
-            rotation.ready(self)
+            if rotation.direct:
+                rotation.line.append(self)
+                if rotation.demand and not rotation.passing:
+                    rotation.pass_on()
+            else:
+                rotation.ready(self)
         elif rotation.direct and self.key in rotation.lanes:
             del rotation.lanes[self.key]
             rotation.spare.append(self)
@@ -92,11 +97,11 @@ class Rotation:
         self._feeders = feeders
         self._entered: set[Lane] = set()
         self._outside: dict[Lane, None] = {}
-        self._line: deque[Lane] = deque()
+        self.line: deque[Lane] = deque()
         # Lanes of groups that ended are used again: a quiet stream opens one for each event.
         self.spare: list[Lane] = []
-        self._demand = 0
-        self._passing = False
+        self.demand = 0
+        self.passing = False
         self.direct = states is None and feeders is None
         self._source_ended = self._nothing_to_come = self._done = False
         if states is not None:
@@ -115,7 +120,7 @@ class Rotation:
         self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
-        lanes, key_of, line = self.lanes, self._key_of, self._line
+        lanes, key_of, line = self.lanes, self._key_of, self.line
         direct = self.direct
         for i, event in enumerate(events):
             try:
@@ -156,8 +161,8 @@ class Rotation:
             self._peak = self.waiting
         if len(lanes) > self._peak_groups:
             self._peak_groups = len(lanes)
-        if self._demand and line and not self._passing:
-            self._pass_on()
+        if self.demand and line and not self.passing:
+            self.pass_on()
         if self._freed >= self._batch:
             self._ask()
 
@@ -165,9 +170,9 @@ class Rotation:
         """A lane has an event, and its turn is free."""
         if self._feeders is not None and not self._enter(lane):
             return
-        self._line.append(lane)
-        if self._demand and not self._passing:
-            self._pass_on()
+        self.line.append(lane)
+        if self.demand and not self.passing:
+            self.pass_on()
 
     def _enter(self, lane: Lane) -> bool:
         assert self._feeders is not None
@@ -221,19 +226,19 @@ class Rotation:
     # Demand from below.
 
     def request(self, n: int, /) -> None:
-        self._demand += n
-        if self._line and not self._passing:
-            self._pass_on()
+        self.demand += n
+        if self.line and not self.passing:
+            self.pass_on()
 
     def take(self) -> Event[Any] | None:
         """`request(1)` for a stage that is ready for the event at once: its return value.
 
         None where none is ready; the demand then stands, and the event comes by `on_next`.
         """
-        line = self._line
-        if not line or self._passing or self._done:
-            self._demand += 1
-            if self._nothing_to_come and not self._passing:
+        line = self.line
+        if not line or self.passing or self._done:
+            self.demand += 1
+            if self._nothing_to_come and not self.passing:
                 self._complete_if_empty()
             return None
         lane = line.popleft()
@@ -241,33 +246,35 @@ class Rotation:
         lane.holders = 1
         lane.outer = event.turn
         event.turn = lane
+        self.waiting -= 1
         if lane.state is not None:
-            self.waiting -= 1
             lane.state.taken()
-        else:
-            self.freed()
+            return event
+        self._freed = freed = self._freed + 1
+        if freed >= self._batch:
+            self._ask()
         return event
 
-    def _pass_on(self) -> None:
-        self._passing = True
-        line = self._line
+    def pass_on(self) -> None:
+        self.passing = True
+        line = self.line
         try:
-            while line and self._demand:
-                taken = self._take_chunk(min(len(line), self._demand))
+            while line and self.demand:
+                taken = self._take_chunk(min(len(line), self.demand))
                 if self._chunky is not None:
                     self._chunky.on_chunk(taken)
                 else:
                     for event in taken:
                         self.downstream.on_next(event)
         finally:
-            self._passing = False
+            self.passing = False
         if self._nothing_to_come:
             self._complete_if_empty()
 
     def _take_chunk(self, n: int) -> list[Event[Any]]:
         """The next events of the first `n` lanes in line, one of each."""
-        line = self._line
-        self._demand -= n
+        line = self.line
+        self.demand -= n
         taken: list[Event[Any]] = []
         for _ in range(n):
             lane = line.popleft()
@@ -304,7 +311,7 @@ class Rotation:
     def complete(self) -> None:
         """Nothing will enter a lane any more."""
         self._nothing_to_come = True
-        if not self._passing:
+        if not self.passing:
             self._complete_if_empty()
 
     def _complete_if_empty(self) -> None:
@@ -332,8 +339,8 @@ class Rotation:
 
     def _give_back(self) -> None:
         self._done = True
-        self._demand = self.waiting = 0
-        self._line.clear()
+        self.demand = self.waiting = 0
+        self.line.clear()
         self._outside.clear()
         if self._states is not None:
             self._states.close()
@@ -365,4 +372,4 @@ class Rotation:
 
     def spread_statistics(self) -> dict[str, Any]:
         """Groups `ready` for their next event, and those `outside` the feeders."""
-        return {"ready": len(self._line), "outside": len(self._outside)}
+        return {"ready": len(self.line), "outside": len(self._outside)}
