@@ -6,8 +6,9 @@ Items:   the first event of each key, and again the first one `seconds` or more 
          unfinished leaves the stream and shares its outcome towards the source.
 Time:    at once. The clock is the loop's; with `time`, the largest event time seen so far,
          which makes a replay exact. No timers.
-Memory:  one key and one number for each key seen in the last `seconds`, at most `max_keys`;
-         beyond those the oldest key is forgotten early and counted as `forgotten_early`.
+Memory:  one key and one number for each key seen in the last `1.25 * seconds`, at most
+         `max_keys`; beyond those the oldest key is forgotten early, counted as
+         `forgotten_early`. One small entry for each event that is unfinished.
 Demand:  one more for each event dropped.
 Ends:    with the source.
 Errors:  a key or time that is missing, a key that cannot be hashed or a time that is not a
@@ -20,6 +21,7 @@ Errors:  a key or time that is missing, a key that cannot be hashed or a time th
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from math import inf, isfinite
 from typing import Any, TypeVar
@@ -69,7 +71,9 @@ def distinct_within(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[T] = Flowable(attach, StageInfo("distinct_within", detail, 0, note), source)
+        flowable: Flowable[T] = Flowable(
+            attach, StageInfo("distinct_within", detail, 0, note), source
+        )
         return flowable
 
     return operator
@@ -78,15 +82,20 @@ def distinct_within(
 class _Window(Stage[T, T]):
     """`_seen` is in the order of first sight, so its expired entries are at the front.
 
+    They are removed a quarter of a window late, many at once: a dict whose front was removed
+    is walked through from where it once began, which for one key at a time costs the whole
+    window (measured: 120 µs an event at 500,000 keys). An ordered dict has no such gap at its
+    front and costs twice as much for each key; it serves `max_keys`, which removes one by one.
+
     An entry is a bare time: a float is nothing that the garbage collector has to visit, and
     there may be millions. The float object itself tells one event's entry from another's.
     Unfinished events stand in `_unfinished` until a sweep finds that they have ended: asking
     them now and then costs less than having every event report its end.
     """
 
-    __slots__ = ("_chunky", "_event_time", "_faults", "_forgotten", "_key_of", "_max_keys",
-                 "_next_expiry", "_now", "_peak", "_seconds", "_seen", "_sweep_at", "_time_of", "_unfinished",
-                 "chunks")  # fmt: skip
+    __slots__ = ("_chunky", "_done", "_event_time", "_expire_at", "_faults", "_forgotten",
+                 "_key_of", "_max_keys", "_now", "_peak", "_room", "_seconds", "_seen",
+                 "_sweep_at", "_time_of", "_unfinished", "chunks")  # fmt: skip
 
     def __init__(
         self,
@@ -107,18 +116,20 @@ class _Window(Stage[T, T]):
         self._seconds = seconds
         self._max_keys = inf if max_keys is None else max_keys
         self._faults = faults
-        self._seen: dict[Any, float] = {}
+        self._seen: dict[Any, float] = {} if max_keys is None else OrderedDict()
         self._unfinished: dict[Any, _Entry] = {}
         self._sweep_at = _LEAST_SWEPT
-        self._next_expiry = inf
+        self._expire_at = inf
         self._event_time = -inf
-        self._forgotten = self._peak = 0
+        self._forgotten = self._peak = self._room = 0
+        self._done = False
 
     def on_next(self, event: Event[Any], /) -> None:
         self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         seen, unfinished, key_of = self._seen, self._unfinished, self._key_of
+        seconds = self._seconds
         now = self._now()
         fresh: list[Event[Any]] = []
         for i, event in enumerate(events):
@@ -129,36 +140,56 @@ class _Window(Stage[T, T]):
                 else:
                     # A new object for every event, although many share a time.
                     now += 0.0
-                if now >= self._next_expiry:
+                if now >= self._expire_at:
                     self._expire(now)
                 # One look-up tells whether the key is new, and remembers it.
                 first = seen.setdefault(key, now)
             except Exception as error:
                 if self._faults.survives(event, error):
                     continue
-                self._pass_on(fresh)
-                for rest in events[i + 1 :]:
-                    rest.give_back()
-                self.upstream.cancel()
-                self.downstream.on_error(error)
+                self._broke(error, fresh, events[i + 1 :])
                 return
             if first is not now:
-                self._duplicate(event, key, first)
-                continue
+                if first + seconds > now:
+                    self._duplicate(event, key, first)
+                    continue
+                # Not assigned: it is the youngest now, and belongs at the end.
+                del seen[key]
+                seen[key] = now
             event.undo = unfinished[key] = (_forget, now, event, key, seen, event.undo)
             fresh.append(event)
             keys = len(seen)
             if keys == 1:
-                self._next_expiry = now + self._seconds
+                self._expire_at = now + 1.25 * seconds
             elif keys > self._max_keys:
-                del seen[next(iter(seen))]
-                self._forgotten += 1
+                self._make_room(now)
         missing = len(events) - len(fresh)
         if len(unfinished) >= self._sweep_at:
             self._sweep()
         self._pass_on(fresh)
-        if missing:
+        if missing and not self._done:
             self.upstream.request(missing)
+
+    def _broke(self, error: Exception, fresh: list[Event[Any]], rest: list[Event[Any]]) -> None:
+        self._pass_on(fresh)
+        for event in rest:
+            event.give_back()
+        if not self._done:
+            self._done = True
+            self.upstream.cancel()
+            self.downstream.on_error(error)
+
+    def on_completed(self) -> None:
+        self._done = True
+        self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._done = True
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._done = True
+        self.upstream.cancel()
 
     def _pass_on(self, events: list[Event[Any]]) -> None:
         if self._chunky is None:
@@ -190,22 +221,36 @@ class _Window(Stage[T, T]):
         self._event_time = max(time, self._event_time)
         return self._event_time + 0.0
 
-    def _expire(self, now: float) -> None:
+    def _make_room(self, now: float) -> None:
         seen = self._seen
+        oldest = next(iter(seen))
+        if seen.pop(oldest) + self._seconds > now:
+            self._forgotten += 1
+
+    def _expire(self, now: float) -> None:
+        seen, seconds = self._seen, self._seconds
         self._peak = max(self._peak, len(seen))
-        seconds = self._seconds
+        self._room = max(self._room, len(seen))
         expired: list[Any] = []
-        self._next_expiry = inf
+        self._expire_at = inf
         for key, first in seen.items():
             if first + seconds > now:
-                self._next_expiry = first + seconds
+                self._expire_at = first + 1.25 * seconds
                 break
             expired.append(key)
         for key in expired:
             del seen[key]
+        if len(seen) < self._room // 8:
+            # A dict never shrinks by itself, neither its memory nor the gap at its front.
+            left = list(seen.items())
+            seen.clear()
+            seen.update(left)
+            self._room = len(seen)
 
     def statistics(self) -> dict[str, Any]:
         """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`."""
+        if self._seen:
+            self._expire(self._now() if self._time_of is None else self._event_time)
         keys = len(self._seen)
         return {
             "keys": keys,
@@ -220,8 +265,8 @@ class _Window(Stage[T, T]):
 _Entry = tuple[Any, float, Event[Any], Any, dict[Any, float], Any]
 
 
-def _forget(entry: _Entry, _: Ending) -> None:
-    _, at, _, key, seen, _ = entry
+def _forget(entry: _Entry, ending: Ending) -> None:
+    _, at, _, key, seen, *_ = entry
     # Another event may hold the key by now: only this event's own entry is touched.
     if seen.get(key) is at:
         del seen[key]
