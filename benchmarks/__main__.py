@@ -20,6 +20,7 @@ from statistics import median
 from benchmarks.measure import ROOT, CaseFailed, Subject, alternate, run_case, run_whole, table
 
 BY_HAND = Subject("by hand", "benchmarks.by_hand", rounds=5)
+IN_CHUNKS = Subject("in chunks", "benchmarks.by_hand_in_chunks", rounds=5)
 OURS = Subject(
     "penstock",
     "benchmarks.ours",
@@ -51,7 +52,9 @@ def mine() -> tuple[Subject, ...]:
 
 def plain() -> None:
     """1. parsed events in memory, plain handler, at most 1.8 x by hand"""
-    everybody = alternate((*mine(), *PEERS), lambda who: run_case(who, "plain", events=EVENTS))
+    everybody = alternate(
+        (*mine(), IN_CHUNKS, *PEERS), lambda who: run_case(who, "plain", events=EVENTS)
+    )
     print(table(f"{plain.__doc__} ({EVENTS:,} events)", everybody))
 
 
@@ -78,7 +81,9 @@ def whole_process() -> None:
                 command, cwd=ROOT, stdout=lines, stderr=subprocess.PIPE, check=True
             )
         unique = int(written.stderr.split()[0])
-        everybody = alternate((*mine(), *PEERS), lambda who: run_whole(who, source, EVENTS, unique))
+        everybody = alternate(
+            (*mine(), IN_CHUNKS, *PEERS), lambda who: run_whole(who, source, EVENTS, unique)
+        )
     print(table(f"{whole_process.__doc__} ({EVENTS:,} lines)", everybody))
 
 

@@ -47,13 +47,9 @@ def plain(options: case.Options) -> dict[str, Any]:
     events = workload.kata_events(options.events)
 
     def job() -> dict[str, Any]:
-        kata = InlineKata(workload.project)
-        finished = sum(len(kata(chunk)) for chunk in chunks(events))
-        return {
-            "finished": finished,
-            "duplicates": kata.window.duplicates,
-            **kata.latencies.report(),
-        }
+        kata = Kata(workload.project_at_once)
+        uvloop.run(kata.run(half_chunks(events)))
+        return outcome(kata)
 
     return case.timed(job, len(events))
 
@@ -130,30 +126,45 @@ def outcome(kata: Kata) -> dict[str, Any]:
 async def jsonl() -> None:
     """Standard input to standard output. Reads and writes leave the loop free, in a thread."""
     loop = asyncio.get_running_loop()
-    kata = InlineKata(workload.project)
+    output = bytearray()
     bad = 0
-    rest = b""
-    reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
-    ended = False
-    while not ended:
-        chunk = await reading
-        ended = not chunk
-        *lines, rest = (rest + chunk).split(b"\n")
-        if ended:
-            lines.append(rest)
-        else:
-            reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
-        events, broken = parsed(lines)
-        bad += broken
-        results = kata(events)
+
+    async def handler(event: Event) -> Result:
+        nonlocal output
+        result = workload.project(event)
         # Joining a list is slower: orjson gives each result a kilobyte to grow in and shrinks it
         # afterwards, and malloc cannot use the gaps until all of the list is gone.
-        output = bytearray()
-        for result in results:
-            output += dumps(result, option=NEWLINE)
-        while output:
-            sent = await loop.run_in_executor(None, os.write, 1, output)
-            del output[:sent]
+        output += dumps(result, option=NEWLINE)
+        return result
+
+    async def write() -> None:
+        nonlocal output
+        ready, output = output, bytearray()
+        while ready:
+            sent = await loop.run_in_executor(None, os.write, 1, ready)
+            del ready[:sent]
+
+    async def source() -> AsyncIterator[list[Event]]:
+        nonlocal bad
+        rest = b""
+        reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
+        ended = False
+        while not ended:
+            chunk = await reading
+            ended = not chunk
+            *lines, rest = (rest + chunk).split(b"\n")
+            if ended:
+                lines.append(rest)
+            else:
+                reading = loop.run_in_executor(None, os.read, 0, READ_SIZE)
+            events, broken = parsed(lines)
+            bad += broken
+            yield events
+            await write()
+
+    kata = Kata(handler)
+    await kata.run(source())
+    await write()
     print(kata.latencies.report(), f"{bad} bad lines", file=sys.stderr)
 
 

@@ -127,6 +127,11 @@ def project(event: Event) -> Result:
     return {"uuid": event["uuid"], "client_id": event["client_id"]}
 
 
+async def project_at_once(event: Event) -> Result:
+    """The plain handler for a pipe of workers, which await."""
+    return {"uuid": event["uuid"], "client_id": event["client_id"]}
+
+
 async def project_yielding(event: Event) -> Result:
     """The same, giving way to the loop once."""
     await asyncio.sleep(0)

@@ -69,7 +69,9 @@ def kata(events: Any, steps: Steps, flow: Dataflow, accept: Callable[[list[Any]]
         return [(now, event) for event in steps.window.unseen(batch, now)]
 
     fresh = op.flat_map_batch("distinct", events, unseen)
-    op.output("out", op.map("handle", fresh, steps.handle), Each(accept))
+    clients = op.key_on("client", fresh, lambda stamped: str(stamped[1]["client_id"]))
+    handled = op.key_rm("results", op.map_value("handle", clients, steps.handle))
+    op.output("out", handled, Each(accept))
     cluster_main(flow, [], 0)
 
 
