@@ -159,6 +159,7 @@ def _observable(numbers: Iterable[int]) -> Observable[int]:
         loop = asyncio.get_running_loop()
         iterator = iter(numbers)
         disposed = False
+        timer = loop.call_later(PACE, lambda: emit())
 
         def emit() -> None:
             nonlocal timer
@@ -181,7 +182,6 @@ def _observable(numbers: Iterable[int]) -> Observable[int]:
             if close is not None and not getattr(iterator, "gi_running", False):
                 close()
 
-        timer = loop.call_later(PACE, emit)
         return Disposable(dispose)
 
     return reactivex.create(subscribe)
@@ -459,7 +459,15 @@ OPERATORS = [
     _working("async iterator", _twice, _doubled),
     _working("ordered", _slowly, ordered=True, options={"ordered": True}),
     _working("with timeout", _slowly, options={"timeout": 9.0}),
-    _working("with retry", _FailsFirst(), options={"on_error": retry(2, Backoff(0.1))}),
+    _operator(
+        "adaptive_flat_map with retry",
+        lambda source: source.pipe(
+            adaptive_flat_map(_FailsFirst(), Fixed(4), on_error=retry(2, Backoff(0.1)))
+        ),
+        numbers_up_to,
+        ordered=False,
+        waiting_errors=True,
+    ),
     _working("in_threads", in_threads(2)(abs), calls_in_threads=True),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),

@@ -69,7 +69,12 @@ async def test_rule_2_01_the_doors_of_plain_rx_and_async_for_ask_first() -> None
 @virtual
 async def test_rule_2_01_a_pipeline_and_its_sinks_ask_first() -> None:
     publisher: ManualPublisher[int] = ManualPublisher()
-    publisher.on_request = lambda n: publisher.send(*range(3)) or publisher.complete()
+
+    def answer(n: int) -> None:
+        publisher.send(*range(3))
+        publisher.complete()
+
+    publisher.on_request = answer
     sinks = MemorySink(), MemorySink()
     async with no_leaks():
         await publisher.to(*sinks).run()
