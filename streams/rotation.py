@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from streams.event import Event, Turn
 from streams.faults import Faults
@@ -19,7 +20,7 @@ from streams.stage import Subscriber, Subscription, in_chunks, is_second
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
 
-__all__ = ["Lane", "Rotation"]
+__all__ = ["Lane", "Rotation", "turns_held"]
 
 
 class Lane:
@@ -106,6 +107,7 @@ class Rotation:
         self._source_ended = self._nothing_to_come = self._done = False
         if states is not None:
             states.rotation = self
+        _rotations.add(self)
 
     # Events from above.
 
@@ -373,3 +375,13 @@ class Rotation:
     def spread_statistics(self) -> dict[str, Any]:
         """Groups `ready` for their next event, and those `outside` the feeders."""
         return {"ready": len(self.line), "outside": len(self._outside)}
+
+
+_rotations: WeakSet[Rotation] = WeakSet()
+
+
+def turns_held() -> int:
+    """The turns held in all pipelines of this process, for leak checks."""
+    return sum(
+        1 for rotation in _rotations for lane in rotation.lanes.values() if lane.holders > 0
+    )

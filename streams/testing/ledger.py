@@ -6,6 +6,7 @@ from typing import Any
 from weakref import WeakSet
 
 from streams.event import Ending, Event
+from streams.rotation import turns_held
 from streams.testing.leaks import register
 
 __all__ = ["Ledger"]
@@ -66,3 +67,4 @@ class Ledger:
 
 _ledgers: WeakSet[Ledger] = WeakSet()
 register("unsettled events", lambda: sum(len(ledger.unsettled) for ledger in _ledgers))
+register("turns held", turns_held)

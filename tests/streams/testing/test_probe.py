@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from reactivex import operators as ops
 
+from operators import group_by, spread
 from streams import Event, from_iterable
 from streams.run import Run
 from streams.testing import ManualPublisher, Probe, Received, no_leaks, run_virtual
@@ -82,3 +83,17 @@ def test_unsettled_events_are_leaks() -> None:
     with pytest.raises(AssertionError, match="1 unsettled events"), no_leaks():
         publisher.send(1)
     probe.events[0].finish()
+
+
+def test_a_turn_that_is_not_given_up_is_a_leak() -> None:
+    publisher, probe = ManualPublisher[int](), Probe[int](request=2, hold=True)
+
+    def work() -> None:
+        publisher.pipe(group_by(lambda value: value), spread()).connect(probe)
+        publisher.send(1)
+        # The event ends, but somebody took its turn and forgot about it.
+        probe.events[0].turn = None
+        probe.events[0].finish()
+
+    with pytest.raises(AssertionError, match="1 turns held"), no_leaks():
+        work()
