@@ -67,4 +67,4 @@ class Ledger:
 
 _ledgers: WeakSet[Ledger] = WeakSet()
 register("unsettled events", lambda: sum(len(ledger.unsettled) for ledger in _ledgers))
-register("turns held", turns_held)
+register("turns not given up", turns_held)

@@ -231,6 +231,25 @@ async def test_rule_3_12_cancel_makes_the_source_stop(case: Case) -> None:
         assert numbers.opened == numbers.closed == 1
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.15])
+@pytest.mark.parametrize("demand", [None, 1, MANY])
+@every_operator
+@virtual
+async def test_rule_3_12_a_cancel_in_the_midst_gives_back_what_is_in(
+    case: Case, demand: int | None, seconds: float
+) -> None:
+    publisher, probe = ManualPublisher[int](), Probe[Any](request=demand)
+    async with manual(case, probe, publisher) as link:
+        for number in range(8):
+            if publisher.active and publisher.demand:
+                publisher.send(number)
+        await link.settle(seconds)
+        probe.cancel()
+        # Timers and tasks that are left fail the test, too; a thread ends when it has done.
+        await link.settle(0.0)
+        assert publisher.unsettled == []
+
+
 @every_case
 @virtual
 async def test_rule_3_13_after_cancel_the_subscriber_is_let_go(case: Case) -> None:

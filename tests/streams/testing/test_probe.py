@@ -95,5 +95,5 @@ def test_a_turn_that_is_not_given_up_is_a_leak() -> None:
         probe.events[0].turn = None
         probe.events[0].finish()
 
-    with pytest.raises(AssertionError, match="1 turns held"), no_leaks():
+    with pytest.raises(AssertionError, match="1 turns not given up"), no_leaks():
         work()
