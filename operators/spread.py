@@ -69,9 +69,7 @@ class _Spread:
                 "before group_by, or into its each=lambda group: group.pipe(...)"
             )
         turns = isinstance(source, Grouped) or source.turns
-        flowable: Flowable[Any] = Flowable(
-            attach, StageInfo("spread", detail), source, turns=turns
-        )
+        flowable: Flowable[Any] = Flowable(attach, StageInfo("spread", detail), source, turns=turns)
         return flowable
 
 

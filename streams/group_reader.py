@@ -13,7 +13,7 @@ from streams.group_state import GroupStates
 from streams.groups import Group
 from streams.rotation import Lane, Rotation
 from streams.run import Run
-from streams.stage import StageInfo, Subscriber
+from streams.stage import UNBOUNDED, StageInfo, Subscriber
 
 __all__ = ["GroupReader"]
 
@@ -33,13 +33,13 @@ class GroupReader(Rotation):
         faults: Faults,
         states: GroupStates | None,
         info: StageInfo,
-        now: Callable[[], float],
+        run: Run,
     ) -> None:
         super().__init__(downstream, key_of, buffer, faults, None, states)
         # A lane with work is a group to be read, and does not stand in line.
         self.direct = False
         self._info = info
-        self._now = now
+        self._run = run
         self._groups_wanted = 0
         self._unopened: deque[Lane] = deque()
         self._readers: dict[Lane, _Reading | None] = {}
@@ -59,13 +59,17 @@ class GroupReader(Rotation):
     def cancel(self) -> None:
         self._unopened.clear()
         super().cancel()
+        # Not before the readers had the time to cancel too.
+        if any(self._readers.values()) and self._run.has_loop:
+            left = PenstockError("the stream of groups was left before its groups ended")
+            self._run.loop.call_soon(self._fail_readers, left)
 
     def _emit_groups(self) -> None:
         while self._groups_wanted and self._unopened:
             self._groups_wanted -= 1
             lane = self._unopened.popleft()
             group: Group[Any, Any] = Group(lane.key, self._attach_to(lane), self._info)
-            self.downstream.on_next(Event(group, self._now(), self, lane))
+            self.downstream.on_next(Event(group, self._run.now(), self, lane))
         if self._nothing_to_come:
             self._complete_if_empty()
 
@@ -75,14 +79,16 @@ class GroupReader(Rotation):
                 raise PenstockError(
                     f"the group {lane.key!r} has ended or is being read: a group can be read once"
                 )
-            reading = self._readers[lane] = _Reading(lane, subscriber)
+            reading = self._readers[lane] = _Reading(self, lane, subscriber)
             subscriber.on_subscribe(reading)
 
         return attach
 
-    def emptied(self, lane: Lane) -> None:
+    def forget(self, lane: Lane) -> None:
+        # The lane is not used again: whoever still has its group would read another one.
+        if self.lanes.pop(lane.key, None) is None:
+            return
         reading = self._readers.pop(lane, None)
-        super().emptied(lane)
         if reading is not None:
             reading.end()
         if self._nothing_to_come:
@@ -93,16 +99,19 @@ class GroupReader(Rotation):
             super()._complete_if_empty()
 
     def broke(self, error: BaseException) -> None:
+        self._fail_readers(error)
+        super().broke(error)
+
+    def _fail_readers(self, error: BaseException) -> None:
         readers, self._readers = self._readers, {}
         for reading in readers.values():
             if reading is not None:
                 reading.fail(error)
-        super().broke(error)
 
     def _unread(self, lane: Lane, settle: Callable[[Event[Any]], None]) -> None:
         if lane in self._readers and self._readers[lane] is None:
-            reading = self._readers[lane] = _Reading(lane, _Discard(settle))
-            reading.request(2**63 - 1)
+            reading = self._readers[lane] = _Reading(self, lane, _Discard(settle))
+            reading.request(UNBOUNDED)
 
     def finished(self, event: Event[Any], /) -> None:
         self._unread(event.token, lambda unread: unread.drop("unread group"))
@@ -124,7 +133,8 @@ class GroupReader(Rotation):
 class _Reading:
     """One group being read: one event at a time, each holding the group's turn."""
 
-    def __init__(self, lane: Lane, subscriber: Subscriber[Any]) -> None:
+    def __init__(self, rotation: Rotation, lane: Lane, subscriber: Subscriber[Any]) -> None:
+        self._rotation = rotation
         self._lane = lane
         self._subscriber = subscriber
         self._demand = 0
@@ -138,13 +148,17 @@ class _Reading:
         self._emitting = True
         try:
             while lane.events and not lane.holders and (self._demand or self._cancelled):
+                state = lane.state
                 event = lane.take()
-                lane.rotation.taken(lane)
+                self._rotation.waiting -= 1
                 if self._cancelled:
                     event.give_back()
                 else:
                     self._demand -= 1
                     self._subscriber.on_next(event)
+                if state is not None:
+                    state.taken()
+                self._rotation.made_room()
         finally:
             self._emitting = False
 

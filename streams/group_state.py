@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
 
-from cachetools import TTLCache
-
 from streams.errors import BuildError
 from streams.event import Event
+from streams.faults import blame
 from streams.flowable import Flowable
 from streams.groups import Group
 from streams.rotation import Lane, Rotation
@@ -24,7 +23,9 @@ __all__ = ["GroupStates", "State"]
 class GroupStates:
     """The `each=` of a `group_by`: opens a state with a group, ends it when it was idle.
 
-    Idle lanes are kept in a TTL cache: at most one timer, and the least recently used first.
+    Empty groups stand in the order in which they ran empty, which is that of their ends too:
+    there is one timer, and the least recently used is the first. (All live equally long, so
+    a cache that sorts its entries by their age would be of no use.)
     """
 
     rotation: Rotation
@@ -42,15 +43,27 @@ class GroupStates:
         self._max_groups = inf if max_groups is None else max_groups
         self._run = run.inner()
         self._info = info
-        self._alive = 0
-        self._empty: TTLCache[Lane, float] = TTLCache(inf, idle, timer=run.now)
+        # States that take events, and all that have not ended: some still give their last.
+        self._open = self._alive = 0
+        self._empty: OrderedDict[Lane, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._completing = False
 
-    def open(self, lane: Lane) -> None:
-        """Give a lane a fresh state."""
-        self._alive += 1
+    def put(self, lane: Lane, event: Event[Any]) -> None:
+        """One more event of a group, which may be its first."""
+        try:
+            state = lane.state or self._open_in(lane)
+        except Exception as error:
+            blame(error, self._info, event)
+            event.fail(error)
+            self.rotation.broke(error)
+        else:
+            state.put(event)
+
+    def _open_in(self, lane: Lane) -> State:
         lane.state = state = State(lane, self)
+        self._open += 1
+        self._alive += 1
         stream: Group[Any, Any] = Group(lane.key, state.attach_inlet, self._info)
         flowable = self._each(stream)
         if not isinstance(flowable, Flowable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -59,43 +72,56 @@ class GroupStates:
                 f"not {type(flowable).__name__}"
             )
         flowable.attach(state.outlet, self._run)
-        while self._alive > self._max_groups and self._empty:
-            self._end(self._empty.popitem()[0])
+        self._evict()
+        return state
+
+    def renew(self, lane: Lane, events: Iterable[Event[Any]]) -> None:
+        """A group's state has ended, and there are more events: begin anew."""
+        lane.state = None
+        for event in events:
+            self.put(lane, event)
+        if self._completing:
+            self._end(lane)
 
     def busy(self, lane: Lane) -> None:
         """An event of the group has come."""
         self._empty.pop(lane, None)
 
     def idle(self, lane: Lane) -> None:
-        """The group holds neither an event nor a turn."""
+        """Look whether the group holds neither an event nor a turn."""
         state = lane.state
-        assert state is not None
-        if state.holds_anything() or lane.events or lane.holders:
+        if state is None or state.waiting or lane.events or lane.holders:
             return
         if state.ended:
             self.rotation.forget(lane)
-        elif not self._completing:
+        elif not state.completing:
             self._empty[lane] = self._run.now() + self._idle
-            while self._alive > self._max_groups and self._empty:
-                self._end(self._empty.popitem()[0])
+            self._evict()
             self._arm()
 
+    def _evict(self) -> None:
+        while self._open > self._max_groups and self._empty:
+            self._end(self._empty.popitem(last=False)[0])
+
     def _arm(self) -> None:
-        if self._timer is None and self._empty:
-            first = next(iter(self._empty.items()))[1]
+        # Without a loop there is no time to wait for: the states end with the stream.
+        if self._timer is None and self._empty and self._run.has_loop:
+            first = next(iter(self._empty.values()))
             delay = max(0.0, first - self._run.now())
             self._timer = self._run.loop.call_later(delay, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        for lane, _ in self._empty.expire() or ():
-            self._end(lane)
+        now = self._run.now()
+        while self._empty and next(iter(self._empty.values())) <= now:
+            self._end(self._empty.popitem(last=False)[0])
         self._arm()
 
     def _end(self, lane: Lane) -> None:
         state = lane.state
-        assert state is not None
-        state.complete()
+        if state is not None and not state.completing:
+            self._open -= 1
+            state.complete()
 
     def complete(self, lanes: Iterable[Lane]) -> None:
         """The source has ended: end every state, then say so."""
@@ -105,20 +131,27 @@ class GroupStates:
             self._end(lane)
         self._check_completed()
 
-    def state_ended(self, lane: Lane) -> None:
+    def revived(self) -> None:
+        """A state that had ended was given another event."""
+        self._alive += 1
+
+    def ended(self) -> None:
         """A state has given its last event."""
         self._alive -= 1
+
+    def over(self, lane: Lane) -> None:
+        """A state has ended, and there is nothing more for its group."""
         if not lane.events and not lane.holders:
             self.rotation.forget(lane)
         self._check_completed()
 
     def _check_completed(self) -> None:
         if self._completing and not self._alive:
-            self._completing = False
             self.rotation.complete()
 
     def close(self) -> None:
         """The stage was cancelled."""
+        self._completing = True
         self._stop_timer()
 
     def _stop_timer(self) -> None:
@@ -129,19 +162,29 @@ class GroupStates:
 
 
 class State:
-    """One group's operators: events go in by `put`, and come out into the lane."""
+    """One group's operators: events go in by `put`, and come out into the lane.
+
+    Operators that end early, as `take` does, stay until the group ends, and what still comes
+    is dropped. Events that come while the last results are on their way open the next state
+    when those have gone.
+    """
 
     def __init__(self, lane: Lane, states: GroupStates) -> None:
         self._lane = lane
         self._states = states
         self._raw: deque[Event[Any]] = deque()
+        self._late: list[Event[Any]] = []
         self._demand = 0
         self._emitting = False
         self._inlet: Subscriber[Any] | None = None
-        self._cancelled = False
-        self._completing = False
-        self.ended = False
+        self._closed = self._finished = False
+        self.completing = self.ended = False
         self.outlet = _Outlet(self)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an event waits to go in."""
+        return bool(self._raw or self._late)
 
     def attach_inlet(self, subscriber: Subscriber[Any], run: Run) -> None:
         self._inlet = subscriber
@@ -149,23 +192,24 @@ class State:
 
     def put(self, event: Event[Any]) -> None:
         """One more event of the group."""
-        if self.ended or self._completing:
-            # The state's last results are still on their way: this event opens the next one.
-            self._states.open(self._lane)
-            assert self._lane.state is not None
-            self._lane.state.put(event)
+        if not self.completing:
+            self._states.busy(self._lane)
+            self._raw.append(event)
+            self._emit()
+            self._states.idle(self._lane)
             return
-        self._states.busy(self._lane)
-        self._raw.append(event)
-        self._emit()
-        self._states.idle(self._lane)
+        self._late.append(event)
+        if self.ended:
+            self.ended = False
+            self._states.revived()
+        self._settle()
 
     def request(self, n: int, /) -> None:
         self._demand += n
         self._emit()
 
     def cancel(self) -> None:
-        self._cancelled = True
+        self._closed = True
         self._emit()
 
     def _emit(self) -> None:
@@ -174,79 +218,104 @@ class State:
         self._emitting = True
         raw, rotation = self._raw, self._states.rotation
         try:
-            while raw and (self._demand or self._cancelled):
+            while raw and (self._demand or self._closed):
                 event = raw.popleft()
-                rotation.freed()
-                if self._cancelled or self._inlet is None:
+                if self._closed or self._inlet is None:
                     event.drop("group ended")
                 else:
                     self._demand -= 1
                     self._inlet.on_next(event)
+                # Only now: what came out for it may have taken its place.
+                rotation.freed()
         finally:
             self._emitting = False
-        if self._completing and not raw and not self._cancelled and self._inlet is not None:
-            self._cancelled = True
-            self._inlet.on_completed()
+        if self.completing and not raw and not self._closed:
+            self._closed = True
+            if self._inlet is not None:
+                self._inlet.on_completed()
 
     def complete(self) -> None:
         """No more events: let the operators give what they hold."""
-        self._completing = True
+        self.completing = True
         self._emit()
-
-    def holds_anything(self) -> bool:
-        return bool(self._raw)
+        self._settle()
 
     def out(self, event: Event[Any]) -> None:
         """An event has come out of the operators."""
-        lane = self._lane
-        self._states.rotation.waiting += 1
-        lane.events.append(event)
-        if len(lane.events) == 1 and not lane.holders:
-            lane.rotation.ready(lane)
+        self._states.rotation.filled(self._lane, event)
 
     def taken(self) -> None:
         """The lane gave an event away: there is room for another."""
-        if not self.ended:
-            self.outlet.upstream.request(1)
+        if not self._finished:
+            self.outlet.request()
+        elif not self.ended:
+            self._settle()
 
-    def end(self) -> None:
+    def finish(self) -> None:
+        """The operators have given their last event."""
+        self._finished = self._closed = True
+        self._emit()
+        if self.completing:
+            self._settle()
+        else:
+            self._states.idle(self._lane)
+
+    def _settle(self) -> None:
+        """End, or begin anew with what came late, once the last results are on their way."""
+        if not self.completing or not self._finished or (self._late and self._lane.events):
+            return
         if not self.ended:
             self.ended = True
-            self._cancelled = True
-            self._emit()
-            self._states.state_ended(self._lane)
+            self._states.ended()
+            if self._late:
+                late, self._late = self._late, []
+                self._states.renew(self._lane, late)
+            else:
+                self._states.over(self._lane)
 
     def broke(self, error: BaseException) -> None:
-        self.ended = True
+        self.ended = self._finished = True
         self._states.rotation.broke(error)
 
     def give_back(self) -> None:
         """The stage was cancelled: return what has not gone in yet, release the rest."""
-        self._completing = self._cancelled = True
-        while self._raw:
-            self._raw.popleft().give_back()
-        if not self.ended:
-            self.ended = True
-            self.outlet.upstream.cancel()
+        self.completing = self._closed = True
+        waiting = [*self._raw, *self._late]
+        self._raw.clear()
+        self._late.clear()
+        for event in waiting:
+            event.give_back()
+        if not self._finished:
+            self._finished = True
+            self.outlet.cancel()
+        self.ended = True
 
 
 class _Outlet:
     """The subscriber at the end of a group's operators; asks for one event at a time."""
 
-    upstream: Subscription
+    _upstream: Subscription | None = None
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        self.upstream = subscription
+        self._upstream = subscription
         subscription.request(1)
+
+    def request(self) -> None:
+        if self._upstream is not None:
+            self._upstream.request(1)
+
+    def cancel(self) -> None:
+        if self._upstream is not None:
+            self._upstream.cancel()
 
     def on_next(self, event: Event[Any], /) -> None:
         self._state.out(event)
 
     def on_completed(self) -> None:
-        self._state.end()
+        self._state.finish()
 
     def on_error(self, error: BaseException, /) -> None:
         self._state.broke(error)

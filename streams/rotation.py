@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from streams.event import Event, Turn
 from streams.faults import Faults
-from streams.stage import Subscriber, Subscription, in_chunks, is_second
+from streams.stage import ChunkSubscriber, Subscriber, Subscription, in_chunks, is_second
 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
@@ -102,7 +102,7 @@ class Rotation:
         # Lanes of groups that ended are used again: a quiet stream opens one for each event.
         self.spare: list[Lane] = []
         self.demand = 0
-        self.passing = False
+        self.passing = self._taking_in = False
         self.direct = states is None and feeders is None
         self._source_ended = self._nothing_to_come = self._done = False
         if states is not None:
@@ -116,7 +116,8 @@ class Rotation:
             return
         self.upstream = subscription
         self.downstream.on_subscribe(self)
-        self.upstream.request(self._buffer)
+        if not self._source_ended:
+            self.upstream.request(self._buffer)
 
     def on_next(self, event: Event[Any], /) -> None:
         self.on_chunk([event])
@@ -124,6 +125,7 @@ class Rotation:
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         lanes, key_of, line = self.lanes, self._key_of, self.line
         direct = self.direct
+        inside, self._taking_in = self._taking_in, True
         for i, event in enumerate(events):
             try:
                 key = key_of(event.value)
@@ -147,10 +149,8 @@ class Rotation:
                 else:
                     lane = Lane(key, self)
                 lanes[key] = lane
-                if self._states is not None:
-                    self._states.open(lane)
-            if lane.state is not None:
-                lane.state.put(event)
+            if self._states is not None:
+                self._states.put(lane, event)
                 continue
             waiting = lane.events
             waiting.append(event)
@@ -159,6 +159,7 @@ class Rotation:
                     line.append(lane)
                 else:
                     self.ready(lane)
+        self._taking_in = inside
         if self.waiting > self._peak:
             self._peak = self.waiting
         if len(lanes) > self._peak_groups:
@@ -186,38 +187,43 @@ class Rotation:
         self._outside[lane] = None
         return False
 
-    def taken(self, lane: Lane) -> None:
-        """An event left a lane otherwise than in line."""
-        if lane.state is None:
-            self.freed()
-        else:
-            self.waiting -= 1
-            lane.state.taken()
-
     def freed(self) -> None:
-        """A place of the buffer is free again."""
+        """An event waits no longer."""
         self.waiting -= 1
+        self.made_room()
+
+    def made_room(self) -> None:
+        """A place of the buffer is free again."""
         self._freed = freed = self._freed + 1
         if freed >= self._batch:
             self._ask()
 
+    def filled(self, lane: Lane, event: Event[Any]) -> None:
+        """An event came out of a group's operators; it takes a place in the buffer."""
+        self.waiting += 1
+        self._freed -= 1
+        lane.events.append(event)
+        if len(lane.events) == 1 and not lane.holders:
+            self.ready(lane)
+
     def _ask(self) -> None:
-        freed, self._freed = self._freed, 0
-        if not self._source_ended and freed:
+        # What is being taken in comes before anything that is asked for now.
+        if not (self._source_ended or self._taking_in):
+            freed, self._freed = self._freed, 0
             self.upstream.request(freed)
 
     def emptied(self, lane: Lane) -> None:
         """A lane holds neither an event nor a turn."""
-        if self._feeders is not None and lane in self._entered:
+        if self._states is None:
+            self.forget(lane)
+        else:
+            self._states.idle(lane)
+        if lane in self._entered:
             self._entered.discard(lane)
             if self._outside:
                 following = next(iter(self._outside))
                 del self._outside[following]
                 self.ready(following)
-        if self._states is None:
-            self.forget(lane)
-        else:
-            self._states.idle(lane)
 
     def forget(self, lane: Lane) -> None:
         """A group has ended."""
@@ -248,36 +254,49 @@ class Rotation:
         lane.holders = 1
         lane.outer = event.turn
         event.turn = lane
-        self.waiting -= 1
         if lane.state is not None:
             lane.state.taken()
-            return event
+        self.waiting -= 1
         self._freed = freed = self._freed + 1
         if freed >= self._batch:
             self._ask()
+        if self._done:
+            # The source failed when it was asked: nothing new begins.
+            event.give_back()
+            return None
         return event
 
     def pass_on(self) -> None:
         self.passing = True
-        line = self.line
+        line, chunky = self.line, self._chunky
         try:
             while line and self.demand:
-                taken = self._take_chunk(min(len(line), self.demand))
-                if self._chunky is not None:
-                    self._chunky.on_chunk(taken)
+                if chunky is None:
+                    self.demand -= 1
+                    self.waiting -= 1
+                    self._freed += 1
+                    lane = line.popleft()
+                    state = lane.state
+                    self.downstream.on_next(lane.take())
+                    if state is not None:
+                        state.taken()
                 else:
-                    for event in taken:
-                        self.downstream.on_next(event)
+                    self._pass_chunk(chunky, min(len(line), self.demand))
+                if self._freed >= self._batch:
+                    self._ask()
         finally:
             self.passing = False
         if self._nothing_to_come:
             self._complete_if_empty()
 
-    def _take_chunk(self, n: int) -> list[Event[Any]]:
-        """The next events of the first `n` lanes in line, one of each."""
+    def _pass_chunk(self, downstream: ChunkSubscriber[Any], n: int) -> None:
+        """Send the next events of the first `n` lanes in line, one of each."""
         line = self.line
         self.demand -= n
+        self.waiting -= n
+        self._freed += n
         taken: list[Event[Any]] = []
+        states: list[State] = []
         for _ in range(n):
             lane = line.popleft()
             event = lane.events.popleft()
@@ -286,14 +305,10 @@ class Rotation:
             event.turn = lane
             taken.append(event)
             if lane.state is not None:
-                lane.state.taken()
-                # It frees no place in the buffer: its own event did, when it went in.
-                self._freed -= 1
-        self.waiting -= n
-        self._freed = freed = self._freed + n
-        if freed >= self._batch:
-            self._ask()
-        return taken
+                states.append(lane.state)
+        downstream.on_chunk(taken)
+        for state in states:
+            state.taken()
 
     def cancel(self) -> None:
         if not self._source_ended:
@@ -331,13 +346,6 @@ class Rotation:
             self.cancel()
             self._done = True
             self.downstream.on_error(error)
-
-    def _fault(self, event: Event[Any], error: Exception) -> None:
-        if self._faults.survives(event, error):
-            self._freed += 1
-            self._ask()
-        else:
-            self.broke(error)
 
     def _give_back(self) -> None:
         self._done = True
@@ -382,6 +390,4 @@ _rotations: WeakSet[Rotation] = WeakSet()
 
 def turns_held() -> int:
     """The turns held in all pipelines of this process, for leak checks."""
-    return sum(
-        1 for rotation in _rotations for lane in rotation.lanes.values() if lane.holders > 0
-    )
+    return sum(1 for rotation in _rotations for lane in rotation.lanes.values() if lane.holders > 0)
