@@ -55,6 +55,9 @@ class Interleaving(RuleBasedStateMachine):
     def do(self, act: Callable[[], Any]) -> None:
         async def step() -> None:
             act()
+            if self.case.calls_in_threads:
+                # A thread is as fast as it likes: hypothesis needs the same story each time.
+                await self.link.settle(0.0)
 
         self.loop.run_until_complete(step())
 
