@@ -12,7 +12,8 @@ from streams.testing.marbles import Kind, Signal, parse_marbles, to_marbles
 from streams.testing.player import COMPLETED, Completed, VirtualClock, play
 from streams.testing.probe import Probe, Received
 from streams.testing.publisher import ManualPublisher, ManualSubscription
-from streams.testing.twins import CountedSource, MemorySink, MemorySource
+from streams.testing.sink import MemorySink
+from streams.testing.sources import CountedSource, MemorySource
 
 __all__ = [
     "COMPLETED",
