@@ -6,11 +6,21 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from streams.errors import BuildError
 
-__all__ = ["Pooled", "handler_name", "is_async", "is_coroutine_function", "pool_size"]
+if TYPE_CHECKING:
+    from streams.run import Run
+
+__all__ = [
+    "Pooled",
+    "handler_name",
+    "is_async",
+    "is_coroutine_function",
+    "opened_pool",
+    "pool_size",
+]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -91,10 +101,16 @@ class _Opened(Generic[T, R]):
         result = asyncio.wrap_future(future)
         try:
             return await asyncio.shield(result)
-        except asyncio.CancelledError:
-            if not future.cancel():
+        except asyncio.CancelledError as cancelled:
+            if future.cancel():
+                raise
+            try:
                 await asyncio.wait([result])
-            raise
+            except asyncio.CancelledError:
+                # Given up: nobody will ask what became of it, perhaps not even the loop.
+                result.cancel()
+                raise
+            raise cancelled from result.exception()
 
     async def close(self) -> None:
         """Shut the pool down; work that is stuck is left behind instead of waited for."""
@@ -103,6 +119,15 @@ class _Opened(Generic[T, R]):
             stuck = bool(self._working)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, lambda: pool.shutdown(not stuck, cancel_futures=True))
+
+
+def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> Callable[[Any], Any]:
+    """What to call in `run`: the handler itself, or its pool, which ends with the run."""
+    if not isinstance(handler, Pooled):
+        return handler
+    opened: _Opened[Any, Any] = cast(Any, handler).open()
+    run.on_close(opened.close)
+    return opened
 
 
 def pool_size(kind: str, n: int) -> int:

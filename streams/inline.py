@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+from streams.blocking import BLOCKED, Complaint
+from streams.calls import is_iterator
 from streams.event import Event
 from streams.limits import Limiter
 from streams.run import Run
@@ -23,8 +27,9 @@ class Inline(Working):
     """Asks for a stride of events at a time, with the demand for their results set aside.
 
     An inline call ends before the next event comes, so however many are asked for, one is in
-    work. A result that is an awaitable, a failure or a shared turn gives up the rest of the
-    stride and goes the way of all working stages.
+    work. A result that is an awaitable, a failure or a shared turn gives up the stride: what
+    is left of it goes the way of all working stages. Events for which the slice of time did
+    not suffice are `_late`, and wait for the loop's next turn.
     """
 
     def __init__(
@@ -40,8 +45,15 @@ class Inline(Working):
         self.chunks = self._chunky is not None
         self._stride = 0
         self._next_stride = 1
-        self._slice_end = self._stride_began = 0.0
-        self._asynchronous = False
+        self._stride_began = self._slice_end = 0.0
+        self._late: deque[Event[Any]] = deque()
+        self._at_work = self._slice_is_due = False
+        # Types of results that are neither awaitable nor iterators.
+        self._plain: set[type] = set()
+        self._asynchronous = self._completed = False
+        self._complain = Complaint(run)
+
+    # Strides.
 
     def on_next(self, event: Event[Any], /) -> None:
         self.on_chunk([event])
@@ -52,6 +64,14 @@ class Inline(Working):
                 super().on_next(event)
             return
         self._stride -= len(events)
+        if self._at_work or self._late:
+            self._late.extend(events)
+        else:
+            self._work_on(events)
+
+    def _work_on(self, events: list[Event[Any]]) -> None:
+        """The way of a plain call: nothing but the call between two events."""
+        self._at_work = True
         now, handler, plain = self._now, self._handler, self._plain
         done: list[Event[Any]] = []
         ended = now()
@@ -66,46 +86,31 @@ class Inline(Working):
                 result = handler(event.value)
                 is_plain = type(result) in plain or self._is_plain(result)
             except BaseException as error:
-                self._give_up_stride(done, events[i + 1 :], error, event)
+                self._give_up_stride(done, events[i + 1 :], event, error=error)
                 return
             # The end of one call is the start of the next.
             event.ended = ended = now()
             if not is_plain:
-                self._asynchronous = True
-                self._begun(event, result)
-                self._give_up_stride(done, events[i + 1 :], None, event)
+                self._give_up_stride(done, events[i + 1 :], event, call=result)
                 return
             event.value = result
             done.append(event)
             if ended >= deliver_at:
+                if ended - event.started > BLOCKED:
+                    self._blocked(ended - event.started)
                 self._deliver(done)
-                if self._cancelled:
-                    for rest in events[i + 1 :]:
-                        rest.give_back()
-                    return
                 done = []
                 ended = now()
                 deliver_at = ended + _DELIVER_AFTER
+                if (
+                    self._closing
+                    or self._cancelled
+                    or (ended >= self._slice_end and self._run.has_loop)
+                ):
+                    self._late.extendleft(reversed(events[i + 1 :]))
+                    break
         self._deliver(done)
-        if not self._stride:
-            self._end_of_stride()
-
-    def _end_of_stride(self) -> None:
-        now = self._now()
-        took = now - self._stride_began
-        if took < _SLICE / 4:
-            self._next_stride = min(self._next_stride * 2, _LARGEST_STRIDE)
-        elif took > _SLICE:
-            self._next_stride = max(1, self._next_stride // 4)
-        if now < self._slice_end or not self._run.has_loop:
-            self._ask()
-        else:
-            # Nothing is asked for until the loop has had its turn.
-            self._run.loop.call_soon(self._begin_slice)
-
-    def _begin_slice(self) -> None:
-        self._slice_end = self._now() + _SLICE
-        self._ask()
+        self._end_of_work()
 
     def _deliver(self, done: list[Event[Any]]) -> None:
         self.in_flight = 0
@@ -125,31 +130,47 @@ class Inline(Working):
         self,
         done: list[Event[Any]],
         rest: list[Event[Any]],
-        error: BaseException | None = None,
         event: Event[Any] | None = None,
+        *,
+        error: BaseException | None = None,
+        call: Any = None,
     ) -> None:
         """Deliver what is done, settle `event`, and let `rest` go the slow way."""
-        in_flight = self.in_flight if error is None else 0
         self._deliver(done)
-        self.in_flight = in_flight
-        self._end_stride(len(rest) + (event is not None))
-        if error is not None:
-            assert event is not None and event.started is not None
-            self.in_flight += 1
-            self._failed(event, error, event.started, 1)
+        self._return_reserve(len(rest) + len(self._late) + (event is not None))
+        rest += self._late
+        self._late.clear()
         for late in rest:
-            super().on_next(late)
+            if self._closing or self._cancelled:
+                late.give_back()
+            else:
+                self._admit(late)
+        try:
+            if event is not None:
+                self.in_flight += 1
+                if error is None:
+                    self._begun(event, call)
+                else:
+                    assert event.started is not None
+                    self._failed(event, error, event.started, 1)
+        finally:
+            self._at_work = False
+        self._dispatch()
+        self._end_of_work()
 
-    def _end_stride(self, unworked: int = 0) -> None:
+    def _return_reserve(self, unworked: int) -> None:
+        """Return the demand that was set aside for what is still to come, and for `unworked`."""
         self._open += self._stride + unworked
         self._results.demand += self._stride + unworked
         self._stride = 0
 
     def _ask(self) -> None:
+        if self._at_work or self._late:
+            return
         if self._asynchronous or self._closing or self._cancelled:
-            self._end_stride()
+            self._return_reserve(0)
             super()._ask()
-        elif not (self._stride or self._open or self._retrying or self._results.ready):
+        elif not (self._stride or self._open or self._parking or self._results.ready):
             results = self._results
             stride = min(self._next_stride, results.demand)
             if stride:
@@ -158,10 +179,155 @@ class Inline(Working):
                 self._stride = stride
                 self.upstream.request(stride)
 
+    # Slices of time.
+
+    def _end_of_work(self) -> None:
+        """Go on at once, or when the loop has had its turn."""
+        self._at_work = False
+        ending = self._completed or self._closing or self._cancelled
+        if self._stride and not (self._late or self._inbox or ending):
+            return
+        now = self._now()
+        if not (self._stride or self._late):
+            took = now - self._stride_began
+            if took < _SLICE / 4:
+                self._next_stride = min(self._next_stride * 2, _LARGEST_STRIDE)
+            elif took > _SLICE:
+                self._next_stride = max(1, self._next_stride // 4)
+        if self._error is not None or self._cancelled:
+            self._give_back_unstarted()
+            self._ask()
+        elif self._late or self._can_begin() or (now >= self._slice_end and self._run.has_loop):
+            if not self._slice_is_due:
+                self._slice_is_due = True
+                self._run.loop.call_soon(self._next_slice)
+        else:
+            self._go_on()
+
+    def _can_begin(self) -> bool:
+        return bool(self._inbox) and self.in_flight < self._limit
+
+    def _go_on(self) -> None:
+        if self._completed and not self._closing:
+            self._return_reserve(0)
+            super().on_completed()
+        else:
+            self._ask()
+
+    def _next_slice(self) -> None:
+        self._slice_is_due = False
+        self._slice_end = self._now() + _SLICE
+        if self._late:
+            late = list(self._late)
+            self._late.clear()
+            self._work_on(late)
+        elif self._can_begin():
+            self._dispatch()
+        else:
+            self._go_on()
+
+    # The slow way.
+
+    def _dispatch(self) -> None:
+        if self._at_work or not self._can_begin():
+            return
+        self._at_work = True
+        inbox, now = self._inbox, self._now
+        try:
+            while inbox and self.in_flight < self._limit and not self._cancelled:
+                self._call(inbox.popleft())
+                if now() >= self._slice_end and self._run.has_loop:
+                    break
+        finally:
+            self._at_work = False
+        self._end_of_work()
+
+    def _call(self, event: Event[Any]) -> None:
+        self._results.begin(event)
+        event.started = started = self._now()
+        self.in_flight = in_flight = self.in_flight + 1
+        try:
+            result = self._handler(event.value)
+            is_plain = type(result) in self._plain or self._is_plain(result)
+        except BaseException as error:
+            self._failed(event, error, started, in_flight)
+            return
+        took = self._now() - started
+        if took > BLOCKED:
+            self._blocked(took)
+        if is_plain:
+            self._succeeded(event, result, started, in_flight)
+        else:
+            self._begun(event, result)
+
+    def _is_plain(self, result: object) -> bool:
+        kind = type(result)
+        plain = not (is_iterator(result) or isinstance(result, Awaitable))
+        if plain:
+            self._plain.add(kind)
+        return plain
+
+    def _begun(self, event: Event[Any], call: Any) -> None:
+        """The handler returned an awaitable or an iterator: its work has only begun."""
+        if self._cancelled:
+            self._not_awaited(event, call)
+            return
+        if not self._asynchronous:
+            # From now on as if the handler had been declared so.
+            self._asynchronous = True
+            self._set_limiter(self._limiter, learns=True)
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+        self._results.begin(event)
+        self._watch.begin()
+        self._spawn(self._finish(event, call))
+
+    def _not_awaited(self, event: Event[Any], call: Any) -> None:
+        close: Callable[[], None] | None = getattr(call, "close", None)
+        if close is not None:
+            # A coroutine that is not wanted would warn that nobody awaited it.
+            close()
+        self.in_flight -= 1
+        self._open -= 1
+        event.give_back()
+
+    async def _finish(self, event: Event[Any], call: Any) -> None:
+        assert event.started is not None
+        started, in_flight = event.started, self.in_flight
+        try:
+            result = await self._calls.outcome(event, call)
+        except BaseException as error:
+            self._failed(event, error, started, in_flight)
+        else:
+            self._succeeded(event, result, started, in_flight)
+        self._dispatch()
+
+    def retune(self, limiter: Limiter) -> None:
+        self._set_limiter(limiter, learns=self._asynchronous)
+        self._dispatch()
+        self._ask()
+
+    def _blocked(self, seconds: float) -> None:
+        if self._run.has_loop:
+            self._complain(f"{self._who} blocked the loop for {seconds:.2f} s")
+
+    # The end.
+
     def on_completed(self) -> None:
-        self._end_stride()
-        super().on_completed()
+        self._completed = True
+        if not (self._at_work or self._late):
+            self._go_on()
+
+    def _give_back_unstarted(self) -> None:
+        self._results.demand += len(self._late)
+        self._inbox.extend(self._late)
+        self._late.clear()
+        super()._give_back_unstarted()
 
     def cancel(self) -> None:
-        self._end_stride()
+        self._return_reserve(0)
         super().cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        numbers = super().statistics()
+        numbers["waiting"] += len(self._late)
+        return numbers

@@ -22,6 +22,7 @@ class Results:
         self.window = window
         self.ready: deque[Event[Any]] = deque()
         self._downstream = downstream
+        self._delivering = False
 
     @property
     def waiting(self) -> int:
@@ -36,7 +37,7 @@ class Results:
 
     def put(self, event: Event[Any], result: Event[Any]) -> None:
         """One result of the call of `event`."""
-        if self.demand and not self.ready:
+        if self.demand and not self.ready and not self._delivering:
             self.demand -= 1
             self._downstream.on_next(result)
         else:
@@ -53,10 +54,17 @@ class Results:
 
     def deliver(self) -> None:
         """Send what waits and is wanted."""
+        # A request that comes inside is seen by the loop, or many would nest too deep.
+        if self._delivering or not (self.demand and self.ready):
+            return
         ready = self.ready
-        while self.demand and ready:
-            self.demand -= 1
-            self._downstream.on_next(ready.popleft())
+        self._delivering = True
+        try:
+            while self.demand and ready:
+                self.demand -= 1
+                self._downstream.on_next(ready.popleft())
+        finally:
+            self._delivering = False
 
     def give_back(self) -> None:
         """Return everything that waits."""

@@ -51,9 +51,7 @@ class Run:
     the bounds that take the place of every working stage's own.
     """
 
-    def __init__(
-        self, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None) -> None:
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -112,6 +110,11 @@ class Run:
             self._failed(error)
         else:
             log.error("penstock: %s", error, exc_info=error)
+
+    def late_error(self, error: BaseException) -> None:
+        """An error after the one that ends the run: it changes nothing, and is not hidden."""
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        self.on_warning(f"after the first error: {type(error).__name__}: {error}{notes}")
 
     def inner(self) -> Run:
         """This run as the operators inside a group see it: their stages are not listed."""

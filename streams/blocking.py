@@ -1,0 +1,91 @@
+"""Notice that the loop is blocked while handlers are at work, and say which.
+
+A timer that fires late tells that something kept the loop from running. It costs nothing per
+event: it is set when work begins, set again while there is work, and left when none is in
+flight or nothing has happened for a while, so that a deadlock stays one. (A watch that never
+ended would keep a virtual clock going for ever.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from streams.run import Run
+
+__all__ = ["BLOCKED", "BlockingWatch", "Complaint"]
+
+BLOCKED = 0.1
+"""Seconds; a call or a delay that is longer is warned of. The same as asyncio's debug mode."""
+
+# So a blockage of BLOCKED + _EVERY is always noticed, and one below BLOCKED never.
+_EVERY = 0.05
+# Ticks without any progress after which the watch is left until work begins anew.
+_PATIENCE = 200
+# Seconds between two warnings about the same handler.
+_QUIET = 10.0
+
+
+class Complaint:
+    """Warns of one handler, and then not again for ten seconds."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._quiet_until = float("-inf")
+
+    def __call__(self, text: str) -> None:
+        now = self._run.now()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _QUIET
+            self._run.on_warning(
+                f"{text}: everything else on the loop stood still. Use asynchronous calls in "
+                "it, or wrap a plain function in in_threads(n)(...) or in_processes(n)(...)."
+            )
+
+
+class BlockingWatch:
+    """Watches the loop for one stage. `who` names handler and stage.
+
+    `progress()` is any value that changes as the stage gets on, None when nothing is in flight.
+    """
+
+    def __init__(self, run: Run, who: str, progress: Callable[[], object]) -> None:
+        self._run = run
+        self._who = who
+        self._progress = progress
+        self._complain = Complaint(run)
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._seen: object = None
+        self._patience = 0
+
+    def begin(self) -> None:
+        """Work begins."""
+        self._patience = _PATIENCE
+        if self._timer is None:
+            self._set()
+
+    def end(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self) -> None:
+        self._due = self._run.now() + _EVERY
+        self._timer = self._run.loop.call_later(_EVERY, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        late = self._run.now() - self._due
+        if late > BLOCKED:
+            self._complain(f"the loop was blocked for {late:.2f} s while {self._who} was at work")
+        progress = self._progress()
+        if progress is None:
+            return
+        if progress == self._seen:
+            self._patience -= 1
+        else:
+            self._seen, self._patience = progress, _PATIENCE
+        if self._patience > 0:
+            self._set()
