@@ -55,22 +55,39 @@ class _Spread:
         feeders = self._feeders
         detail = "" if feeders is None else f"{feeders} feeders"
 
+        groups: Grouped[Any, Any] | None = source if isinstance(source, Grouped) else None
+        if groups is None and _reads_groups(source):
+            raise BuildError(
+                "spread() must stand directly after group_by: put what works on single events "
+                "before group_by, or into its each=lambda group: group.pipe(...)"
+            )
+
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            if isinstance(source, Grouped):
-                source.rotate(downstream, run, feeders, flowable.info)
+            if groups is not None:
+                groups.rotate(downstream, run, feeders, flowable.info)
             else:
                 spreader = _Spreader(downstream, feeders or _MOST_OPEN, flowable.info)
                 run.add_stage(flowable.info, spreader.statistics)
                 source.attach(spreader, run)
 
-        if any(isinstance(stream, Grouped) for stream in source.chain()[:-1]) and not source.turns:
-            raise BuildError(
-                "spread() must stand directly after group_by: put what works on single events "
-                "before group_by, or into its each=lambda group: group.pipe(...)"
-            )
-        turns = isinstance(source, Grouped) or source.turns
-        flowable: Flowable[Any] = Flowable(attach, StageInfo("spread", detail), source, turns=turns)
+        info = StageInfo("spread", detail)
+        turns = groups is not None or source.turns
+        flowable = _Spreading(attach, info, groups or source, turns=turns)
         return flowable
+
+
+class _Spreading(Flowable[Any]):
+    """What `spread` makes."""
+
+
+def _reads_groups(source: Flowable[Any]) -> bool:
+    """Whether the values of `source` come from groups that nothing has taken apart yet."""
+    stream: Flowable[Any] | None = source
+    while stream is not None and not isinstance(stream, _Spreading):
+        if isinstance(stream, Grouped):
+            return True
+        stream = stream.above
+    return False
 
 
 def spread(feeders: int | None = None) -> _Spread:
@@ -147,14 +164,11 @@ class _Spreader(Stage[Any, Any]):
         rotation = self._rotation
         try:
             while not self._done:
-                fresh = len(rotation)
                 if self._demand and self._may_open():
                     self._asked = True
                     self.upstream.request(1)
                     if self._done:
                         return
-                    if self._may_open() and len(rotation) == fresh:
-                        continue
                 if not rotation:
                     if self._completed:
                         self._done = True

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase
@@ -91,7 +91,7 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
     Errors:  the Observable's error passes on after what waits; BufferFull for an overflow.
     """
     if isinstance(observable, Flowable):
-        return cast(Flowable[T], observable)
+        return observable
     if not isinstance(observable, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BuildError(f"Flowable.of() takes an Observable, not {type(observable).__name__}")
     if not isinstance(on_overflow, Overflow):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -13,12 +13,13 @@ unbounded demand) and `async for` (values, one at a time, as fast as the loop's 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from streams.errors import BuildError
+from streams.fluent import Fluent
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ H = TypeVar("H")
 J = TypeVar("J")
 
 
-class Flowable(Observable[T_co]):
+class Flowable(Fluent[T_co]):
     """A stream of `T_co` whose readers say how much they can take.
 
     `attach(subscriber, run)` connects a stage to the stages above it; `info` says what this
@@ -64,7 +65,7 @@ class Flowable(Observable[T_co]):
     ) -> None:
         super().__init__()
         number = 1 if above is None else above.info.number + 1
-        self.info = StageInfo(info.name, info.detail, info.bound, info.note, number)
+        self.info: StageInfo = StageInfo(info.name, info.detail, info.bound, info.note, number)
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns
@@ -102,7 +103,9 @@ class Flowable(Observable[T_co]):
 
         return iterate(self)
 
-    @overload
+    # An operator here reads a Flowable and may return any Observable, which is then lifted:
+    # more than reactivex's own `pipe` promises for the first, less for the second.
+    @overload  # type: ignore[override]
     def pipe(self) -> Flowable[T_co]: ...
 
     @overload
@@ -192,7 +195,9 @@ class Flowable(Observable[T_co]):
         __9: Callable[[Flowable[H]], Observable[J]],
     ) -> Flowable[J]: ...
 
-    def pipe(self, *operators: Callable[[Any], Any]) -> Any:
+    def pipe(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *operators: Callable[[Any], Any]
+    ) -> Any:
         """Read this stream through operators, from left to right.
 
         Takes this library's operators and any stock `reactivex` operator, which is lifted so
@@ -255,5 +260,5 @@ class Flowable(Observable[T_co]):
         )
 
     def __repr__(self) -> str:
-        names = " > ".join(cast(str, stage.info.name) for stage in self.chain())
+        names = " > ".join(stage.info.name for stage in self.chain())
         return f"<Flowable {names}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from operator import length_hint
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from streams.flowable import Flowable
 from streams.run import Run
@@ -135,13 +135,8 @@ class _Pulling(Emission[T]):
     async def _pull(self) -> None:
         iterator: AsyncIterator[T] | None = None
         try:
-            factory = self._factory
-            iterable = (
-                cast(AsyncIterable[T], factory)
-                if hasattr(factory, "__aiter__")
-                else cast(Callable[[], AsyncIterable[T]], factory)()
-            )
-            iterator = aiter(iterable)
+            factory: Any = self._factory
+            iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
             while True:
                 while not self.demand:
                     self._wanted.clear()
@@ -157,17 +152,15 @@ class _Pulling(Emission[T]):
                     # Cancelled from inside the call, where this task could not be cancelled.
                     return
         except StopAsyncIteration:
-            self._end(self.complete)
+            self._task = None
+            self.complete()
         except Exception as error:
-            self._end(lambda error=error: self.error(error))
+            self._task = None
+            self.error(error)
         finally:
             close: Any = getattr(iterator, "aclose", None)
             if close is not None:
                 await close()
-
-    def _end(self, say: Callable[[], None]) -> None:
-        self._task = None
-        say()
 
     def release(self) -> None:
         if self._task is not None and self._task is not asyncio.current_task():

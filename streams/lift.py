@@ -8,14 +8,15 @@ finished, at most `hold` of them. What kind an operator is stands in `streams.li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from reactivex import Observable
 
 from streams.errors import BuildError
 from streams.flowable import Flowable
+from streams.holding import LiftedHolding
 from streams.lift_table import Kind
-from streams.lifted import Lifted, LiftedHolding
+from streams.lifted import Lifted
 from streams.native import native_stage
 from streams.recognise import Part, recognise
 from streams.run import Run
@@ -94,7 +95,8 @@ def _apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
     """An operator of this library, or of a stranger, tells by what it returns."""
     result = operator(source)
     if isinstance(result, Flowable):
-        return cast(Flowable[Any], result)
+        # What it is a stream of, nobody can say.
+        return result  # pyright: ignore[reportUnknownVariableType]
     if isinstance(result, Observable):
         return _lift_chain(recognise(operator), source, HOLD)
     raise BuildError(

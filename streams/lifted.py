@@ -1,24 +1,23 @@
-"""The stages of lifted operators: an Rx operator between two sides that know demand."""
+"""The stage of a lifted operator: an Rx operator between two sides that know demand."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from streams.errors import HoldExceeded
-from streams.event import Event, Family, Joined, Nobody
+from streams.event import Event, Family, Nobody
 from streams.faults import blame
 from streams.recognise import Part
 from streams.run import Run
 from streams.scheduler import LoopScheduler
 from streams.stage import Stage, StageInfo, Subscriber, is_second
 
-__all__ = ["Lifted", "LiftedHolding"]
+__all__ = ["Lifted"]
 
 _NOBODY = Nobody()
 
@@ -40,7 +39,7 @@ class Lifted(Stage[Any, Any]):
         self.demand = 0
         self.outstanding = 0
         self.pending: deque[Event[Any]] = deque()
-        self.completing = self.done = self.upstream_ended = False
+        self.completing = self.done = self.upstream_ended = self.source_completed = False
         self._inlet: ObserverBase[Any] | None = None
         self._outputs: list[Any] = []
         self._fed: Event[Any] | None = None
@@ -110,9 +109,24 @@ class Lifted(Stage[Any, Any]):
         if self._inlet is None or self.done:
             event.give_back()
             return
+        # What one input brings leaves before the next comes: it is asked for afterwards.
+        asking, self._asking = self._asking, True
+        try:
+            self.feed(self._inlet, event)
+        finally:
+            self._asking = asking
+        self.ask()
+
+    def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
+        """Give one input to the operator."""
         self._fed = event
-        self._inlet.on_next(event.value)
-        if self._fed is None:
+        try:
+            inlet.on_next(event.value)
+        except Exception as error:
+            # Stock operators report what user functions raise; one's own may let it through.
+            self._on_failed(error)
+        # It may have failed meanwhile, inside the call.
+        if cast("Event[Any] | None", self._fed) is None:
             return
         self._fed = None
         outputs, self._outputs = self._outputs, []
@@ -130,14 +144,13 @@ class Lifted(Stage[Any, Any]):
             self.upstream_ended = True
             self.upstream.cancel()
         self.finish_if_empty()
-        self.ask()
 
     def without_output(self, event: Event[Any]) -> None:
         """An input was answered with nothing."""
         event.drop(self.info.name)
 
     def on_completed(self) -> None:
-        self.upstream_ended = True
+        self.upstream_ended = self.source_completed = True
         self.outstanding = 0
         if self._inlet is not None:
             self._inlet.on_completed()
@@ -223,91 +236,3 @@ class Lifted(Stage[Any, Any]):
 
     def statistics(self) -> dict[str, Any]:
         return {"waiting": len(self.pending)}
-
-
-class LiftedHolding(Lifted):
-    """An operator that may answer later: its inputs stay unfinished until an output has.
-
-    Each output takes over all inputs since the one before; `delay` answers in order, so each
-    of its outputs takes over one. Inputs that no output took over are finished when the
-    stream completes, and given back when the operator ends early or is cancelled.
-    """
-
-    def __init__(
-        self,
-        downstream: Subscriber[Any],
-        run: Run,
-        info: StageInfo,
-        parts: Sequence[Part],
-        hold: int,
-    ) -> None:
-        super().__init__(downstream, run, info, parts)
-        self._hold = hold
-        self._held: deque[Event[Any]] = deque()
-        self._one_to_one = all(part.name == "delay" for part in parts)
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self.outstanding -= 1
-        if self._inlet is None or self.done:
-            event.give_back()
-            return
-        self._held.append(event)
-        self._inlet.on_next(event.value)
-        self.ask()
-
-    def out_of_turn(self, value: Any) -> None:
-        if self.done:
-            return
-        held = self._held
-        if self._one_to_one and held:
-            event = held.popleft()
-            event.value = value
-        elif held:
-            event = Event(value, min(one.created for one in held), Joined(held), held[0].token)
-            held.clear()
-        else:
-            event = Event(value, self.run.now(), _NOBODY)
-        self.deliver(event)
-        if len(self.pending) > self._hold:
-            self.fail(
-                HoldExceeded(
-                    f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "
-                    f"(hold {self._hold:,}): it emits by the clock. Emit less often."
-                )
-            )
-        self.ask()
-
-    def wanted(self) -> int:
-        """One input at a time, as long as an output is wanted and there is room to hold."""
-        if self.demand <= len(self.pending) or self.outstanding:
-            return 0
-        if len(self._held) < self._hold:
-            return 1
-        if not self.pending and not self.scheduler.pending:
-            self.fail(
-                HoldExceeded(
-                    f"{len(self._held):,} inputs of {self.info} wait for an output that does "
-                    f"not come (hold {self._hold:,}). Use an operator that answers at once, "
-                    f"such as scan for reduce, or lift(operator, hold=...)."
-                )
-            )
-        return 0
-
-    def finish_if_empty(self) -> None:
-        if self.completing and not self.pending and not self.done:
-            # What the operator kept to the natural end was meant to leave no trace.
-            for event in self._held:
-                if self.outstanding:
-                    event.give_back()
-                else:
-                    event.drop(self.info.name)
-            self._held.clear()
-        super().finish_if_empty()
-
-    def _leave(self) -> None:
-        super()._leave()
-        while self._held:
-            self._held.popleft().give_back()
-
-    def statistics(self) -> dict[str, Any]:
-        return {"waiting": len(self.pending) + len(self._held), "bound": self._hold}

@@ -13,7 +13,7 @@ from streams.event import Event, Family
 from streams.faults import blame
 from streams.recognise import Part
 from streams.run import Run
-from streams.stage import Stage, StageInfo, Subscriber
+from streams.stage import Stage, StageInfo, Subscriber, in_chunks
 
 __all__ = ["native_stage"]
 
@@ -33,13 +33,15 @@ def native_stage(parts: Sequence[Part]) -> MakeStage | None:
             predicate = part.arguments["predicate"]
             return lambda downstream, run, info: _Filter(downstream, info, predicate)
         case "flat_map" if _is_function(part.arguments.get("mapper")):
-            project = part.arguments["mapper"]
-            return lambda downstream, run, info: _FlatMap(
-                downstream, info, lambda value, index: project(value)
-            )
+            project: Callable[..., Any] = part.arguments["mapper"]
+
+            def unnumbered(value: Any, _: int) -> Any:
+                return project(value)
+
+            return lambda downstream, run, info: _FlatMap(downstream, info, unnumbered)
         case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
-            project = part.arguments["mapper_indexed"]
-            return lambda downstream, run, info: _FlatMap(downstream, info, project)
+            numbered = part.arguments["mapper_indexed"]
+            return lambda downstream, run, info: _FlatMap(downstream, info, numbered)
         case _:
             return None
 
@@ -70,7 +72,39 @@ class _Native(Stage[Any, Any]):
         return {}
 
 
-class _Map(_Native):
+class _InChunks(_Native):
+    """A stage that takes several events in one call where the stage below does."""
+
+    __slots__ = ("_chunky", "_done", "chunks")
+
+    def __init__(
+        self, downstream: Subscriber[Any], info: StageInfo, function: Callable[..., Any]
+    ) -> None:
+        super().__init__(downstream, info, function)
+        self._chunky = in_chunks(downstream)
+        self.chunks = self._chunky is not None
+        self._done = False
+
+    def cancel(self) -> None:
+        self._done = True
+        super().cancel()
+
+    def pass_on(self, events: list[Event[Any]]) -> None:
+        if events and self._chunky is not None:
+            self._chunky.on_chunk(events)
+
+    def fault_in(self, events: list[Event[Any]], at: int, error: Exception) -> None:
+        """The event at `at` failed: those before it are through, the rest is given back."""
+        for rest in events[at + 1 :]:
+            rest.give_back()
+        if self._done:
+            blame(error, self._info, events[at])
+            events[at].fail(error)
+        else:
+            self.fault(events[at], error)
+
+
+class _Map(_InChunks):
     __slots__ = ()
 
     def on_next(self, event: Event[Any], /) -> None:
@@ -81,8 +115,19 @@ class _Map(_Native):
         else:
             self.downstream.on_next(event)
 
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        function = self._function
+        for i, event in enumerate(events):
+            try:
+                event.value = function(event.value)
+            except Exception as error:
+                self.pass_on(events[:i])
+                self.fault_in(events, i, error)
+                return
+        self.pass_on(events)
 
-class _Filter(_Native):
+
+class _Filter(_InChunks):
     __slots__ = ()
 
     def on_next(self, event: Event[Any], /) -> None:
@@ -96,6 +141,24 @@ class _Filter(_Native):
         else:
             event.drop("filter")
             self.upstream.request(1)
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        passed: list[Event[Any]] = []
+        for i, event in enumerate(events):
+            try:
+                passes = self._function(event.value)
+            except Exception as error:
+                self.pass_on(passed)
+                self.fault_in(events, i, error)
+                return
+            if passes:
+                passed.append(event)
+            else:
+                event.drop("filter")
+        dropped = len(events) - len(passed)
+        self.pass_on(passed)
+        if dropped and not self._done:
+            self.upstream.request(dropped)
 
 
 class _FlatMap(_Native):
@@ -198,14 +261,16 @@ class _FlatMap(_Native):
 
 def _close(items: Iterator[Any]) -> None:
     close: Callable[[], None] | None = getattr(items, "close", None)
-    if close is not None:
+    # A generator that cancels its own stream is running: it cannot be closed from inside.
+    if close is not None and not getattr(items, "gi_running", False):
         close()
 
 
-def _items(result: Any) -> Iterable[Any]:
+def _items(result: object) -> Iterable[Any]:
     """The items of what a flat_map's function returned: an iterable, or a finished Observable."""
     if isinstance(result, Observable):
-        return _finished_items(cast(Observable[Any], result))
+        # What it is a stream of, nobody can say.
+        return _finished_items(result)  # pyright: ignore[reportUnknownArgumentType]
     if is_future(result) or hasattr(type(result), "__await__"):
         raise PenstockError(
             "flat_map over futures starts work without bounds: use adaptive_flat_map(handler)"

@@ -1,0 +1,106 @@
+"""The stage of a lifted operator that holds: it keeps its inputs unfinished until an output."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from reactivex.abc import ObserverBase
+
+from streams.errors import HoldExceeded
+from streams.event import Event, Joined, Nobody
+from streams.lifted import Lifted
+from streams.recognise import Part
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["LiftedHolding"]
+
+_NOBODY = Nobody()
+
+
+class LiftedHolding(Lifted):
+    """An operator that may answer later: its inputs stay unfinished until an output has.
+
+    Each output takes over all inputs since the one before; `delay` answers in order, so each
+    of its outputs takes over one. Inputs that no output took over are finished when the
+    stream completes, and given back when the operator ends early or is cancelled.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        parts: Sequence[Part],
+        hold: int,
+    ) -> None:
+        super().__init__(downstream, run, info, parts)
+        self._hold = hold
+        self._held: deque[Event[Any]] = deque()
+        self._one_to_one = all(part.name == "delay" for part in parts)
+
+    def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
+        self._held.append(event)
+        try:
+            inlet.on_next(event.value)
+        except Exception as error:
+            self._on_failed(error)
+
+    def out_of_turn(self, value: Any) -> None:
+        if self.done:
+            return
+        held = self._held
+        if self._one_to_one and held:
+            event = held.popleft()
+            event.value = value
+        elif held:
+            event = Event(value, min(one.created for one in held), Joined(held), held[0].token)
+            held.clear()
+        else:
+            event = Event(value, self.run.now(), _NOBODY)
+        self.deliver(event)
+        if len(self.pending) > self._hold:
+            self.fail(
+                HoldExceeded(
+                    f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "
+                    f"(hold {self._hold:,}): it emits by the clock. Emit less often."
+                )
+            )
+        self.ask()
+
+    def wanted(self) -> int:
+        """One input at a time, as long as an output is wanted and there is room to hold."""
+        if self.demand <= len(self.pending) or self.outstanding:
+            return 0
+        if len(self._held) < self._hold:
+            return 1
+        if not self.pending and not self.scheduler.pending:
+            self.fail(
+                HoldExceeded(
+                    f"{len(self._held):,} inputs of {self.info} wait for an output that does "
+                    f"not come (hold {self._hold:,}). Use an operator that answers at once, "
+                    f"such as scan for reduce, or lift(operator, hold=...)."
+                )
+            )
+        return 0
+
+    def finish_if_empty(self) -> None:
+        if self.completing and not self.pending and not self.done:
+            # What the operator kept to the natural end was meant to leave no trace.
+            for event in self._held:
+                if self.source_completed:
+                    event.drop(self.info.name)
+                else:
+                    event.give_back()
+            self._held.clear()
+        super().finish_if_empty()
+
+    def _leave(self) -> None:
+        super()._leave()
+        while self._held:
+            self._held.popleft().give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"waiting": len(self.pending) + len(self._held), "bound": self._hold}
