@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from streams.errors import BuildError, describe
 from streams.event import Event, Family
@@ -55,7 +55,8 @@ class _Spread:
         feeders = self._feeders
         detail = "" if feeders is None else f"{feeders} feeders"
 
-        groups: Grouped[Any, Any] | None = source if isinstance(source, Grouped) else None
+        is_grouped = isinstance(cast(object, source), Grouped)
+        groups = cast("Grouped[Any, Any]", source) if is_grouped else None
         if groups is None and _reads_groups(source):
             raise BuildError(
                 "spread() must stand directly after group_by: put what works on single events "
