@@ -7,10 +7,11 @@ compares windows at two limits, and settles where the elasticity is 0.15: there 
 goodput^(1/0.15 - 1) / latency is at its maximum, the "power" of Giessler et al. (Free buffer
 allocation, 1978) and Kleinrock (1979) with the weight on goodput.
 
-It doubles while doubling pays, then holds and probes by a quarter up and down in turn. It never
-grows while the limit is not in use, gives way when work is dropped, and starts over when the plant
-moves. No latency target, no time constant: multiplying every time by a constant changes no
-decision, and the same calls always give the same limits.
+It doubles while doubling pays, first round by round (`slow_start`), then window by window. Then it
+holds and probes by a quarter up and down in turn. It never grows while the limit is not in use,
+gives way when work is dropped, and starts over when the plant moves or has been down. No latency
+target, no time constant: multiplying every time by a constant changes no decision, and the same
+calls always give the same limits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from math import exp
 
+from streams.limits.slow_start import SlowStart
 from streams.limits.window import Window, elasticity
 from streams.limits.windowed import Windowed
 
@@ -32,19 +34,19 @@ _CHANGED = 0.35  # a move of ln goodput at one level by which the plant itself h
 class Elastic(Windowed):
     """Find the number of events in flight by the elasticity of goodput.
 
-    `floor` and `ceiling` bound the limit, which starts at `floor`. TypeError if one is not an int,
-    ValueError if not 1 <= floor <= ceiling.
+    `floor` and `ceiling` bound the limit, which starts at 2, or at the bound nearest to it.
+    TypeError if one is not an int, ValueError if not 1 <= floor <= ceiling.
 
     Time: a few additions and one logarithm a completion; a decision every max(16, 2 x limit)
-    completions or more. Memory: constant.
+    completions or more, in the slow start every limit completions. Memory: constant.
     """
 
     def __init__(self, floor: int = 1, ceiling: int = 1000) -> None:
         super().__init__(floor, ceiling)
-        self.mode = "ramp"
+        self.mode = "ramp" if self._slow_start is None else "slow start"
         self.reason = "start"
         self.elasticity = 1.0
-        self._level = float(floor)  # the limit before rounding: small steps must add up
+        self._level = float(self.limit)  # the limit before rounding: small steps must add up
         self._base: Window | None = None  # what the next window is compared with
         self._recent: deque[float] = deque(maxlen=6)  # goodput of the last windows on hold
         self._blocked: int | None = None  # a limit that dropped work
@@ -56,6 +58,13 @@ class Elastic(Windowed):
 
     def __repr__(self) -> str:
         return f"Elastic(limit={self.limit}, mode={self.mode!r}, reason={self.reason!r})"
+
+    def adopt(self, start: SlowStart) -> None:
+        """Go on from the level that the start came to."""
+        self._level = float(start.limit)
+        self.elasticity, self.reason = start.elasticity, start.reason
+        if start.over:
+            self.mode = "ramp"
 
     def decide(self, window: Window) -> None:
         """Act on what one window at the present limit showed."""
@@ -93,6 +102,10 @@ class Elastic(Windowed):
             self._up = False
         self._recent.clear()
         self._settle(level, "work was dropped")
+        if not tried and share < 0.5:
+            # After an outage the way back up is as urgent as the start.
+            self._start_slowly(self._top())
+            self.mode = "hold" if self._slow_start is None else "slow start"
 
     def _move(self, level: float, mode: str, reason: str) -> None:
         """Go on at `level` (any real number; the limit is the nearest int within bounds)."""

@@ -1,4 +1,4 @@
-"""The counting half of a limiter that decides by windows of completions."""
+"""The counting half of a limiter that starts slowly, then decides by windows of completions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from math import ceil, log
 
 from streams.limits.checks import check_bounds
 from streams.limits.outcome import Outcome
+from streams.limits.slow_start import SlowStart
 from streams.limits.window import Spread, Window
 
 __all__ = ["Windowed"]
@@ -14,25 +15,29 @@ __all__ = ["Windowed"]
 # The least latency: on a virtual clock a handler may take no time at all.
 _INSTANT = 1e-12
 
+# Where to start: as far as a start at 1 would get with its first event, backlog or not.
+_FEW = 2
+
 # Quick refusals come before the first success of the same moment: only after well over one latency
 # do the shares of time tell what they will be.
 _SETTLED = 1.5
 
 
 class Windowed(ABC):
-    """Count completions at one limit into windows and hand each window to `decide`.
+    """Start slowly, then count completions at one limit into windows, each handed to `decide`.
 
     A window is whole rounds of the limit, at least two and at least 16 completions, and lasts at
     least the latency of the job that is in service at a random moment. After a change of limit as
     many completions are skipped as were in flight.
 
-    `floor` and `ceiling` bound the limit, which starts at `floor`. TypeError if one is not an int,
-    ValueError if not 1 <= floor <= ceiling. Memory: constant.
+    `floor` and `ceiling` bound the limit, which starts at 2, or at the bound nearest to it.
+    TypeError if one is not an int, ValueError if not 1 <= floor <= ceiling. Memory: constant.
     """
 
     def __init__(self, floor: int, ceiling: int) -> None:
         self.floor, self.ceiling = check_bounds(floor, ceiling)
-        self.limit = self.floor
+        self.limit = min(max(_FEW, self.floor), self.ceiling)
+        self._slow_start: SlowStart | None = None
         self._spread = Spread()
         self._latency = 0.0
         self._opened = 0.0
@@ -44,8 +49,11 @@ class Windowed(ABC):
         # Sums of W, W^2, ln W and (ln W)^2 over successes (W: time in the slot), of W over others.
         self._busy = self._busy2 = self._logs = self._logs2 = 0.0
         self._dropped_busy = self._ignored_busy = 0.0
-        # The first completions only tell when the window begins.
-        self._skip(self.limit)
+        self._start_slowly(self.ceiling)
+
+    @abstractmethod
+    def adopt(self, start: SlowStart) -> None:
+        """Hear of a step of the slow start, or of its end; the limit is already the new one."""
 
     @abstractmethod
     def decide(self, window: Window) -> None:
@@ -63,6 +71,11 @@ class Windowed(ABC):
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
         """Count one completion; at the end of a window, decide."""
+        start = self._slow_start
+        if start is not None:
+            if start.on_complete(now, started, in_flight_at_start, outcome):
+                self._follow(start, now)
+            return
         # The common path counts only what cannot be had by subtraction: it runs for every event.
         took = now - started
         if outcome is Outcome.SUCCESS:
@@ -86,6 +99,22 @@ class Windowed(ABC):
             self._close(now)
         elif self._drops and not self._skipping and self._overloaded(now):
             self._drop_work()
+
+    def _start_slowly(self, ceiling: int) -> None:
+        self._skip(self.limit)
+        if self.limit < ceiling:
+            self._slow_start = SlowStart(self.limit, self.floor, ceiling)
+
+    def _follow(self, start: SlowStart, now: float) -> None:
+        if start.over:
+            self._slow_start = None
+            self._latency = start.latency or self._latency
+            if start.limit == self.limit:
+                self._open(now)
+            else:
+                self._skip(max(self.limit, start.limit))
+        self.limit = start.limit
+        self.adopt(start)
 
     def _change(self, limit: int) -> bool:
         """Set the limit; True if that changed it, and then a new window waits for its jobs."""

@@ -1,0 +1,153 @@
+"""The first moments of a limiter: double every round of latency until latency says stop.
+
+A window of completions is a careful judge, and far too slow for a small limit under full load:
+what arrives meanwhile waits. As TCP does (V. Jacobson, Congestion Avoidance and Control, 1988;
+leaving by latency as in S. Ha, I. Rhee, Taming the elephants: HyStart, 2011), the limit doubles
+after about as many completions as it allows at once, as long as it is what holds the work back.
+
+By Little's law goodput is limit / latency: where doubling the limit surely lengthens latency by
+more than a quarter, goodput has all but stopped growing, and the start is over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import exp, log, sqrt
+from typing import NamedTuple
+
+from streams.limits.outcome import Outcome
+
+__all__ = ["SlowStart"]
+
+# d ln goodput / d ln limit that is worth another doubling: latency grows by 2^0.3 at most. It asks
+# for more than half because a first round sees little of the queue that it fills.
+_PAYS = 0.7
+
+# What is taken for the variance of ln latency before much is known of it, and how many
+# observations that counts for: a first round of one completion shows no spread at all.
+_PRIOR_VARIANCE, _PRIOR_WEIGHT = 0.25, 2
+
+# In standard errors. A round too many is soon over; one too few leaves the work to the windows.
+_SURE = 2.0
+
+
+class _Round(NamedTuple):
+    """A limit that paid: the mean of ln latency over so many completions."""
+
+    limit: int
+    latency: float
+    size: int
+
+
+class SlowStart:
+    """Propose limits from `limit` up to `ceiling`, until `over`; at `floor` no drop ends it.
+
+    `limit` is what to allow now. Once over it stays: where latency grew, at what is needed for
+    the same goodput at the former latency; at a drop, as it is, because the share of drops has
+    still to be judged. `elasticity` is the last one measured (1 before that), `latency` the
+    typical one at the last limit that paid, in the unit of the times (0 before that).
+
+    Time: a few additions and one logarithm a completion. Memory: constant.
+    """
+
+    __slots__ = (
+        "_ceiling",
+        "_filling",
+        "_floor",
+        "_freedom",
+        "_full",
+        "_logs",
+        "_logs2",
+        "_paid",
+        "_since",
+        "_size",
+        "_squares",
+        "elasticity",
+        "limit",
+        "over",
+        "reason",
+    )
+
+    def __init__(self, limit: int, floor: int, ceiling: int) -> None:
+        self.limit = limit
+        self.elasticity = 1.0
+        self.over = False
+        self.reason = "start"
+        self._floor, self._ceiling = floor, ceiling
+        self._paid: deque[_Round] = deque(maxlen=2)
+        # Of all rounds: the squares of the deviations of ln latency from a round's mean.
+        self._squares, self._freedom = _PRIOR_VARIANCE * _PRIOR_WEIGHT, _PRIOR_WEIGHT
+        self._begin(float("-inf"), filling=True)
+
+    @property
+    def latency(self) -> float:
+        return exp(self._paid[-1].latency) if self._paid else 0.0
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> bool:
+        """Count one completion; True if that changed `limit` or ended the start."""
+        if outcome is not Outcome.SUCCESS:
+            # Ordinary errors say nothing; a drop says that the time for guesses is over, unless
+            # there is nothing to give back.
+            if outcome is Outcome.DROPPED:
+                if self.limit > self._floor:
+                    self._end("work was dropped")
+                else:
+                    self._begin(now)
+            return self.over
+        # What began under the former limit shows that limit's latency; what took no time, none.
+        if started < self._since or now <= started:
+            return False
+        logged = log(now - started)
+        self._logs += logged
+        self._logs2 += logged * logged
+        self._size += 1
+        if in_flight_at_start >= self.limit:
+            self._full += 1
+        return 2 * self._size > self.limit and self._judge(now)
+
+    def _begin(self, now: float, *, filling: bool = False) -> None:
+        self._filling = filling
+        self._since = now
+        self._size = self._full = 0
+        self._logs = self._logs2 = 0.0
+
+    def _judge(self, now: float) -> bool:
+        size, mean = self._size, self._logs / self._size
+        # A new limit is filled by a burst that begins below it: reaching it is enough. Later on,
+        # most of the work must begin at the limit, or something else holds the work back.
+        if 2 * self._full < size and not (self._filling and self._full):
+            if size >= self.limit:
+                self._begin(now)
+            return False
+        self._squares += max(0.0, self._logs2 - size * mean * mean)
+        self._freedom += size - 1
+        # Over two doublings too: while a queue is still filling, one shows less than it costs.
+        for paid in self._paid:
+            if not self._pays(paid, mean, size):
+                # If the limit was not in use meanwhile, the latencies may differ for other reasons.
+                level = self.limit * exp(paid.latency - mean)
+                level = round(level) if self._filling else self._paid[-1].limit
+                self.limit = max(self._floor, level)
+                self._end("doubling paid too little")
+                return True
+        if self.limit >= self._ceiling:
+            self._end("at the ceiling")
+        else:
+            self._paid.append(_Round(self.limit, mean, size))
+            self.limit = min(2 * self.limit, self._ceiling)
+            self.reason = "doubling pays"
+            self._begin(now, filling=True)
+        return True
+
+    def _pays(self, paid: _Round, mean: float, size: int) -> bool:
+        step = log(self.limit / paid.limit)
+        self.elasticity = 1 - (mean - paid.latency) / step
+        variance = self._squares / self._freedom
+        error = sqrt(variance * (1 / size + 1 / paid.size)) / step
+        return self.elasticity + _SURE * error > _PAYS
+
+    def _end(self, reason: str) -> None:
+        self.over = True
+        self.reason = reason
