@@ -49,9 +49,7 @@ class Lane:
         self.holders = holders = self.holders - 1
         if holders:
             return
-        if self.outer is not None:
-            outer, self.outer = self.outer, None
-            outer.end()
+        outer, self.outer = self.outer, None
         rotation = self.rotation
         if self.events:
             if rotation.direct:
@@ -65,6 +63,9 @@ class Lane:
             rotation.spare.append(self)
         else:
             rotation.emptied(self)
+        # Last, because it may send this lane its next event.
+        if outer is not None:
+            outer.end()
 
 
 class Rotation:
