@@ -1,0 +1,1 @@
+"""The default limiter against simulated plants, in virtual time: `python -m benchmarks.limits`."""
