@@ -1,0 +1,375 @@
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reactivex import operators as ops
+
+from operators import adaptive_flat_map, group_by, spread
+from sinks import collect
+from streams import Fixed, Flowable, from_iterable
+from streams.errors import BuildError
+from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe, run_virtual
+
+Operators = tuple[Callable[[Any], Any], ...]
+
+
+def each(*operators: Callable[[Any], Any], **options: Any) -> Any:
+    """Group by the first character or item, run the operators in each group, and spread."""
+
+    def inside(group: Any) -> Any:
+        return group.pipe(*operators)
+
+    grouped = group_by(0, each=inside, **{"idle": 60, **options})
+    return lambda source: source.pipe(grouped, spread())
+
+
+def read(source: Any, operator: Any, **options: Any) -> Probe[Any]:
+    probe = Probe[Any](**{"request": 1000, **options})
+    source.pipe(operator).connect(probe)
+    return probe
+
+
+async def at_times(items: list[tuple[float, Any]]) -> AsyncIterator[Any]:
+    for at, item in items:
+        await asyncio.sleep(at - asyncio.get_running_loop().time())
+        yield item
+
+
+def play_out(items: list[tuple[float, Any]], operator: Any, until: float) -> list[Any]:
+    """(time, value) of what comes out of a stream that goes on until the given time."""
+
+    async def story() -> list[Any]:
+        stream = Flowable.from_async_iterable(lambda: at_times([*items, (until, None)]))
+        probe = read(stream.pipe(ops.take_while(lambda item: item is not None)), operator)
+        await asyncio.sleep(until - 0.001)
+        seen = list(probe.timed)
+        await asyncio.sleep(1)
+        assert probe.completed
+        return seen
+
+    return run_virtual(story())
+
+
+# A state for each group.
+
+
+def test_pairwise_pairs_events_of_the_same_group() -> None:
+    source = MemorySource(["a1", "b1", "a2", "b2", "a3"])
+    probe = read(source, each(ops.pairwise()))
+    assert sorted(probe.values) == [("a1", "a2"), ("a2", "a3"), ("b1", "b2")]
+    assert probe.completed
+    assert source.unsettled == []
+
+
+def test_scan_counts_for_each_group() -> None:
+    probe = read(from_iterable("abacab"), each(ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))))
+    assert sorted(probe.values) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("c", 1)]
+
+
+def test_buffer_gathers_events_of_the_same_group_and_they_share_their_outcome() -> None:
+    source = MemorySource(["a1", "b1", "a2", "b2", "a3"])
+    probe = read(source, each(ops.buffer_with_count(2)), hold=True)
+    assert probe.values == [["a1", "a2"], ["b1", "b2"]]
+    assert source.acked == []
+    probe.events[0].finish()
+    assert source.acked == ["a1", "a2"]
+    # The rest of a group leaves when the stream ends and its turn is free.
+    assert probe.values[2:] == [["a3"]]
+    probe.events[2].finish()
+    probe.events[1].fail(ValueError("b"))
+    assert (source.acked, source.failed) == (["a1", "a2", "a3"], ["b1", "b2"])
+    assert probe.completed
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers())),
+    st.integers(1, 20),
+    st.integers(1, 4),
+)
+def test_each_group_gets_what_its_operators_make_of_its_own_events(
+    events: list[tuple[str, int]], buffer: int, limit: int
+) -> None:
+    done: list[Any] = []
+
+    async def work(pair: Any) -> Any:
+        await asyncio.sleep(pair[1][1] % 3)
+        return pair
+
+    stream = from_iterable(events).pipe(
+        each(ops.pairwise(), buffer=buffer), adaptive_flat_map(work, Fixed(limit))
+    )
+
+    async def story() -> dict[str, Any]:
+        return (await stream.to(collect(done)).run()).statistics
+
+    statistics = run_virtual(story())
+    of_key = defaultdict(list)
+    for event in events:
+        of_key[event[0]].append(event)
+    for key, own in of_key.items():
+        assert [pair for pair in done if pair[0][0] == key] == list(pairwise(own))
+    assert statistics["unfinished"] == 0
+    assert statistics["returned"] == 0
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), max_size=40),
+    st.integers(1, 8),
+    st.sampled_from(["map", "filter", "buffer", "flat_map"]),
+    st.data(),
+)
+def test_no_more_is_read_than_the_buffer_and_what_the_operators_hold(
+    keys: list[str], buffer: int, name: str, data: st.DataObject
+) -> None:
+    operators: dict[str, Callable[[Any], Any]] = {
+        "map": ops.map(lambda event: event),
+        "filter": ops.filter(lambda event: event[1] % 2 == 0),
+        "buffer": ops.buffer_with_count(2),
+        "flat_map": ops.flat_map(lambda event: [event, event]),
+    }
+    source = CountedSource([(key, n) for n, key in enumerate(keys)])
+    probe = read(source, each(operators[name], buffer=buffer), request=1, hold=True)
+    held: list[Any] = []
+    for _ in keys:
+        held += probe.events
+        probe.events.clear()
+        if held and data.draw(st.booleans()):
+            held.pop(data.draw(st.integers(0, len(held) - 1))).finish()
+        probe.request(1)
+        # One for each event that is being taken apart, or that a group's list waits with.
+        inside = len(set(keys[: source.emitted]))
+        in_hand = len(probe.events) + len(held)
+        assert len(source.ledger.unsettled) <= buffer + inside + 2 * in_hand
+    probe.cancel()
+    for event in [*held, *probe.events]:
+        event.finish()
+    assert source.ledger.unsettled == []
+
+
+def test_many_keys_do_not_pass_the_buffer_because_they_have_operators() -> None:
+    source = CountedSource([(n, 0) for n in range(5_000)])
+    probe = read(source, each(ops.map(lambda event: event), buffer=16), request=1, hold=True)
+    assert source.emitted <= 17
+    probe.cancel()
+    probe.events[0].finish()
+
+
+def test_events_of_a_group_keep_their_order_when_more_is_asked_for_in_the_middle() -> None:
+    events = [("a", n) for n in range(300)]
+    probe = read(from_iterable(events), each(ops.filter(lambda e: e[1] % 7 == 0), buffer=5))
+    assert probe.values == [event for event in events if event[1] % 7 == 0]
+
+
+# The end of a state.
+
+
+def test_a_state_ends_when_its_group_was_empty_for_idle_seconds() -> None:
+    items = [(0, "a1"), (5, "a2"), (14.9, "a3"), (25, "a4"), (26, "a5")]
+    seen = play_out(items, each(ops.pairwise(), idle=10), until=30)
+    # a3 came within ten seconds, a4 exactly at the end of the state: it starts anew.
+    assert seen == [(5, ("a1", "a2")), (14.9, ("a2", "a3")), (26, ("a4", "a5"))]
+
+
+def test_a_state_that_ends_gives_what_it_holds() -> None:
+    items = [(0, "a1"), (1, "b1"), (2, "a2"), (3, "a3")]
+    seen = play_out(items, each(ops.buffer_with_count(2), idle=10), until=30)
+    assert seen == [(2, ["a1", "a2"]), (11, ["b1"]), (13, ["a3"])]
+
+
+def test_a_group_whose_turn_is_held_is_not_empty() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        probe = read(
+            source, each(ops.scan(lambda seen, value: seen + value, ""), idle=5), hold=True
+        )
+        source.send("a")
+        await asyncio.sleep(100)
+        source.send("a")
+        probe.events[0].finish()
+        await asyncio.sleep(4)
+        probe.events[1].finish()
+        await asyncio.sleep(6)
+        source.send("a")
+        probe.events[2].finish()
+        probe.cancel()
+        return probe.values
+
+    assert run_virtual(story()) == ["a", "aa", "a"]
+
+
+def test_operators_that_end_early_ignore_their_group_until_it_ends() -> None:
+    source = MemorySource(["a1", "b1", "a2", "a3", "b2"])
+    probe = read(source, each(ops.take(1)))
+    assert probe.values == ["a1", "b1"]
+    assert source.unsettled == []
+    assert len(source.acked) == 5
+    items = [(0, "a1"), (1, "a2"), (10, "a3")]
+    assert play_out(items, each(ops.take(1), idle=5), until=12) == [(0, "a1"), (10, "a3")]
+
+
+def test_beyond_max_groups_the_least_recently_used_empty_state_ends() -> None:
+    count = ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))
+    items = [(n, key) for n, key in enumerate("abacab")]
+    seen = play_out(items, each(count, max_groups=2), until=10)
+    # c ends b, the longest unused; b then ends a.
+    assert [value for _, value in seen] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("c", 1),
+        ("a", 3),
+        ("b", 1),
+    ]
+
+
+def test_max_groups_ends_no_state_of_a_group_at_work() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        count = ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))
+        probe = read(source, each(count, max_groups=1), hold=True)
+        source.send("a", "b", "c")
+        probe.events[1].finish()
+        source.send("a", "b")
+        for event in probe.events[:1] + probe.events[2:]:
+            event.finish()
+        for event in probe.events:
+            event.finish()
+        probe.cancel()
+        return probe.values
+
+    assert run_virtual(story()) == [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 2)]
+
+
+def test_only_as_many_states_are_ended_as_there_are_too_many() -> None:
+    """A state whose last results are still on their way counts as ended."""
+
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        unpack = (ops.buffer_with_count(9), ops.flat_map(lambda values: values))
+        probe = read(source, each(*unpack, max_groups=2), hold=True)
+        source.send("a1", "a2", "b1", "b2", "c1")
+        assert probe.values == ["a1"]
+        probe.events[0].finish()
+        assert probe.values == ["a1", "a2"]
+        probe.events[1].finish()
+        probe.cancel()
+        return source.returned
+
+    assert run_virtual(story()) == ["b1", "b2", "c1"]
+
+
+def test_an_event_that_comes_during_the_last_results_opens_the_next_state() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        unpack = (
+            ops.buffer_with_count(3),
+            ops.flat_map(lambda values: [(n, value) for n, value in enumerate(values)]),
+        )
+        probe = read(source, each(*unpack, idle=1), hold=True)
+        source.send("a1", "a2")
+        await asyncio.sleep(2)
+        assert probe.values == [(0, "a1")]
+        source.send("a3", "a4", "a5")
+        n = 0
+        while n < len(probe.events):
+            probe.events[n].finish()
+            n += 1
+        source.complete()
+        assert probe.completed
+        assert source.unsettled == []
+        return probe.values
+
+    assert run_virtual(story()) == [(0, "a1"), (1, "a2"), (0, "a3"), (1, "a4"), (2, "a5")]
+
+
+def test_the_stream_completes_after_the_last_results_of_every_group() -> None:
+    probe = read(from_iterable(["a1", "b1", "a2"]), each(ops.to_list()), hold=True)
+    assert sorted(probe.values) == [["a1", "a2"], ["b1"]]
+    for event in probe.events:
+        event.finish()
+    assert probe.completed
+
+
+def test_cancel_gives_back_what_is_held_inside_the_groups() -> None:
+    source = MemorySource(["a1", "b1", "a2", "b2", "b3"])
+    probe = read(source, each(ops.buffer_with_count(3)), request=1, hold=True)
+    probe.cancel()
+    assert probe.values == [["b1", "b2", "b3"]]
+    assert source.returned == ["a1", "a2"]
+    for event in probe.events:
+        event.finish()
+    assert source.unsettled == []
+
+
+def test_nothing_is_left_when_a_stream_is_cancelled_with_states_alive() -> None:
+    async def story() -> None:
+        source = ManualPublisher[str]()
+        probe = read(source, each(ops.delay(5), idle=50), hold=True)
+        source.send("a1", "b1", "a2")
+        await asyncio.sleep(1)
+        probe.cancel()
+        await asyncio.sleep(100)
+        assert probe.values == []
+        assert sorted(source.returned) == ["a1", "a2", "b1"]
+
+    run_virtual(story())
+
+
+# Reading the groups without spread.
+
+
+def test_a_group_with_a_state_is_read_as_one_until_its_state_ends() -> None:
+    async def story() -> list[Any]:
+        items = [(0, "a1"), (1, "a2"), (20, "a3"), (21, "a4")]
+        stream = Flowable.from_async_iterable(lambda: at_times(items))
+        grouped = group_by(0, each=lambda group: group.pipe(ops.pairwise()), idle=5)
+        return [(group.key, [pair async for pair in group]) async for group in stream.pipe(grouped)]
+
+    assert run_virtual(story()) == [("a", [("a1", "a2")]), ("a", [("a3", "a4")])]
+
+
+# Errors.
+
+
+def test_an_error_inside_a_group_stops_the_pipeline() -> None:
+    source = MemorySource(["a1", "bx", "a2"])
+    probe = read(source, each(ops.map(lambda value: int(value[1]))))
+    assert isinstance(probe.error, ValueError)
+    assert source.failed == ["bx"]
+    assert source.unsettled == []
+
+
+def test_a_function_that_makes_no_stream_is_named() -> None:
+    source, probe = MemorySource(["a1", "a2"]), Probe[Any](request=9)
+    wrong: Any = lambda group: [group]  # noqa: E731
+    source.pipe(group_by(0, each=wrong, idle=1), spread()).connect(probe)
+    assert isinstance(probe.error, BuildError)
+    assert "must return a Flowable" in str(probe.error)
+    assert source.unsettled == []
+
+
+def test_a_function_that_raises_for_a_group_stops_the_pipeline_with_its_error() -> None:
+    source, probe = MemorySource(["a1", "b1"]), Probe[Any](request=9)
+
+    def choosy(group: Any) -> Any:
+        if group.key == "b":
+            raise LookupError("no such group")
+        return group
+
+    source.pipe(group_by(0, each=choosy, idle=1), spread()).connect(probe)
+    assert isinstance(probe.error, LookupError)
+    assert source.failed == ["b1"]
+    assert source.unsettled == []
+
+
+def test_each_without_an_idle_time_is_refused_because_its_state_would_never_end() -> None:
+    missing: Any = group_by
+    with pytest.raises(BuildError, match="needs idle="):
+        missing(0, each=lambda group: group)
