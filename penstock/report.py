@@ -80,9 +80,9 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
 def _latencies(latency: dict[str, Any] | None) -> list[str]:
     lines: list[str] = []
     for name, summary in (latency or {}).items():
-        if summary.count:
+        if summary["count"]:
             values = ", ".join(
-                f"{label} {getattr(summary, field) * 1000:,.1f}"
+                f"{label} {summary[field] * 1000:,.1f}"
                 for label, field in (("p50", "median"), ("p99", "p99"), ("max", "max"))
             )
             lines.append(f"  {name} (ms): {values}")

@@ -6,7 +6,8 @@ Time:    a report every `every` seconds in which events came, and one at the end
 Memory:  the histograms, and up to 64 events that came in one turn of the loop.
 Demand:  unbounded: it accepts at once, and never slows the pipeline.
 Ends:    with the stream; the last report covers the whole run.
-Errors:  none of its own. Times beyond the histograms' range of an hour are counted.
+Errors:  what `report` raises, and a log that cannot be written, end the pipeline. Times beyond
+         the histograms' range of an hour are counted.
 
     source                       --1--2--3--|
     latency_histogram(every=4)   ----R---R--R   R = a report
@@ -18,11 +19,13 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 from streams import clock
-from streams.errors import BuildError
+from streams.errors import BuildError, CannotOpen
 from streams.event import Event, finish_all
 from streams.metrics import IntervalLog, LatencyHistogram, Summary, render
 from streams.run import Run
@@ -76,12 +79,15 @@ class latency_histogram(Sink[Any]):
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
         report = self._report
-        if report is None or callable(report):
-            show: Report | None = report  # type: ignore[assignment]
-        else:
-            stream = report
-            show = lambda summaries: _print(summaries, stream)  # noqa: E731
+        show = report if report is None or callable(report) else partial(_print, stream=report)
         return _Recording(run, closed, self._every, self._log, show)
+
+
+def _opened(path: str | Path) -> TextIO:
+    try:
+        return open(path, "w", encoding="utf-8")
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
 
 
 class _Recording(SinkStage[Any]):
@@ -101,12 +107,15 @@ class _Recording(SinkStage[Any]):
         self._whole = {name: LatencyHistogram() for name in ("waiting", "service", "total")}
         self._interval = {name: LatencyHistogram() for name in self._whole}
         self._timer: asyncio.TimerHandle | None = None
-        self._file = None if log is None else open(log, "w", encoding="utf-8")  # noqa: SIM115
+        self._file = None if log is None else _opened(log)
         self._offset = clock.wall() - run.now()
         self._since = run.now()
         self._log = None if self._file is None else IntervalLog(self._file, clock.wall())
 
     def on_next(self, event: Event[Any], /) -> None:
+        if self._closed is None:
+            event.give_back()
+            return
         if event.started is None:
             event.started = event.ended = self._run.now()
         batch = self._batch
@@ -118,6 +127,10 @@ class _Recording(SinkStage[Any]):
             self._run.loop.call_soon(self._accept)
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
+        if self._closed is None:
+            for event in events:
+                event.give_back()
+            return
         for event in events:
             if event.started is None:
                 event.started = event.ended = self._run.now()
@@ -125,7 +138,9 @@ class _Recording(SinkStage[Any]):
         self._accept()
 
     def _accept(self) -> None:
-        batch, self._batch = self._batch, []
+        # Any, because by its type an event may not have started; these have.
+        batch: list[Any] = self._batch
+        self._batch = []
         interval = self._interval
         interval["waiting"].record_many([event.started - event.created for event in batch])
         interval["service"].record_many([event.ended - event.started for event in batch])
@@ -136,9 +151,14 @@ class _Recording(SinkStage[Any]):
 
     def _tick(self) -> None:
         self._timer = None
-        self._end_interval()
-        if self._report is not None:
-            self._report(self._summaries(self._last))
+        try:
+            self._end_interval()
+            if self._report is not None:
+                self._report(self._summaries(self._last))
+        except Exception as error:
+            error.add_note(f"in the report of {self.info}")
+            self.upstream.cancel()
+            self.close(error)
 
     def _end_interval(self) -> None:
         self._accept()
@@ -161,20 +181,25 @@ class _Recording(SinkStage[Any]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._end_interval()
-        if self._report is not None:
-            self._report(self._summaries(self._whole))
-        if self._file is not None:
-            self._file.close()
+        try:
+            self._end_interval()
+            if self._report is not None:
+                self._report(self._summaries(self._whole))
+            if self._file is not None:
+                self._file.close()
+        except Exception as raised:
+            if error is None:
+                error = raised
+            elif raised is not error:
+                self._run.late_error(raised)
         super().close(error)
 
     def statistics(self) -> dict[str, Any]:
-        """`latency`: the summaries of the whole run so far, by name, times in seconds."""
-        self._accept()
+        """`latency`: the summaries of the whole run so far, by name, as dicts; in seconds."""
         merged: dict[str, Any] = {}
         for name in self._whole:
             histogram = LatencyHistogram()
             histogram.add(self._whole[name])
             histogram.add(self._interval[name])
-            merged[name] = histogram.snapshot()
-        return {"latency": merged}
+            merged[name] = asdict(histogram.snapshot())
+        return {"waiting": len(self._batch), "latency": merged}

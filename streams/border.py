@@ -190,6 +190,11 @@ class _Listening(Emission[T]):
         self._dispose()
         self._end(None)
 
+    def resume(self) -> None:
+        super().resume()
+        if self._ending is not None and not self.done:
+            self._deliver()
+
     def release(self) -> None:
         self.received += len(self._waiting)
         self.counts["returned"] += len(self._waiting)

@@ -153,8 +153,14 @@ class Faults:
         self._skip = last == "skip"
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
-        """Settle a failed event. False: the policy is to stop, and the event has failed."""
+        """Settle a failed event. False: the policy is to stop, and the event has failed.
+
+        What is no Exception, such as a BaseException of the user's own, always stops.
+        """
         blame(error, self._info, event)
+        if not isinstance(error, Exception):
+            event.fail(error)
+            return False
         if self._skip:
             self.skipped += 1
             self._run.count_error(self._info, error)
@@ -178,6 +184,7 @@ class Letters:
         self._demand = 0
         self._done = self._sink_closed = False
         self._when_closed: asyncio.Future[None] | None = None
+        self._overdue: asyncio.TimerHandle | None = None
         self._subscriber = sink.open(run, self._closed)
         self._subscriber.on_subscribe(self)
 
@@ -210,18 +217,30 @@ class Letters:
 
     async def close(self) -> None:
         """No more letters will come: have the sink flush what it got, and wait for that."""
-        if not self._done:
+        if not self._done and not self._waiting:
             self._done = True
             self._subscriber.on_completed()
         if not self._sink_closed:
             self._when_closed = self._run.loop.create_future()
             await self._when_closed
 
+    def hurry(self, grace: float) -> None:
+        """Wait at most `grace` seconds more for the sink; then take back what is not out."""
+        if not self._sink_closed and self._overdue is None:
+            self._overdue = self._run.loop.call_later(grace, self._give_up)
+
+    def _give_up(self) -> None:
+        self.cancel()
+        self._subscriber.cancel()
+
     def request(self, n: int, /) -> None:
         self._demand += n
         while self._demand and self._waiting:
             self._demand -= 1
             self._subscriber.on_next(self._waiting.popleft())
+        if self._when_closed is not None and not self._waiting and not self._done:
+            self._done = True
+            self._subscriber.on_completed()
 
     def cancel(self) -> None:
         self._done = True
@@ -230,6 +249,8 @@ class Letters:
 
     def _closed(self, error: BaseException | None) -> None:
         self._sink_closed = True
+        if self._overdue is not None:
+            self._overdue.cancel()
         if self._when_closed is not None and not self._when_closed.done():
             self._when_closed.set_result(None)
         if error is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -106,7 +107,8 @@ class drain_on_signals:
     """While inside: the first SIGINT or SIGTERM drains, the second cancels.
 
     A third one ends the process at once, as if nobody had listened. `tell` is called with a
-    line for people at the first and at the second.
+    line for people at the first and at the second. Afterwards the handlers are those that were
+    there before. Does nothing outside of the main thread.
     """
 
     def __init__(
@@ -119,17 +121,22 @@ class drain_on_signals:
         self._restore: list[Callable[[], Any]] = []
 
     def __enter__(self) -> drain_on_signals:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if sys.platform == "win32":
-                before = signal.signal(
-                    number, lambda *_: loop.call_soon_threadsafe(self._on_signal)
-                )
-                self._restore.append(partial(signal.signal, number, before))
-            else:
-                loop.add_signal_handler(number, self._on_signal)
-                self._restore.append(partial(loop.remove_signal_handler, number))
+        # Signals come to the main thread only; elsewhere there is nothing to listen to.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._listen(number)
         return self
+
+    def _listen(self, number: signal.Signals) -> None:
+        loop = asyncio.get_running_loop()
+        before = signal.getsignal(number)
+        # None is a handler that was not set by Python, and that Python cannot set again.
+        self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
+        if sys.platform == "win32":
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._on_signal))
+        else:
+            loop.add_signal_handler(number, self._on_signal)
+            self._restore.append(partial(loop.remove_signal_handler, number))
 
     def _on_signal(self) -> None:
         self._received += 1

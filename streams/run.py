@@ -10,6 +10,7 @@ import asyncio
 import copy
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.clock import clock_of
@@ -26,6 +27,8 @@ __all__ = ["Run", "Source", "Statistics"]
 log = logging.getLogger("penstock")
 
 _SHOWN_ERRORS = 10
+# Seconds that cancelled work gets for its clean-up.
+_GRACE = 5.0
 
 
 Statistics = Callable[[], dict[str, Any]]
@@ -52,10 +55,9 @@ class Run:
     """
 
     def __init__(self, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None) -> None:
-        try:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self._loop = None
         self.now: Callable[[], float] = clock_of(self._loop)
         self.drain_deadline = drain_deadline
         self.limit = limit
@@ -69,6 +71,7 @@ class Run:
         self.errors = 0
         self.bad_lines = 0
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
+        self._paused = False
         self._failed: Callable[[BaseException], None] | None = None
 
     @property
@@ -94,6 +97,20 @@ class Run:
         """Let a running source be paused, stopped and counted."""
         self.sources.append(source)
         self.stages.append((info, source.statistics))
+        if self._paused:
+            source.pause()
+
+    def pause(self) -> None:
+        """Pause all sources, and those that are still to begin."""
+        self._paused = True
+        for source in self.sources:
+            source.pause()
+
+    def resume(self) -> None:
+        """Let all sources go on."""
+        self._paused = False
+        for source in self.sources:
+            source.resume()
 
     def on_failure(self, function: Callable[[BaseException], None]) -> None:
         """Whom to tell of an error that no subscriber can be told of."""
@@ -161,23 +178,43 @@ class Run:
         """Have `closer` awaited once, after all tasks have ended."""
         self._closers.append(closer)
 
-    async def close(self) -> None:
-        """Cancel what still runs, wait until it has ended, release what was opened."""
-        while self._tasks:
-            tasks = list(self._tasks)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        errors: list[Exception] = []
+    def hurry(self) -> None:
+        """Do not wait for slow dead letters any more when closing: give them a moment."""
         for letters in self._letters.values():
-            await letters.close()
-        while self._closers:
+            letters.hurry(_GRACE)
+
+    async def close(self) -> None:
+        """Cancel what still runs, wait until it has ended, release what was opened.
+
+        Work that does not end when it is cancelled is cancelled again after five seconds, and
+        after five more it is left behind, with a warning that names it.
+        """
+        await self._end_tasks()
+        errors: list[Exception] = []
+        closers = [letters.close for letters in self._letters.values()] + self._closers[::-1]
+        self._closers.clear()
+        for close in closers:
             try:
-                await self._closers.pop()()
+                await close()
             except Exception as error:
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("closing failed", errors)
+
+    async def _end_tasks(self) -> None:
+        again = False
+        while self._tasks:
+            tasks = list(self._tasks)
+            for task in tasks:
+                # Who is cancelled already cleans up, and may take a moment for it.
+                if again or not task.cancelling():
+                    task.cancel()
+            _, left = await asyncio.wait(tasks, timeout=_GRACE)
+            if again and left:
+                names = ", ".join(sorted(task.get_name() for task in left))
+                self.on_warning(f"left behind, because it does not end when cancelled: {names}")
+                return
+            again = bool(left)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

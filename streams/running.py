@@ -8,47 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from streams.errors import BuildError, DrainTimeout, MissingExtra, OutputClosed
+from streams.errors import BuildError, DrainTimeout, OutputClosed
 from streams.flowable import Flowable
 from streams.fork import Fork
 from streams.limits.choice import Limit, limiter_for
+from streams.report import Outcome, Report, snapshot
 from streams.run import Run
 from streams.sink import Sink, SinkStage
 
 __all__ = ["Outcome", "Report", "Running"]
-
-Outcome = Literal["completed", "drained", "output closed", "stopped", "overrun", "cancelled"]
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How a running ended. `statistics` is the last snapshot; `error` is what stopped it."""
-
-    outcome: Outcome
-    statistics: dict[str, Any]
-    error: BaseException | None = None
-
-    @property
-    def exit_status(self) -> int:
-        """What a process should exit with.
-
-        0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
-        pipeline cannot be built after all; 3 completed, but some lines or events were bad,
-        skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled or past the deadline
-        with unfinished events.
-        """
-        numbers = self.statistics
-        if self.outcome == "stopped":
-            return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
-        if self.outcome in ("overrun", "cancelled"):
-            return 5
-        if numbers["failed"] or numbers["bad_lines"]:
-            return 3
-        return 4 if self.outcome == "drained" else 0
 
 
 class Running:
@@ -62,35 +35,40 @@ class Running:
         limit: tuple[int, int] | None = None,
     ) -> None:
         self._run = run = Run(drain_deadline, limit)
-        run.loop  # noqa: B018 - raises NoLoop here rather than in some stage
-        self._started = run.now()
-        self._ended: float | None = None
-        self._outcome: Outcome = "completed"
-        self._error: BaseException | None = None
-        self._state = "running"
-        self._report: Report | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._done: asyncio.Future[None] = run.loop.create_future()
-        self._closing: asyncio.Task[None] | None = None
-        self._open_sinks = len(sinks)
+        loop = run.loop  # NoLoop is raised here rather than in some stage.
         run.on_failure(self._failed)
         run.on_stopping = self._stopping
         self._flowable = flowable
-        self._sinks: list[SinkStage[Any]] = [
-            sink.open(run, lambda error, i=i: self._sink_closed(i, error))
-            for i, sink in enumerate(sinks)
-        ]
-        self._closed_sinks = [False] * len(sinks)
-        self._sink_infos = [sink.info for sink in sinks]
-        self._head = self._sinks[0] if len(sinks) == 1 else Fork(self._sinks)
+        last = flowable.info.number
+        self._plan = [(replace(s.info, number=last + i), s) for i, s in enumerate(sinks, 1)]
+        self._sinks: list[SinkStage[Any]] = []
+        self._open: set[SinkStage[Any]] = set()
+        self._head: SinkStage[Any] | Fork | None = None
+        self._started = run.now()
+        self._ended: float | None = None
+        self._state: Literal["running", "paused", "draining", "closed"] = "running"
+        self._outcome: Outcome = "completed"
+        self._error: BaseException | None = None
+        self._told = False
+        self._report: Report | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] = loop.create_future()
+        self._closing: asyncio.Task[None] | None = None
         # The caller gets the handle first; the stream begins with the loop's next step.
-        self._attaching: asyncio.Handle | None = run.loop.call_soon(self._attach)
+        self._beginning: asyncio.Handle | None = loop.call_soon(self._begin)
 
-    def _attach(self) -> None:
-        self._attaching = None
+    def _begin(self) -> None:
         try:
+            for info, sink in self._plan:
+                stage = sink.open(self._run, partial(self._sink_closed, len(self._sinks)))
+                stage.info = info
+                self._sinks.append(stage)
+                self._open.add(stage)
+            self._head = self._sinks[0] if len(self._sinks) == 1 else Fork(self._sinks)
+            self._beginning = None
             self._flowable.attach(self._head, self._run)
         except Exception as error:
+            self._beginning = None
             self._failed(error)
 
     async def __aenter__(self) -> Self:
@@ -104,6 +82,11 @@ class Running:
     ) -> None:
         if error is not None:
             self.cancel()
+            await self._until_closed()
+            if self._error is not None and self._error is not error and not self._told:
+                self._run.late_error(self._error)
+        elif self._told:
+            # `wait` or `drain` has raised the error; whoever caught it is done with it.
             await self._until_closed()
         else:
             await self.wait()
@@ -119,6 +102,7 @@ class Running:
             self.cancel()
             await self._until_closed()
             raise
+        self._told = True
         if self._error is not None and self._outcome in ("stopped", "overrun"):
             raise self._error
         return self.report()
@@ -141,15 +125,13 @@ class Running:
         """Take no more from the source; what is in goes on. Leases are still renewed."""
         if self._state == "running":
             self._state = "paused"
-            for source in self._run.sources:
-                source.pause()
+            self._run.pause()
 
     def resume(self) -> None:
         """Go on where `pause` stopped, at once."""
         if self._state == "paused":
             self._state = "running"
-            for source in self._run.sources:
-                source.resume()
+            self._run.resume()
 
     def retune(self, limit: Limit, stage: int | None = None) -> None:
         """Give the working stage another limiter, or bounds, from the next event on.
@@ -175,41 +157,55 @@ class Running:
         return await self.wait()
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
-        """The first step of a drain, for callers that cannot wait."""
-        if self._state in ("draining", "closed"):
-            return
-        self._state = "draining"
-        self._outcome = "drained" if by_signal else "completed"
-        if self._attaching is not None:
-            self._attaching.cancel()
-            self.cancel()
+        """The first step of a drain, for callers that cannot wait.
+
+        Of several deadlines the earliest counts.
+        """
+        if self._state == "closed":
             return
         if deadline is not None:
             self._set_deadline(deadline)
+        if self._state == "draining":
+            return
+        paused = self._state == "paused"
+        self._state = "draining"
+        if by_signal and self._outcome == "completed":
+            self._outcome = "drained"
+        if self._beginning is not None:
+            self._abort()
+            return
         for source in list(self._run.sources):
             source.stop()
+        if paused:
+            # What a source still holds of what it has read goes on.
+            self._run.resume()
 
     def cancel(self) -> None:
         """Stop now: calls are cancelled, what is unfinished is given back to its source."""
-        if not self._done.done() and self._outcome not in ("cancelled", "overrun", "stopped"):
-            self._outcome = "cancelled"
-        self._abort()
+        if self._state != "closed":
+            if self._outcome not in ("overrun", "stopped"):
+                self._outcome = "cancelled"
+            self._abort()
 
     def _abort(self) -> None:
-        if self._attaching is not None:
-            self._attaching.cancel()
-            self._attaching = None
-        else:
-            upstream = getattr(self._head, "upstream", None)
-            if upstream is not None and not all(self._closed_sinks):
-                upstream.cancel()
-        for i, sink in enumerate(self._sinks):
-            if not self._closed_sinks[i]:
-                sink.cancel()
+        if self._beginning is not None:
+            self._beginning.cancel()
+            self._beginning = None
+        upstream = getattr(self._head, "upstream", None)
+        if upstream is not None and self._open:
+            upstream.cancel()
+        for sink in list(self._open):
+            sink.cancel()
+        self._run.hurry()
+        self._close_if_over()
 
     def _set_deadline(self, seconds: float) -> None:
-        if self._deadline is None:
-            self._deadline = self._run.loop.call_later(seconds, self._overrun)
+        loop = self._run.loop
+        when = loop.time() + seconds
+        if self._deadline is None or when < self._deadline.when():
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._deadline = loop.call_at(when, self._overrun)
 
     def _overrun(self) -> None:
         unfinished = self.statistics()["unfinished"]
@@ -223,42 +219,43 @@ class Running:
 
     # The end.
 
-    def _stopping(self, error: BaseException) -> None:
-        if self._error is None:
+    def _ends_with(self, error: BaseException) -> None:
+        """The first error is what the running ends with; no other one is hidden."""
+        if self._error is None and self._outcome != "cancelled":
             self._error, self._outcome = error, "stopped"
+        elif error is not self._error:
+            self._run.late_error(error)
+
+    def _stopping(self, error: BaseException) -> None:
+        self._ends_with(error)
         self._set_deadline(self._run.drain_deadline)
 
     def _failed(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error, self._outcome = error, "stopped"
-        elif error is not self._error:
-            self._run.on_warning(f"after the first error: {type(error).__name__}: {error}")
+        self._ends_with(error)
         self._abort()
 
     def _sink_closed(self, index: int, error: BaseException | None) -> None:
-        if self._closed_sinks[index]:
-            return
-        self._closed_sinks[index] = True
-        self._open_sinks -= 1
+        self._open.discard(self._sinks[index])
         if isinstance(error, OutputClosed):
             if self._outcome == "completed":
                 self._outcome = "output closed"
             self._run.on_warning(str(error))
-        elif error is not None and self._error is None:
-            self._error, self._outcome = error, "stopped"
+        elif error is not None:
+            self._ends_with(error)
         if error is not None:
-            for i, sink in enumerate(self._sinks):
-                if not self._closed_sinks[i]:
-                    sink.on_completed()
-        if not self._open_sinks and self._closing is None:
+            for sink in list(self._open):
+                sink.on_completed()
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if not self._open and self._beginning is None and self._closing is None:
             self._closing = self._run.loop.create_task(self._close(), name="penstock close")
 
     async def _close(self) -> None:
         try:
             await self._run.close()
         except Exception as error:
-            if self._error is None:
-                self._error, self._outcome = error, "stopped"
+            self._ends_with(error)
         finally:
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -266,8 +263,6 @@ class Running:
             self._state = "closed"
             if not self._done.done():
                 self._done.set_result(None)
-
-    # Numbers.
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot as a plain dict; the names are API.
@@ -277,44 +272,6 @@ class Running:
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one.
         """
-        run = self._run
-        totals = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
-        dropped: dict[str, int] = {}
-        for source in run.sources:
-            numbers = source.statistics()
-            for name in totals:
-                totals[name] += numbers[name]
-            for cause, count in numbers["dropped"].items():
-                dropped[cause] = dropped.get(cause, 0) + count
-        stages = [
-            {"stage": info.number, "name": info.name, "detail": info.detail, **numbers()}
-            for info, numbers in sorted(run.stages, key=lambda stage: stage[0].number)
-        ]
-        last = self._flowable.info.number
-        for i, (info, sink) in enumerate(zip(self._sink_infos, self._sinks, strict=True), 1):
-            stages.append({"stage": last + i, "name": info.name, "detail": info.detail,
-                           **sink.statistics()})  # fmt: skip
-        unfinished = (
-            totals["in"] - totals["finished"] - sum(dropped.values())
-            - totals["failed"] - totals["returned"]
-        )  # fmt: skip
-        # Children of one event may be in flight together; the event counts once.
-        in_flight = min(unfinished, sum(stage.get("in_flight", 0) for stage in stages))
-        now = run.now() if self._ended is None else self._ended
-        limits = [stage["limit"] for stage in stages if "limit" in stage]
-        groups = [stage["groups"] for stage in stages if "groups" in stage]
-        latency = [stage["latency"] for stage in stages if "latency" in stage]
-        return {
-            "state": self._state,
-            "seconds": now - self._started,
-            **totals,
-            "dropped": dropped,
-            "unfinished": unfinished,
-            "waiting": unfinished - in_flight,
-            "in_flight": in_flight,
-            "bad_lines": run.bad_lines,
-            "limit": sum(limits) if limits else None,
-            "groups": sum(groups) if groups else None,
-            "latency": latency[0] if latency else None,
-            "stages": stages,
-        }
+        now = self._run.now() if self._ended is None else self._ended
+        sinks = [(stage.info, stage.statistics) for stage in self._sinks]
+        return snapshot(self._run, sinks, self._state, now - self._started)

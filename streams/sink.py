@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streams.event import Event
+from streams.faults import blame
 from streams.stage import StageInfo, Subscriber, Subscription
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
 
     upstream: Subscription
     chunks = True
+    # Who it is in its pipeline, for messages: the runner says.
+    info = StageInfo("sink")
 
     def __init__(self, closed: Closed) -> None:
         self._closed: Closed | None = closed
@@ -56,9 +59,13 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         raise NotImplementedError
 
     def on_next(self, event: Event[Any], /) -> None:
+        if self._closed is None:
+            event.give_back()
+            return
         try:
             self.accept(event)
         except Exception as error:
+            blame(error, self.info, event)
             event.fail(error)
             self.break_off(error)
         else:

@@ -92,17 +92,18 @@ class StageInfo:
     """What a stage is, before anything runs: the material of `penstock draw` and of errors.
 
     `bound` is the most events that ever wait in the stage, None for a stage whose bound its
-    user chose to leave open. `number` counts from 1 at the source.
+    user chose to leave open. `number` counts from 1 at the source; 0 is a stage that is not in
+    a pipeline yet.
     """
 
     name: str
     detail: str = ""
     bound: int | None = 0
     note: str = ""
-    number: int = 1
+    number: int = 0
 
     def __str__(self) -> str:
-        return f"stage {self.number} '{self.name}'"
+        return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
 
 
 class Stage(Generic[A, B]):

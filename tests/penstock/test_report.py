@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ NUMBERS: dict[str, Any] = {
 def _summary() -> Any:
     histogram = LatencyHistogram()
     histogram.record_many([0.001, 0.002, 0.003])
-    return histogram.snapshot()
+    return asdict(histogram.snapshot())
 
 
 def test_the_text_counts_what_became_of_every_event() -> None:

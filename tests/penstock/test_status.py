@@ -4,6 +4,7 @@ import os
 import pty
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ NUMBERS: dict[str, Any] = {
 def test_the_line_says_how_it_is_going() -> None:
     histogram = LatencyHistogram()
     histogram.record_many([0.001, 0.002, 0.003])
-    numbers = {**NUMBERS, "dropped": {"duplicate": 9}, "latency": {"waiting": histogram.snapshot()}}
+    numbers = {
+        **NUMBERS,
+        "dropped": {"duplicate": 9},
+        "latency": {"waiting": asdict(histogram.snapshot())},
+    }
     assert line(numbers, 1234.5) == (
         "1,234/s  in flight 12/16  waiting 1,030  groups 100  duplicates 9  p50 2.0 p99 3.0 ms"
     )
@@ -80,7 +85,7 @@ def test_a_terminal_shows_the_line_and_then_the_report(
         seen = _read_all(ours)
         assert process.wait(30) == 0
     os.close(ours)
-    assert ("in flight 1/1" in seen) is rich
+    assert ("in flight 1/" in seen) is rich
     assert ("no status line without rich: pip install 'penstock[terminal]'" in seen) is not rich
     assert "a line of its own" in seen
     assert "1 in, 1 finished" in seen

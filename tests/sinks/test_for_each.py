@@ -132,8 +132,8 @@ def test_a_cancel_before_the_first_call_is_awaited_leaves_no_coroutine(run: Run)
 
     async def story() -> None:
         running = CountedSource([1]).to(for_each(lambda n: never(n))).start()
-        running._attach()  # type: ignore[reportPrivateUsage]
-        running.cancel()
+        # Right after the stream has begun, before the worker's first step.
+        asyncio.get_running_loop().call_soon(running.cancel)
         await running.wait()
 
     run(story())
