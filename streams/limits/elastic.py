@@ -79,7 +79,9 @@ class Elastic(Windowed):
 
     def unused(self, share: float) -> None:
         """Learn nothing about a limit that was not what held the work back."""
-        self._base = None
+        # While doubling the base is kept: with none, each time of use would double unjudged.
+        if self.mode != "ramp":
+            self._base = None
         if self.mode in ("probe", "sink"):
             self.mode = "hold"
         # Sometimes reached: a little room lets bursts through, and bursts show the way.
