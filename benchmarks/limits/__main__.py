@@ -16,7 +16,11 @@ def simulate(scenario: Scenario, limiter: Limiter, seed: int) -> tuple[float, fl
 
     The first twentieth of the time is not counted, except in the limits.
     """
-    plant, demands, coming = scenario.plant(), random.Random(seed), random.Random(f"arrivals {seed}")
+    plant, demands, coming = (
+        scenario.plant(),
+        random.Random(seed),
+        random.Random(f"arrivals {seed}"),
+    )
     arrivals = scenario.arrivals
     started: dict[int, tuple[float, int]] = {}
     now, waiting, number, drops = 0.0, 0, 0, 0
