@@ -8,8 +8,8 @@ Demand:  one event at a time; the next is asked for when the one before has pass
 Ends:    with the source, after the event that waits. Cancel gives that one back.
 Errors:  passes the source's at once; the event that waits is given back.
 
-    source              1234567-----|
-    rate_limit(1, 1)    1-2-3-4-5-6-7|     a tick is half a second
+    source              a-b-c-d------|
+    rate_limit(1, 1)    a---b---c---d|     a tick is a quarter of a second
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class RateLimit:
     def wait(self, now: float) -> float:
         """Seconds until the next token."""
         self._refill(now)
-        return max(0.0, (1 - self._tokens) * self.per / self._rate)
+        # A shorter wait might not move the clock at all.
+        return max(_ROUNDING, (1 - self._tokens) * self.per / self._rate)
 
     def _refill(self, now: float) -> None:
         if self._at is not None and now > self._at:
@@ -86,10 +87,19 @@ def rate_limit(
     """Let `rate` events pass each `per` seconds, and `burst` at once after a pause.
 
     Give a `RateLimit` instead of a number to share it between stages or to change it while it
-    runs. Raises BuildError unless the rate and `per` are positive and `burst` at least 1.
+    runs; it has its own `per` and `burst`. Raises BuildError unless the rate and `per` are
+    positive and `burst` at least 1.
     """
-    shared = rate if isinstance(rate, RateLimit) else None
-    limit = shared or RateLimit(float(rate), per, burst)  # type: ignore[arg-type]
+    shared: RateLimit | None = None
+    if isinstance(rate, RateLimit):
+        if (per, burst) != (1.0, 1):
+            raise BuildError(
+                f"rate_limit(RateLimit(...), per={per!r}, burst={burst!r}): a RateLimit has its "
+                "own per and burst, give them there"
+            )
+        limit = shared = rate
+    else:
+        limit = RateLimit(rate, per, burst)
     detail = f"{limit.rate:g} per {limit.per:g} s, burst {limit.burst}"
 
     def operator(source: Flowable[T]) -> Flowable[T]:
