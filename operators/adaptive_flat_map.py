@@ -23,6 +23,7 @@ Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish,
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
@@ -120,6 +121,7 @@ def adaptive_flat_map(
     bound = (
         None if ceiling is None else window + ceiling * (2 if isinstance(on_error, Retry) else 1)
     )
+    fresh = _FreshLimiters(limit)
     settings = Settings(handler, name, ordered, timeout, on_error, overload, window)
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -130,7 +132,7 @@ def adaptive_flat_map(
             )
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            limiter: Limiter = limiter_for(limit if run.limit is None else run.limit)
+            limiter = fresh.next() if run.limit is None else limiter_for(run.limit)
             kind = Working if is_async(handler) else Inline
             stage = kind(downstream, run, flowable.info, settings, limiter)
             run.add_stage(flowable.info, stage.statistics)
@@ -146,6 +148,19 @@ def adaptive_flat_map(
         return flowable
 
     return operator
+
+
+class _FreshLimiters:
+    """One limiter for each running: the one that was given, then copies of what it was."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._first: Limit = limit
+        self._pristine: Limit = copy.deepcopy(limit)
+
+    def next(self) -> Limiter:
+        """The limiter of one more running."""
+        limit, self._first = self._first, None
+        return limiter_for(copy.deepcopy(self._pristine) if limit is None else limit)
 
 
 def _bounds(limiter: Limiter) -> tuple[int | None, int | None]:

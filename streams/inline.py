@@ -279,7 +279,7 @@ class Inline(Working):
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._results.begin(event)
         self._watch.begin()
-        self._spawn(self._finish(event, call))
+        self._spawn(self._finish(event, call, self.in_flight))
 
     def _not_awaited(self, event: Event[Any], call: Any) -> None:
         close: Callable[[], None] | None = getattr(call, "close", None)
@@ -290,9 +290,9 @@ class Inline(Working):
         self._open -= 1
         event.give_back()
 
-    async def _finish(self, event: Event[Any], call: Any) -> None:
-        assert event.started is not None
-        started, in_flight = event.started, self.in_flight
+    async def _finish(self, event: Event[Any], call: Any, in_flight: int) -> None:
+        started = event.started
+        assert started is not None
         try:
             result = await self._calls.outcome(event, call)
         except BaseException as error:

@@ -146,9 +146,13 @@ class Working(Stage[Any, Any]):
     def on_next(self, event: Event[Any], /) -> None:
         if self._closing or self._cancelled:
             event.give_back()
+            return
         # The worker that is just asking for more takes the first event itself.
-        elif self._admit(event) and not (self._busy and len(self._inbox) == 1):
+        if self._admit(event) and not (self._busy and len(self._inbox) == 1):
             self._dispatch()
+        if self._arrivals is not None:
+            # The arrival may have raised the limit.
+            self._ask()
 
     def _admit(self, event: Event[Any]) -> bool:
         """Let an event in; whether it may begin."""
