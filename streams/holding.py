@@ -77,6 +77,9 @@ class LiftedHolding(Lifted):
         if len(self._held) < self._hold:
             return 1
         if not self.pending and not self.scheduler.pending:
+            if len(self._held) == self._hold:
+                # The next one may be answered, or there may be none.
+                return 1
             self.fail(
                 HoldExceeded(
                     f"{len(self._held):,} inputs of {self.info} wait for an output that does "

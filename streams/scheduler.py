@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -10,7 +11,6 @@ from typing import Any, TypeVar
 from reactivex import abc, typing
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
 from reactivex.internal.constants import UTC_ZERO
-from reactivex.scheduler import CurrentThreadScheduler
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
 __all__ = ["LoopScheduler"]
@@ -21,9 +21,10 @@ State = TypeVar("State")
 class LoopScheduler(PeriodicScheduler):
     """Schedules on the running loop, in its time, without threads.
 
-    What is due at once runs on the current thread's trampoline, in the call that schedules it,
-    so that an operator that answers at once does. `pending` counts the timers that are set or
-    running; `idle` is called when the last of them has run.
+    What is due at once runs in the call that schedules it, or after what is running here
+    already, so that an operator that answers at once does. (On reactivex's own trampoline, of
+    which there is one for all streams, it would wait for whoever has subscribed.) `pending`
+    counts the timers that are set or running; `idle` is called when the last of them has run.
     """
 
     def __init__(
@@ -37,6 +38,8 @@ class LoopScheduler(PeriodicScheduler):
         self._seconds = now
         self._idle = idle
         self.pending = 0
+        self._due: deque[Callable[[], None]] = deque()
+        self._running = False
 
     @property
     def now(self) -> datetime:
@@ -46,13 +49,22 @@ class LoopScheduler(PeriodicScheduler):
     def schedule(
         self, action: typing.ScheduledAction[State], state: State | None = None
     ) -> abc.DisposableBase:
-        return CurrentThreadScheduler.singleton().schedule(self._bind(action), state)
+        outcome = SingleAssignmentDisposable()
 
-    def _bind(self, action: typing.ScheduledAction[State]) -> typing.ScheduledAction[State]:
-        def bound(_: abc.SchedulerBase, state: State | None) -> abc.DisposableBase | None:
-            return action(self, state)
+        def due() -> None:
+            if not outcome.is_disposed:
+                outcome.disposable = self.invoke_action(action, state=state)
 
-        return bound
+        self._due.append(due)
+        if not self._running:
+            self._running = True
+            try:
+                while self._due:
+                    self._due.popleft()()
+            finally:
+                self._running = False
+                self._due.clear()
+        return outcome
 
     def schedule_relative(
         self,
