@@ -517,7 +517,8 @@ class Working(Stage[Any, Any]):
     def _end_work(self) -> None:
         self._watch.end()
         for worker in self._workers:
-            if worker is not asyncio.current_task():
+            # The one that brings the end itself sees that it is over.
+            if worker is not asyncio.current_task(self._run.loop):
                 worker.cancel()
 
     def statistics(self) -> dict[str, Any]:

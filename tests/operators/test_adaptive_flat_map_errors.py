@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from operators import adaptive_flat_map, group_by, spread
+from streams import Fixed, Running, from_iterable, retry, route
+from streams.errors import HandlerCancelled
+from streams.limits import Outcome
+from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
+from streams.testing.plugin import Run
+
+
+def fails(bad: set[int], error: type[BaseException] = ValueError, seconds: float = 1) -> Any:
+    async def handler(value: int) -> int:
+        await asyncio.sleep(seconds)
+        if value in bad:
+            raise error(value)
+        return value
+
+    return handler
+
+
+def fails_inline(bad: set[int], error: type[BaseException] = ValueError) -> Any:
+    def handler(value: int) -> int:
+        if value in bad:
+            raise error(value)
+        return value
+
+    return handler
+
+
+BOTH = pytest.mark.parametrize("make", [fails, fails_inline], ids=["async", "plain"])
+
+
+@BOTH
+def test_stop_raises_the_users_error_and_names_the_stage_and_the_event(run: Run, make: Any) -> None:
+    pipeline = MemorySource(range(9)).pipe(adaptive_flat_map(make({4}), Fixed(2))).to(MemorySink())
+    with pytest.raises(ValueError, match="4") as raised:
+        run(pipeline.run())
+    assert raised.value.__notes__ == ["in stage 2 'adaptive_flat_map', on the event 4"]
+
+
+def test_stop_begins_nothing_new_and_lets_what_is_in_flight_finish(run: Run) -> None:
+    started: list[int] = []
+
+    async def handler(value: int) -> int:
+        started.append(value)
+        await asyncio.sleep(1 if value == 0 else 5)
+        if value == 0:
+            raise ValueError(value)
+        return value
+
+    source, sink = MemorySource(range(100)), MemorySink()
+    with pytest.raises(ValueError, match="0"):
+        run(source.pipe(adaptive_flat_map(handler, Fixed(4))).to(sink).run())
+    assert started == [0, 1, 2, 3]
+    assert sink.accepted == [(5, 1), (5, 2), (5, 3)]
+    assert source.failed == [0]
+    assert source.acked == [1, 2, 3]
+    assert source.unsettled == []
+
+
+def test_stop_gives_back_what_waits(run: Run) -> None:
+    source, sink = MemorySource([0, 0, 0, 1, 1, 2]), MemorySink()
+    flow = source.pipe(
+        group_by(lambda n: n), spread(), adaptive_flat_map(fails({1}, seconds=1), Fixed(2))
+    )
+    with pytest.raises(ValueError, match="1"):
+        run(flow.to(sink).run())
+    # 2 began when the first 0 had ended, right before the failure.
+    assert (source.acked, source.failed) == ([0, 2], [1])
+    assert sorted(source.returned) == [0, 0, 1]
+
+
+def test_what_is_in_flight_at_a_stop_has_the_drain_deadline(run: Run) -> None:
+    async def handler(value: int) -> None:
+        await asyncio.sleep(1 if value == 0 else 1000)
+        raise ValueError(value)
+
+    async def story() -> float:
+        source = MemorySource(range(3))
+        flow = source.pipe(adaptive_flat_map(handler, Fixed(3))).to(MemorySink())
+        with pytest.raises(ValueError, match="0"):
+            await flow.run(drain_deadline=7)
+        assert sorted(source.returned) == [1, 2]
+        return asyncio.get_running_loop().time()
+
+    assert run(story()) == 8
+
+
+def test_later_errors_are_not_lost(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(value: int) -> None:
+        await asyncio.sleep(value)
+        raise ValueError(f"number {value}")
+
+    source = MemorySource([1, 2, 3])
+    with pytest.raises(ValueError, match="number 1"):
+        run(source.pipe(adaptive_flat_map(handler, Fixed(3))).to(MemorySink()).run())
+    assert [record.getMessage() for record in caplog.records] == [
+        "after the first error: ValueError: number 2 "
+        "(in stage 2 'adaptive_flat_map', on the event 2)",
+        "after the first error: ValueError: number 3 "
+        "(in stage 2 'adaptive_flat_map', on the event 3)",
+    ]
+    assert source.failed == [1, 2, 3]
+
+
+def test_errors_of_two_stages_are_both_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def first(value: int) -> int:
+        await asyncio.sleep(value)
+        if value == 2:
+            raise KeyError("first stage")
+        return value
+
+    async def second(value: int) -> int:
+        await asyncio.sleep(5)
+        raise ValueError("second stage")
+
+    flow = MemorySource([1, 2, 3]).pipe(
+        adaptive_flat_map(first, Fixed(3)), adaptive_flat_map(second, Fixed(3))
+    )
+    with pytest.raises(KeyError):
+        run(flow.to(MemorySink()).run())
+    assert ["second stage" in record.getMessage() for record in caplog.records] == [True]
+
+
+@BOTH
+def test_skip_counts_and_goes_on(run: Run, make: Any) -> None:
+    source, sink = MemorySource(range(600)), MemorySink()
+    operator = adaptive_flat_map(make({3, 4, 300}), Fixed(7), on_error="skip")
+    report = run(source.pipe(operator).to(sink).run())
+    assert sink.values == [n for n in range(600) if n not in (3, 4, 300)]
+    assert sorted(source.acked) == list(range(600))
+    assert report.statistics["failed"] == 3
+    assert report.statistics["stages"][1]["skipped"] == 3
+    assert report.exit_status == 3
+
+
+@BOTH
+def test_route_acknowledges_when_the_letter_is_written(run: Run, make: Any) -> None:
+    async def story() -> None:
+        source, sink, dead = MemorySource(range(6)), MemorySink(), MemorySink(seconds=10)
+        operator = adaptive_flat_map(make({3, 4}), Fixed(6), on_error=route(dead))
+        async with source.pipe(operator).to(sink).start() as running:
+            await asyncio.sleep(5)
+            assert sorted(source.acked) == [0, 1, 2, 5]
+            assert running.statistics()["unfinished"] == 2
+        assert sorted(source.acked) == [0, 1, 2, 3, 4, 5]
+        letters = dead.values
+        assert [(letter.value, type(letter.error), letter.attempts) for letter in letters] == [
+            (3, ValueError, 1),
+            (4, ValueError, 1),
+        ]
+        assert {letter.stage for letter in letters} == {"stage 2 'adaptive_flat_map'"}
+        assert running.statistics()["failed"] == 2
+        assert running.report().exit_status == 3
+
+    run(story())
+
+
+def test_a_dead_letter_sink_that_fails_stops_the_pipeline(run: Run) -> None:
+    source, dead = MemorySource(range(6)), MemorySink()
+    dead.fail(OSError("disk full"))
+    operator = adaptive_flat_map(fails({1}), Fixed(2), on_error=route(dead))
+    with pytest.raises(OSError, match="disk full"):
+        run(source.pipe(operator).to(MemorySink()).run())
+    assert source.failed == [1]
+    assert source.unsettled == []
+
+
+@BOTH
+@pytest.mark.parametrize("policy", ["stop", "skip", retry(3)])
+def test_a_base_exception_stops_whatever_the_policy(run: Run, make: Any, policy: Any) -> None:
+    class Fatal(BaseException):
+        pass
+
+    source = MemorySource(range(9))
+    operator = adaptive_flat_map(make({2}, Fatal), Fixed(2), on_error=policy)
+    with pytest.raises(Fatal):
+        run(source.pipe(operator).to(MemorySink()).run())
+    assert source.failed == [2]
+    assert source.unsettled == []
+
+
+@pytest.mark.parametrize("leave", [KeyboardInterrupt, SystemExit])
+@BOTH
+def test_leaving_the_process_gives_back_what_was_at_work(
+    virtual_loop: asyncio.AbstractEventLoop, make: Any, leave: Any
+) -> None:
+    source = MemorySource(range(9))
+    started: list[Running] = []
+
+    async def story() -> None:
+        operator = adaptive_flat_map(make({5}, leave), Fixed(2), on_error="skip")
+        started.append(source.pipe(operator).to(MemorySink()).start())
+        await started[0].wait()
+
+    task = virtual_loop.create_task(story())
+    with pytest.raises(leave):
+        virtual_loop.run_until_complete(task)
+    virtual_loop.call_soon(started[0].cancel)
+    with suppress(leave):
+        virtual_loop.run_until_complete(task)
+    assert source.unsettled == []
+    assert 5 in source.returned
+    assert source.failed == []
+
+
+@pytest.mark.parametrize("kind", ["async", "plain", "later"])
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_a_handler_that_is_cancelled_from_inside_has_failed(
+    run: Run, kind: str, policy: Any
+) -> None:
+    async def inside(value: int) -> int:
+        if value == 2:
+            task = asyncio.ensure_future(asyncio.sleep(10))
+            asyncio.get_running_loop().call_later(1, task.cancel)
+            await task
+        return value
+
+    def plain(value: int) -> int:
+        if value == 2:
+            raise asyncio.CancelledError
+        return value
+
+    handler: Any = {"async": inside, "plain": plain, "later": lambda value: inside(value)}[kind]
+    source, sink = MemorySource(range(5)), MemorySink()
+    pipeline = source.pipe(adaptive_flat_map(handler, Fixed(1), on_error=policy)).to(sink)
+    if policy == "skip":
+        assert run(pipeline.run()).statistics["failed"] == 1
+        assert sink.values == [0, 1, 3, 4]
+    else:
+        with pytest.raises(HandlerCancelled, match="was cancelled from inside") as raised:
+            run(pipeline.run())
+        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+        assert source.failed == [2]
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", retry(2)])
+def test_a_handler_that_cancels_its_own_task_ends_the_pipeline_and_loses_nothing(
+    run: Run, policy: Any
+) -> None:
+    async def handler(value: int) -> int:
+        if value == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(1)
+        return value
+
+    source = MemorySource(range(5))
+    operator = adaptive_flat_map(handler, Fixed(1), on_error=policy)
+    with pytest.raises(HandlerCancelled):
+        run(source.pipe(operator).to(MemorySink()).run())
+    assert (source.acked, source.returned) == ([0, 1], [2])
+
+
+def test_an_error_in_the_clean_up_after_a_cancel_is_told_and_changes_nothing(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(value: int) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            raise OSError(f"clean-up {value}")
+
+    async def story() -> None:
+        source = MemorySource(range(3))
+        running = source.pipe(adaptive_flat_map(handler, Fixed(2))).to(MemorySink()).start()
+        await asyncio.sleep(1)
+        running.cancel()
+        report = await running.wait()
+        assert (report.outcome, report.error) == ("cancelled", None)
+        assert sorted(source.returned) == [0, 1]
+
+    run(story())
+    assert ["clean-up" in record.getMessage() for record in caplog.records] == [True, True]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+
+
+def test_the_clean_up_of_a_cancelled_call_may_take_a_moment(run: Run) -> None:
+    cleaned: list[int] = []
+
+    async def handler(value: int) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            await asyncio.sleep(3)
+            cleaned.append(value)
+
+    async def story() -> float:
+        running = (
+            MemorySource(range(3)).pipe(adaptive_flat_map(handler, Fixed(2))).to(MemorySink())
+        ).start()
+        await asyncio.sleep(1)
+        running.cancel()
+        await running.wait()
+        return asyncio.get_running_loop().time()
+
+    assert run(story()) == 4
+    assert sorted(cleaned) == [0, 1]
+
+
+def test_failures_leave_no_gap_and_keep_their_slots_busy(run: Run) -> None:
+    sink = MemorySink()
+    operator = adaptive_flat_map(fails({1, 2}), Fixed(2), ordered=True, on_error="skip")
+    run(MemorySource(range(6)).pipe(operator).to(sink).run())
+    assert sink.accepted == [(1, 0), (2, 3), (3, 4), (3, 5)]
+
+
+def test_overload_tells_the_limiter_what_an_error_means(run: Run) -> None:
+    told: list[Outcome] = []
+
+    class Recorder(Fixed):
+        pass
+
+    class Listening:
+        limit = 1
+
+        def on_complete(self, now: float, started: float, in_flight: int, outcome: Outcome) -> None:
+            told.append(outcome)
+
+    async def handler(value: int) -> None:
+        raise [ValueError, ConnectionRefusedError, TimeoutError][value]
+
+    operator = adaptive_flat_map(
+        handler,
+        Listening(),
+        on_error="skip",
+        overload=lambda error: isinstance(error, ConnectionError),
+    )
+    run(MemorySource(range(3)).pipe(operator).to(MemorySink()).run())
+    assert told == [Outcome.IGNORED, Outcome.DROPPED, Outcome.DROPPED]
+
+
+def test_an_overload_function_that_raises_stops_the_pipeline(run: Run) -> None:
+    class Listening:
+        limit = 1
+
+        def on_complete(self, *_: Any) -> None: ...
+
+    def broken(error: Exception) -> bool:
+        raise ZeroDivisionError
+
+    source = MemorySource(range(3))
+    operator = adaptive_flat_map(fails({0}), Listening(), on_error="skip", overload=broken)
+    with pytest.raises(ZeroDivisionError) as raised:
+        run(source.pipe(operator).to(MemorySink()).run())
+    assert raised.value.__notes__ == [
+        "in the function given as overload= of stage 2 'adaptive_flat_map'"
+    ]
+    assert source.acked == [0]
+
+
+def test_an_error_above_lets_what_is_in_flight_finish(run: Run) -> None:
+    async def story() -> None:
+        source, sink = ManualPublisher[int](), MemorySink()
+        running = source.pipe(adaptive_flat_map(fails(set()), Fixed(9))).to(sink).start()
+        await asyncio.sleep(0)
+        source.send(1, 2)
+        await asyncio.sleep(0.5)
+        source.fail(OSError("source"))
+        with pytest.raises(OSError, match="source"):
+            await running.wait()
+        assert sink.accepted == [(1, 1), (1, 2)]
+
+    run(story())
+
+
+def test_a_plain_handler_needs_no_loop_and_its_error_reaches_the_reader() -> None:
+    probe = Probe[int](request=9)
+    from_iterable([1, 2, 3]).pipe(adaptive_flat_map(fails_inline({3}))).connect(probe)
+    assert probe.values == [1, 2]
+    assert isinstance(probe.error, ValueError)
+
+
+def test_without_a_loop_a_cancelled_plain_handler_has_failed() -> None:
+    probe = Probe[int](request=9)
+    handler = fails_inline({2}, asyncio.CancelledError)
+    from_iterable([1, 2, 3]).pipe(adaptive_flat_map(handler)).connect(probe)
+    assert isinstance(probe.error, HandlerCancelled)
+
+
+def test_in_a_stride_of_plain_calls_an_error_gives_back_the_rest(run: Run) -> None:
+    source, sink = MemorySource(range(1000)), MemorySink()
+    flow = source.pipe(group_by(lambda n: n), spread(), adaptive_flat_map(fails_inline({400})))
+    with pytest.raises(ValueError, match="400"):
+        run(flow.to(sink).run())
+    assert sink.values == source.acked == list(range(400))
+    assert source.failed == [400]
+    assert source.unsettled == []
