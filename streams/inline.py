@@ -167,10 +167,10 @@ class Inline(Working):
     def _ask(self) -> None:
         if self._at_work or self._late:
             return
-        if self._asynchronous or self._closing or self._cancelled:
+        if self._asynchronous or self._closing or self._cancelled or self._parking:
             self._return_reserve(0)
             super()._ask()
-        elif not (self._stride or self._open or self._parking or self._results.ready):
+        elif not (self._stride or self._open or self._results.ready):
             results = self._results
             stride = min(self._next_stride, results.demand)
             if stride:
