@@ -89,7 +89,7 @@ class Flowable(Fluent[T_co]):
     def _subscribe_core(
         self, observer: ObserverBase[T_co], scheduler: SchedulerBase | None = None
     ) -> DisposableBase:
-        from streams.border import subscribe_observer
+        from streams.readers import subscribe_observer
 
         return subscribe_observer(self, observer)
 
@@ -99,7 +99,7 @@ class Flowable(Fluent[T_co]):
         An event is finished when the next one is asked for. Leaving the loop gives the
         current event, and all that was in flight, back to the source.
         """
-        from streams.border import iterate
+        from streams.readers import iterate
 
         return iterate(self)
 
