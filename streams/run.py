@@ -65,7 +65,7 @@ class Run:
         self.stages: list[tuple[StageInfo, Statistics]] = []
         self.on_warning: Callable[[str], None] = log.warning
         self.on_stopping: Callable[[BaseException], None] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._letters: dict[int, Letters] = {}
         self.errors = 0
@@ -170,7 +170,7 @@ class Run:
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, `close` cancels it."""
         task = self.loop.create_task(work, name=f"penstock {name}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_ended)
         return task
 
@@ -217,7 +217,7 @@ class Run:
             again = bool(left)
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failed(error)
 

@@ -77,7 +77,8 @@ class Working(Stage[Any, Any]):
         # New events that may not begin because as many as the limit wait for another attempt.
         self._held: deque[Event[Any]] = deque()
         self._sleepers: list[asyncio.Future[None]] = []
-        self._workers: set[asyncio.Task[None]] = set()
+        # A dict for its order: the same run always ends in the same way.
+        self._workers: dict[asyncio.Task[None], None] = {}
         # A worker is settling an event, and takes the first event that comes itself.
         self._busy = False
         # Types of results that are a single one.
@@ -187,8 +188,8 @@ class Working(Stage[Any, Any]):
 
     def _spawn(self, work: Any) -> None:
         worker = self._run.spawn(work, f"{self._info.name} {self._settings.name}")
-        self._workers.add(worker)
-        worker.add_done_callback(self._workers.discard)
+        self._workers[worker] = None
+        worker.add_done_callback(self._workers.pop)
 
     async def _sleep(self) -> None:
         sleeper = self._run.loop.create_future()
