@@ -43,7 +43,9 @@ class Subscription(Protocol):
         """Ask for no more; what is held above is given back to its source."""
 
 
-class Subscriber(Protocol[T_contra]):
+# An Event may be written to, so it is invariant; a subscriber only reads, so one that bears any
+# object serves a stream of ints. The checkers see no value that shows this.
+class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
     """What a stage is told by the one above it."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -63,7 +65,7 @@ class Subscriber(Protocol[T_contra]):
         """The last signal: the stream ended."""
 
 
-class ChunkSubscriber(Subscriber[T_contra], Protocol[T_contra]):
+class ChunkSubscriber(Subscriber[T_contra], Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
     """A subscriber that is told of several events in one call."""
 
     chunks: bool
