@@ -261,7 +261,7 @@ class Rotation:
         self._freed = freed = self._freed + 1
         if freed >= self._batch:
             self._ask()
-        if self._done:
+        if self._done and not self._nothing_to_come:
             # The source failed when it was asked: nothing new begins.
             event.give_back()
             return None

@@ -11,6 +11,7 @@ import copy
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.clock import clock_of
@@ -96,7 +97,7 @@ class Run:
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Let a running source be paused, stopped and counted."""
         self.sources.append(source)
-        self.stages.append((info, source.statistics))
+        self.stages.append((replace(info, number=1), source.statistics))
         if self._paused:
             source.pause()
 
