@@ -2,17 +2,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# As a path, not as an import hook, so that type checkers find the packages too.
+EDITABLE := --config-settings editable_mode=compat
 
 .PHONY: kata test check bench format clean
 
 .venv/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(EDITABLE)
 	touch $@
 
 .venv/.bench: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]' $(EDITABLE)
 	touch $@
 
 kata: .venv/.ready  ## the stream kata at full load for ten seconds

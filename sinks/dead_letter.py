@@ -50,7 +50,7 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
 
 class _DeadLetters(Sink[DeadLetter]):
     def __init__(self, path: Path) -> None:
-        self.info = StageInfo("dead_letters", output_name(path), WINDOW, "appends")
+        self.info = StageInfo("dead_letters", output_name(path), WINDOW, "appends", path=path)
         self._path = path
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:

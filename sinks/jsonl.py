@@ -51,7 +51,9 @@ def write_jsonl(path: Path = "-", *, on_error: OnError = "stop") -> Sink[Any]:
 
 class _JsonLines(Sink[Any]):
     def __init__(self, path: Path, on_error: OnError) -> None:
-        self.info = StageInfo("write_jsonl", output_name(path), WINDOW, "batches of 64 KiB")
+        self.info = StageInfo(
+            "write_jsonl", output_name(path), WINDOW, "batches of 64 KiB", path=path
+        )
         self._path = path
         self._on_error: OnError = on_error
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from streams.errors import BufferFull, BuildError, describe
 from streams.event import Event
@@ -101,6 +101,8 @@ def route(sink: Sink[DeadLetter]) -> Route:
     An event counts as failed and is acknowledged once its letter has been accepted. At most
     1,024 letters wait for the sink; one more ends the pipeline with BufferFull.
     """
+    if not hasattr(sink, "open"):
+        raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
     return Route(sink)
 
 
@@ -116,6 +118,10 @@ def retry(
     """
     if isinstance(times, bool) or times < 1:
         raise ValueError(f"retry(times={times}): at least 1 attempt is needed")
+    if backoff is not None and not isinstance(cast(Any, backoff), Backoff):
+        raise BuildError(f"retry(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
+    if then not in ("stop", "skip") and not isinstance(cast(Any, then), Route):
+        raise BuildError(f'retry(then={then!r}): use "stop", "skip" or route(sink)')
     return Retry(times, backoff or Backoff(), then)
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from streams.errors import BuildError
 from streams.flowable import Flowable
 from streams.groups import Grouped
+from streams.paths import refuse_same_file
 from streams.running import Report, Running
 from streams.sink import Sink
 from streams.stage import StageInfo
@@ -52,8 +53,10 @@ class Pipeline:
         by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
         after an error; `limit`, a pair (floor, ceiling), takes the place of what every working
         stage says itself, from the first event on. The loop's signal handlers and logging are
-        left alone.
+        left alone. Raises BuildError where the pipeline would write into the file it reads.
         """
+        for sink in self.sinks:
+            refuse_same_file(self.flowable.chain()[0].info.path, sink.info.path)
         return Running(self.flowable, self.sinks, drain_deadline, limit)
 
     async def run(self, *, drain_deadline: float = 20.0) -> Report:
@@ -66,10 +69,7 @@ class Pipeline:
         """All stages with their bounds, source first, sinks last; nothing is run."""
         stages = [stream.info for stream in self.flowable.chain()]
         last = stages[-1].number
-        return stages + [
-            StageInfo(sink.info.name, sink.info.detail, sink.info.bound, sink.info.note, last + i)
-            for i, sink in enumerate(self.sinks, 1)
-        ]
+        return stages + [sink.info.at(last + i) for i, sink in enumerate(self.sinks, 1)]
 
     def __repr__(self) -> str:
         return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"
@@ -90,8 +90,18 @@ def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
                 pass
         return running.report()
 
+    if _inside_a_loop():
+        raise BuildError("run(pipeline) is for scripts; in async code use `await pipeline.run()`")
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main())
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -9,7 +9,8 @@ rules towards everybody else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from streams.event import Event
@@ -95,7 +96,7 @@ class StageInfo:
 
     `bound` is the most events that ever wait in the stage, None for a stage whose bound its
     user chose to leave open. `number` counts from 1 at the source; 0 is a stage that is not in
-    a pipeline yet.
+    a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes.
     """
 
     name: str
@@ -103,6 +104,11 @@ class StageInfo:
     bound: int | None = 0
     note: str = ""
     number: int = 0
+    path: str | os.PathLike[str] | int | None = None
+
+    def at(self, number: int) -> StageInfo:
+        """The same stage, in its place in a pipeline."""
+        return replace(self, number=number)
 
     def __str__(self) -> str:
         return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
