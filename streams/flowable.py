@@ -13,7 +13,7 @@ unbounded demand) and `async for` (values, one at a time, as fast as the loop's 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
@@ -34,15 +34,6 @@ __all__ = ["Flowable"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
-A = TypeVar("A")
-B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
-E = TypeVar("E")
-F = TypeVar("F")
-G = TypeVar("G")
-H = TypeVar("H")
-J = TypeVar("J")
 
 
 class Flowable(Fluent[T_co]):
@@ -65,7 +56,7 @@ class Flowable(Fluent[T_co]):
     ) -> None:
         super().__init__()
         number = 1 if above is None else above.info.number + 1
-        self.info: StageInfo = StageInfo(info.name, info.detail, info.bound, info.note, number)
+        self.info: StageInfo = info.at(number)
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns
@@ -102,111 +93,6 @@ class Flowable(Fluent[T_co]):
         from streams.readers import iterate
 
         return iterate(self)
-
-    # An operator here reads a Flowable and may return any Observable, which is then lifted:
-    # more than reactivex's own `pipe` promises for the first, less for the second.
-    @overload  # type: ignore[override]
-    def pipe(self) -> Flowable[T_co]: ...
-
-    @overload
-    def pipe(self, __1: Callable[[Flowable[T_co]], Observable[A]]) -> Flowable[A]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-    ) -> Flowable[B]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-    ) -> Flowable[C]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-        __4: Callable[[Flowable[C]], Observable[D]],
-    ) -> Flowable[D]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-        __4: Callable[[Flowable[C]], Observable[D]],
-        __5: Callable[[Flowable[D]], Observable[E]],
-    ) -> Flowable[E]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-        __4: Callable[[Flowable[C]], Observable[D]],
-        __5: Callable[[Flowable[D]], Observable[E]],
-        __6: Callable[[Flowable[E]], Observable[F]],
-    ) -> Flowable[F]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-        __4: Callable[[Flowable[C]], Observable[D]],
-        __5: Callable[[Flowable[D]], Observable[E]],
-        __6: Callable[[Flowable[E]], Observable[F]],
-        __7: Callable[[Flowable[F]], Observable[G]],
-    ) -> Flowable[G]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-        __4: Callable[[Flowable[C]], Observable[D]],
-        __5: Callable[[Flowable[D]], Observable[E]],
-        __6: Callable[[Flowable[E]], Observable[F]],
-        __7: Callable[[Flowable[F]], Observable[G]],
-        __8: Callable[[Flowable[G]], Observable[H]],
-    ) -> Flowable[H]: ...
-
-    @overload
-    def pipe(
-        self,
-        __1: Callable[[Flowable[T_co]], Observable[A]],
-        __2: Callable[[Flowable[A]], Observable[B]],
-        __3: Callable[[Flowable[B]], Observable[C]],
-        __4: Callable[[Flowable[C]], Observable[D]],
-        __5: Callable[[Flowable[D]], Observable[E]],
-        __6: Callable[[Flowable[E]], Observable[F]],
-        __7: Callable[[Flowable[F]], Observable[G]],
-        __8: Callable[[Flowable[G]], Observable[H]],
-        __9: Callable[[Flowable[H]], Observable[J]],
-    ) -> Flowable[J]: ...
-
-    def pipe(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, *operators: Callable[[Any], Any]
-    ) -> Any:
-        """Read this stream through operators, from left to right.
-
-        Takes this library's operators and any stock `reactivex` operator, which is lifted so
-        that demand is kept through it (see `streams.lift`). Raises BuildError for one that
-        cannot be bounded, or that stands in an impossible place.
-        """
-        from streams.lift import apply
-
-        return apply(operators, self)
 
     def to(self, *sinks: Sink[T_co]) -> Pipeline:
         """End the stream in one or more sinks: a pipeline, ready to be run many times."""

@@ -7,13 +7,14 @@ and are given the way through `pipe` here. The commonest ones get types that say
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from reactivex import Observable, operators
 from reactivex.abc import SchedulerBase
 from reactivex.internal.utils import NotSet
 
 from streams.errors import BuildError
+from streams.piping import Piping
 
 if TYPE_CHECKING:
     from streams.flowable import Flowable
@@ -24,11 +25,11 @@ T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
 
 
-class Fluent(Observable[T_co]):
+class Fluent(Piping[T_co]):
     """The fluent methods of a Flowable; each is `pipe` with the operator of its name."""
 
     def _through(self, operator: Callable[[Any], Any]) -> Flowable[Any]:
-        return cast("Flowable[Any]", self.pipe(operator))
+        return self.pipe(operator)
 
     # The commonest, for their types.
 

@@ -1,0 +1,96 @@
+"""What mypy and pyright have to find out by themselves; it is checked, not run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, assert_type
+
+from reactivex import operators as ops
+
+from operators import (
+    adaptive_flat_map,
+    distinct_within,
+    group_by,
+    in_threads,
+    rate_limit,
+    spread,
+)
+from sinks import collect, for_each
+from streams import Fixed, Flowable, Group, Pipeline, from_async_iterable, from_iterable
+
+
+class Order:
+    def __init__(self, number: int, client: str) -> None:
+        self.number = number
+        self.client = client
+
+
+class Receipt:
+    def __init__(self, order: Order) -> None:
+        self.order = order
+
+
+async def send(order: Order) -> Receipt:
+    return Receipt(order)
+
+
+async def send_parts(order: Order) -> AsyncIterator[Receipt]:
+    yield Receipt(order)
+
+
+def send_now(order: Order) -> Receipt:
+    return Receipt(order)
+
+
+receipts: list[Receipt] = []
+orders = from_iterable([(1, "a"), (2, "b")]).pipe(ops.map(lambda pair: Order(pair[0], pair[1])))
+assert_type(orders, Flowable[Order])
+
+# The whole pipeline in one go, with no annotation on any lambda.
+whole = from_iterable([(1, "a"), (2, "b")]).pipe(
+    ops.map(lambda pair: Order(pair[0], pair[1])),
+    distinct_within(10, by=lambda order: order.number),
+    group_by(lambda order: order.client),
+    spread(),
+    adaptive_flat_map(send, Fixed(4)),
+)
+assert_type(whole, Flowable[Receipt])
+assert_type(whole.to(collect(receipts), for_each(lambda receipt: None)), Pipeline)
+
+# Step by step.
+assert_type(orders.pipe(distinct_within(10, by="number")), Flowable[Order])
+assert_type(orders.pipe(group_by(lambda order: order.client)), Flowable[Group[str, Order]])
+assert_type(orders.pipe(group_by("client")), Flowable[Group[Any, Order]])
+assert_type(orders.pipe(group_by("client"), spread()), Flowable[Order])
+assert_type(orders.pipe(rate_limit(100)), Flowable[Order])
+assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(send_now)), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(in_threads(2)(send_now))), Flowable[Receipt])
+assert_type(from_iterable([[1, 2], [3]]).pipe(spread(2)), Flowable[int])
+assert_type(
+    orders.pipe(group_by("client", each=lambda group: group.pairwise(), idle=60), spread()),
+    Flowable[tuple[Order, Order]],
+)
+
+# The fluent spellings.
+assert_type(orders.map(lambda order: order.number), Flowable[int])
+assert_type(orders.filter(lambda order: order.number > 1), Flowable[Order])
+assert_type(orders.flat_map(lambda order: [order.client]), Flowable[str])
+assert_type(orders.pairwise(), Flowable[tuple[Order, Order]])
+assert_type(orders.scan(lambda total, order: total + order.number, 0), Flowable[int])
+assert_type(orders.take(3).skip(1).do_action(lambda order: None), Flowable[Order])
+
+
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+async def loop() -> None:
+    async for receipt in whole:
+        assert_type(receipt, Receipt)
+    async for number in from_async_iterable(numbers):
+        assert_type(number, int)
+    async for group in orders.pipe(group_by(lambda order: order.client)):
+        assert_type(group.key, str)
+        async for order in group:
+            assert_type(order, Order)

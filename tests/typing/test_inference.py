@@ -1,0 +1,30 @@
+"""Types flow through a whole pipeline without annotations on lambdas.
+
+Each checker is started once, on one file, which takes it seconds: that is what it costs to ask
+the real ones.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+PIPELINES = HERE / "pipelines.py"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["mypy", "--strict", "--no-error-summary", "--follow-imports=silent"],
+        ["pyright", "--warnings"],
+    ],
+    ids=["mypy", "pyright"],
+)
+def test_the_type_of_every_stream_is_inferred(command: list[str]) -> None:
+    checker = [sys.executable, "-m", *command, str(PIPELINES)]
+    checked = subprocess.run(checker, cwd=HERE.parents[1], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
