@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from penstock.explain import explain
 from penstock.load import load
-from penstock.output import say
+from penstock.output import flush, say
 from penstock.report import as_json, as_text
 from penstock.status import status
 from streams.errors import BuildError
@@ -70,10 +71,22 @@ def execute(pipeline: Pipeline, options: Options) -> int:
                 # SystemExit and its like leave the loop at once, wherever it was.
                 started[0].cancel()
                 runner.run(_end_of(started[0]))
-    report = started[0].report()
-    if error is not None and report.error is None:
-        report = replace(report, outcome="stopped", error=error)
-    return _tell(report, options)
+        # Told before the loop is closed, which waits for whatever does not want to end.
+        report = started[0].report()
+        if error is not None and report.error is None:
+            report = replace(report, outcome="stopped", error=error)
+        code = _tell(report, options)
+        if report.outcome in ("cancelled", "overrun") and _something_is_stuck(runner.get_loop()):
+            flush()
+            os._exit(code)
+    return code
+
+
+def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a call goes on that was cancelled: a coroutine that refuses to end, or a thread."""
+    here = threading.current_thread()
+    threads = (one for one in threading.enumerate() if one is not here and not one.daemon)
+    return bool(asyncio.all_tasks(loop)) or any(threads)
 
 
 def _redirect(pipeline: Pipeline, options: Options) -> None:

@@ -173,3 +173,31 @@ def test_results_are_out_before_the_input_ends(script: list[str], pipeline_file:
         os.kill(running.process.pid, signal.SIGTERM)
         status, _, _ = running.end()
     assert status == 4
+
+
+# A thread that waits for a file which never comes: nothing can interrupt it.
+STUCK = """
+import sys, threading
+from operators import in_threads
+
+def work(event):
+    print("begun", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(in_threads(1)(work))).to(write_jsonl())
+"""
+
+
+def test_a_thread_that_never_ends_keeps_neither_the_report_nor_the_process(
+    script: list[str], write_file: Write
+) -> None:
+    path = write_file("job.py", STUCK)
+    with _started([*script, "run", str(path)]) as running:
+        running.send(1)
+        running.wait_for("begun")
+        running.process.send_signal(signal.SIGINT)
+        running.wait_for("draining")
+        running.process.send_signal(signal.SIGINT)
+        status, _, err = running.end()
+    assert status == 5
+    assert "1 in, 0 finished" in err
