@@ -11,7 +11,7 @@ from streams.stage import StageInfo, Subscriber
 if TYPE_CHECKING:
     from streams.run import Run
 
-__all__ = ["Group", "Grouped"]
+__all__ = ["Group", "Grouped", "holds_groups"]
 
 K_co = TypeVar("K_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
@@ -25,6 +25,16 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
     ) -> None:
         super().__init__(attach, info)
         self.key = key
+
+
+def holds_groups(stream: Flowable[Any]) -> bool:
+    """Whether the items of `stream` are groups: a `group_by` that no `spread` follows."""
+    for stage in reversed(stream.chain()):
+        if isinstance(stage, Grouped):
+            return True
+        if stage.turns or stage.info.name == "spread":
+            return False
+    return False
 
 
 class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
