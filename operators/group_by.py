@@ -128,9 +128,7 @@ def group_by(
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             faults = Faults(on_error, run, grouped.info)
-            reader = GroupReader(
-                downstream, key_of, buffer, faults, states(run), grouped.info, run
-            )
+            reader = GroupReader(downstream, key_of, buffer, faults, states(run), grouped.info, run)
             run.add_stage(grouped.info, reader.group_statistics)
             source.attach(reader, run)
 
