@@ -70,6 +70,12 @@ class BlockingWatch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._look()
+
+    def _look(self) -> None:
+        late = self._run.now() - self._due
+        if late > BLOCKED:
+            self._complain(f"the loop was blocked for {late:.2f} s while {self._who} was at work")
 
     def _set(self) -> None:
         self._due = self._run.now() + _EVERY
@@ -77,9 +83,7 @@ class BlockingWatch:
 
     def _tick(self) -> None:
         self._timer = None
-        late = self._run.now() - self._due
-        if late > BLOCKED:
-            self._complain(f"the loop was blocked for {late:.2f} s while {self._who} was at work")
+        self._look()
         progress = self._progress()
         if progress is None:
             return

@@ -47,7 +47,7 @@ class Inline(Working):
         self._next_stride = 1
         self._stride_began = self._slice_end = 0.0
         self._late: deque[Event[Any]] = deque()
-        self._at_work = self._slice_is_due = False
+        self._at_work = self._slice_is_due = self._waits_for_slice = False
         # Types of results that are neither awaitable nor iterators.
         self._plain: set[type] = set()
         self._asynchronous = self._completed = False
@@ -71,10 +71,13 @@ class Inline(Working):
 
     def _work_on(self, events: list[Event[Any]]) -> None:
         """The way of a plain call: nothing but the call between two events."""
-        self._at_work = True
         now, handler, plain = self._now, self._handler, self._plain
-        done: list[Event[Any]] = []
         ended = now()
+        if self._slice_is_over(ended):
+            self._late.extend(events)
+            return
+        self._at_work = True
+        done: list[Event[Any]] = []
         deliver_at = ended + _DELIVER_AFTER
         for i, event in enumerate(events):
             if event.turn is not None and event.turn.holders > 1:
@@ -102,11 +105,7 @@ class Inline(Working):
                 done = []
                 ended = now()
                 deliver_at = ended + _DELIVER_AFTER
-                if (
-                    self._closing
-                    or self._cancelled
-                    or (ended >= self._slice_end and self._run.has_loop)
-                ):
+                if self._closing or self._cancelled or self._slice_is_over(ended):
                     self._late.extendleft(reversed(events[i + 1 :]))
                     break
         self._deliver(done)
@@ -181,6 +180,28 @@ class Inline(Working):
 
     # Slices of time.
 
+    def _slice_is_over(self, now: float) -> bool:
+        """Whether the loop must have its turn first. Work that follows one begins a slice."""
+        if self._slice_is_due:
+            return now >= self._slice_end
+        if self._run.has_loop:
+            self._slice_is_due = True
+            self._slice_end = now + _SLICE
+            self._run.loop.call_soon(self._next_slice)
+        return False
+
+    def _next_slice(self) -> None:
+        """The loop has had its turn."""
+        self._slice_is_due = False
+        if self._late:
+            late = list(self._late)
+            self._late.clear()
+            self._work_on(late)
+        elif self._can_begin():
+            self._dispatch()
+        elif self._waits_for_slice:
+            self._go_on()
+
     def _end_of_work(self) -> None:
         """Go on at once, or when the loop has had its turn."""
         self._at_work = False
@@ -197,46 +218,33 @@ class Inline(Working):
         if self._error is not None or self._cancelled:
             self._give_back_unstarted()
             self._ask()
-        elif self._late or self._can_begin() or (now >= self._slice_end and self._run.has_loop):
-            if not self._slice_is_due:
-                self._slice_is_due = True
-                self._run.loop.call_soon(self._next_slice)
+        elif self._slice_is_due and (self._late or self._can_begin() or now >= self._slice_end):
+            self._waits_for_slice = True
         else:
             self._go_on()
 
-    def _can_begin(self) -> bool:
-        return bool(self._inbox) and self.in_flight < self._limit
-
     def _go_on(self) -> None:
+        self._waits_for_slice = False
         if self._completed and not self._closing:
             self._return_reserve(0)
             super().on_completed()
         else:
             self._ask()
 
-    def _next_slice(self) -> None:
-        self._slice_is_due = False
-        self._slice_end = self._now() + _SLICE
-        if self._late:
-            late = list(self._late)
-            self._late.clear()
-            self._work_on(late)
-        elif self._can_begin():
-            self._dispatch()
-        else:
-            self._go_on()
+    def _can_begin(self) -> bool:
+        return bool(self._inbox) and self.in_flight < self._limit
 
     # The slow way.
 
     def _dispatch(self) -> None:
-        if self._at_work or not self._can_begin():
+        if self._at_work or not self._can_begin() or self._slice_is_over(self._now()):
             return
         self._at_work = True
         inbox, now = self._inbox, self._now
         try:
             while inbox and self.in_flight < self._limit and not self._cancelled:
                 self._call(inbox.popleft())
-                if now() >= self._slice_end and self._run.has_loop:
+                if self._slice_is_over(now()):
                     break
         finally:
             self._at_work = False

@@ -27,6 +27,9 @@ from streams.stage import Stage, StageInfo, Subscriber, is_second
 
 __all__ = ["Settings", "Working"]
 
+# The loop gets a turn at least this often (seconds), unless a single step takes longer.
+_SLICE = 0.005
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -72,6 +75,7 @@ class Working(Stage[Any, Any]):
         self._parking = Parking(policy, run, self._again) if isinstance(policy, Retry) else None
         self._siblings = Siblings()
         self._watch = BlockingWatch(run, self._who, self._progress)
+        self._slice_end = 0.0
         self._open = 0
         self._inbox: deque[Event[Any]] = deque()
         # New events that may not begin because as many as the limit wait for another attempt.
@@ -200,6 +204,7 @@ class Working(Stage[Any, Any]):
         """One worker: take, call, settle, and sleep when there is nothing to do."""
         inbox, now = self._inbox, self._now
         while not self._cancelled:
+            self._slice_end = now() + _SLICE
             while inbox and self.in_flight < self._limit:
                 event = inbox.popleft()
                 self._results.begin(event)
@@ -208,6 +213,8 @@ class Working(Stage[Any, Any]):
                 if in_flight > self.peak_in_flight:
                     self.peak_in_flight = in_flight
                 try:
+                    if started >= self._slice_end:
+                        started = await self._give_way(event)
                     result = await self._calls.attempt(event, self._handler)
                 except BaseException as error:
                     self._busy = True
@@ -225,6 +232,7 @@ class Working(Stage[Any, Any]):
         pass_on, take, single = self.downstream.on_next, self._take, self._single
         event: Event[Any] | None = None
         while not self._cancelled:
+            self._slice_end = now() + _SLICE
             while event is not None or (inbox and self.in_flight < self._limit):
                 if event is None:
                     event = inbox.popleft()
@@ -234,6 +242,8 @@ class Working(Stage[Any, Any]):
                     self.peak_in_flight = in_flight
                 event.started = started = now()
                 try:
+                    if started >= self._slice_end:
+                        started = await self._give_way(event)
                     result = await handler(event.value)
                     if type(result) not in single and not self._is_single(result):
                         result = await self._calls.iterate(event, result)
@@ -278,6 +288,13 @@ class Working(Stage[Any, Any]):
                 self._busy = False
             if not self._cancelled:
                 await self._sleep()
+
+    async def _give_way(self, event: Event[Any]) -> float:
+        """Let the loop have its turn, which handlers that never wait would not; then begin."""
+        await asyncio.sleep(0)
+        event.started = started = self._now()
+        self._slice_end = started + _SLICE
+        return started
 
     def _not_begun(self, event: Event[Any]) -> None:
         self.in_flight -= 1

@@ -453,7 +453,7 @@ OPERATORS = [
         sees_end=False,
         ordered=False,
     ),
-    _working("plain", abs, ordered=True, ends_inside=False),
+    _working("plain", abs, ordered=True),
     _working("async", _slowly),
     _working("async at once", _at_once),
     _working("async iterator", _twice, _doubled),
