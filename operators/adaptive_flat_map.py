@@ -30,7 +30,7 @@ from typing import Any, TypeVar, overload
 from streams.errors import BuildError
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
-from streams.groups import holds_groups
+from streams.groups import Grouped
 from streams.handler import handler_name, is_async
 from streams.inline import Inline
 from streams.limits import Limiter
@@ -125,7 +125,7 @@ def adaptive_flat_map(
     settings = Settings(handler, name, ordered, timeout, on_error, overload, window)
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        if holds_groups(source):
+        if isinstance(source, Grouped):
             raise BuildError(
                 "adaptive_flat_map straight after group_by would work on whole groups: insert "
                 "spread() between them, which takes one event of a group at a time"

@@ -28,11 +28,11 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
 
 
 def holds_groups(stream: Flowable[Any]) -> bool:
-    """Whether the items of `stream` are groups: a `group_by` that no `spread` follows."""
+    """Whether groups reach the end of `stream`: a `group_by` that nothing after it reads."""
     for stage in reversed(stream.chain()):
         if isinstance(stage, Grouped):
             return True
-        if stage.turns or stage.info.name == "spread":
+        if stage.info.name in ("spread", "adaptive_flat_map"):
             return False
     return False
 
