@@ -90,9 +90,7 @@ def read_jsonl(
         details.append("followed")
     if created is not None:
         details.append(f"created by {key_name(created)}")
-    info = StageInfo(
-        "read_jsonl", ", ".join(details), 0, "reads 256 KiB at a time", path=path
-    )
+    info = StageInfo("read_jsonl", ", ".join(details), 0, "reads 256 KiB at a time", path=path)
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
         _Reading(
