@@ -28,6 +28,8 @@ class Calls:
         self._timeout = timeout
         self._results = results
         self._limits: dict[Event[Any], asyncio.Timeout] = {}
+        self.iterates = False
+        """Whether a call has ever given an iterator, which may be suspended in its slot."""
         self._no_room: list[asyncio.Future[None]] = []
 
     async def attempt(self, event: Event[Any], handler: Callable[[Any], Any]) -> Any:
@@ -65,6 +67,7 @@ class Calls:
 
     async def iterate(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:
         """Deliver results as there is room; they carry the event's obligations from here on."""
+        self.iterates = True
         family = Family(event, "no results")
         # They are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None

@@ -50,15 +50,13 @@ class Parking:
         """Whether there is another attempt after this one."""
         return isinstance(error, Exception) and attempts < self._policy.times
 
-    def park(self, event: Event[Any], attempts: int, limit: int) -> bool:
-        """Wait for the next attempt; returns whether the event keeps its working slot."""
+    def park(self, event: Event[Any], attempts: int, in_slot: bool) -> None:
+        """Wait for the next attempt, in the event's working slot or without one."""
         self._attempts[event] = attempts
-        in_slot = self.waiting >= limit
         if in_slot:
             self._in_slot.add(event)
         delay = self._policy.backoff.delay(attempts, self._rng)
         self._timers[event] = self._run.loop.call_later(delay, self._over, event)
-        return in_slot
 
     def _over(self, event: Event[Any]) -> None:
         del self._timers[event]

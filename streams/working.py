@@ -403,7 +403,12 @@ class Working(Stage[Any, Any]):
         if not parking.allows(error, attempts):
             return False
         self._special = True
-        if parking.park(event, attempts, self._limit):
+        # Where results are in order, iterators may be suspended, each in its slot, until this
+        # event has brought its own: it must not need one of theirs.
+        suspended = self._settings.ordered and self._calls.iterates
+        in_slot = suspended or self._parked_full()
+        parking.park(event, attempts, in_slot)
+        if in_slot:
             self.in_flight += 1
             self._open += 1
         elif self._parked_full():
