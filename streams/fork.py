@@ -48,6 +48,10 @@ class Fork:
     def on_next(self, event: Event[Any], /) -> None:
         event.pending += len(self._sinks) - 1
         for sink in self._sinks:
+            if self._cancelled:
+                # The others are closing, and the event cannot be finished any more.
+                event.give_back()
+                return
             sink.on_next(event)
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
@@ -55,6 +59,10 @@ class Fork:
         for event in events:
             event.pending += others
         for sink in self._sinks:
+            if self._cancelled:
+                for event in events:
+                    event.give_back()
+                return
             sink.on_chunk(events)
 
     def on_error(self, error: BaseException, /) -> None:

@@ -51,6 +51,8 @@ class Inline(Working):
         # Types of results that are neither awaitable nor iterators.
         self._plain: set[type] = set()
         self._asynchronous = self._completed = False
+        # Calls whose task has not had its first step; a task that is cancelled never has one.
+        self._unawaited: dict[Event[Any], Any] = {}
         self._complain = Complaint(run)
 
     # Strides.
@@ -287,6 +289,7 @@ class Inline(Working):
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._results.begin(event)
         self._watch.begin()
+        self._unawaited[event] = call
         self._spawn(self._finish(event, call, self.in_flight))
 
     def _not_awaited(self, event: Event[Any], call: Any) -> None:
@@ -299,6 +302,7 @@ class Inline(Working):
         event.give_back()
 
     async def _finish(self, event: Event[Any], call: Any, in_flight: int) -> None:
+        del self._unawaited[event]
         started = event.started
         assert started is not None
         try:
@@ -334,6 +338,12 @@ class Inline(Working):
     def cancel(self) -> None:
         self._return_reserve(0)
         super().cancel()
+
+    def _end_work(self) -> None:
+        super()._end_work()
+        for event, call in self._unawaited.items():
+            self._not_awaited(event, call)
+        self._unawaited.clear()
 
     def statistics(self) -> dict[str, Any]:
         numbers = super().statistics()

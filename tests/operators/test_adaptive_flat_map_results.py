@@ -282,3 +282,20 @@ def test_a_plain_handler_is_lazy_without_a_loop() -> None:
     assert called == []
     probe.request(2)
     assert called == [0, 1]
+
+
+def test_a_call_that_is_cancelled_before_its_first_step_is_given_back(run: Run) -> None:
+    async def never(_: int) -> None:
+        raise AssertionError("it must not begin")
+
+    async def story() -> None:
+        source = MemorySource([1, 2])
+        running = (
+            source.pipe(adaptive_flat_map(lambda n: never(n), Fixed(1))).to(MemorySink()).start()
+        )
+        # Right after the stream has begun, before the first step of the call.
+        asyncio.get_running_loop().call_soon(running.cancel)
+        await running.wait()
+        assert source.returned == [1]
+
+    run(story())

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks import collect, for_each
+from streams import from_iterable, route
+from streams.errors import OutputClosed
+from streams.run import Run as StreamRun
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo
+from streams.testing import CountedSource, MemorySink, MemorySource, run_virtual
+from streams.testing.plugin import Run
+
+
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
+def test_every_sink_gets_every_value_in_order(values: list[int], n: int) -> None:
+    sinks = [MemorySink(seconds=i / 10) for i in range(n)]
+    run_virtual(from_iterable(values).to(*sinks).run())
+    assert [sink.values for sink in sinks] == [values] * n
+
+
+def test_the_slowest_sink_sets_the_demand(run: Run) -> None:
+    async def story() -> None:
+        source, fast, slow = CountedSource(range(100)), MemorySink(), MemorySink(hold=True)
+        async with source.to(fast, slow).start() as running:
+            await asyncio.sleep(1)
+            assert source.emitted == 1
+            slow.accept(3)
+            await asyncio.sleep(1)
+            assert source.emitted == 4
+            assert fast.values == [0, 1, 2, 3]
+            running.cancel()
+
+    run(story())
+
+
+def test_an_event_is_finished_when_all_have_accepted_it(run: Run) -> None:
+    async def story() -> None:
+        source, fast, slow = MemorySource(range(2)), MemorySink(), MemorySink(hold=True)
+        async with source.to(fast, slow).start():
+            await asyncio.sleep(1)
+            assert fast.values == [0]
+            assert source.acked == []
+            slow.accept()
+            await asyncio.sleep(1)
+            assert source.acked == [0]
+            slow.accept()
+        assert source.acked == [0, 1]
+
+    run(story())
+
+
+@pytest.mark.parametrize("broken_first", [True, False])
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_an_event_fails_if_one_sink_fails_although_another_accepted_it(
+    run: Run, broken_first: bool, seconds: float
+) -> None:
+    source, good, broken = MemorySource(range(9)), MemorySink(seconds=seconds), MemorySink()
+    broken.fail(ValueError("sink"))
+    sinks = (broken, good) if broken_first else (good, broken)
+    with pytest.raises(ValueError, match="sink") as raised:
+        run(source.to(*sinks).run())
+    number = 2 if broken_first else 3
+    assert raised.value.__notes__ == [f"in stage {number} 'memory', on the event 0"]
+    assert source.failed == [0]
+    assert source.unsettled == []
+    assert good.closed == broken.closed == 1
+
+
+def test_when_one_fails_the_others_finish_what_they_have_accepted(run: Run) -> None:
+    async def story() -> None:
+        source, slow, broken = MemorySource(range(9)), MemorySink(seconds=5), MemorySink()
+        running = source.to(slow, broken).start()
+        await asyncio.sleep(1)
+        broken.fail(ValueError("sink"))
+        with pytest.raises(ValueError, match="sink"):
+            await running.wait()
+        # The second value came to both; the slow one still took it.
+        assert slow.accepted == [(5, 0), (10, 1)]
+        assert source.acked == [0]
+        assert source.failed == [1]
+
+    run(story())
+
+
+class Closing(Sink[Any]):
+    """A sink whose reader goes away at its third value."""
+
+    info = StageInfo("closing")
+
+    def open(self, run: StreamRun, closed: Closed) -> SinkStage[Any]:
+        class Stage(SinkStage[Any]):
+            taken = 0
+
+            def on_next(self, event: Any, /) -> None:
+                self.taken += 1
+                if self.taken == 3:
+                    event.give_back()
+                    self.break_off(OutputClosed("the reader went away"))
+                else:
+                    event.finish()
+
+        return Stage(closed)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_reader_that_goes_away_ends_all_sinks_without_an_error(run: Run, first: bool) -> None:
+    source, other = MemorySource(range(9)), MemorySink()
+    sinks = (Closing(), other) if first else (other, Closing())
+    report = run(source.to(*sinks).run())
+    assert report.outcome == "output closed"
+    assert report.exit_status == 0
+    assert source.acked == [0, 1]
+    assert source.returned == [2]
+
+
+def test_a_broken_sink_takes_nothing_more_of_a_chunk(run: Run) -> None:
+    class Picky(Closing):
+        def open(self, run: StreamRun, closed: Closed) -> SinkStage[Any]:
+            class Stage(SinkStage[Any]):
+                def accept(self, event: Any) -> None:
+                    taken.append(event.value)
+                    if event.value == 300:
+                        raise ValueError("picky")
+
+            return Stage(closed)
+
+    taken: list[int] = []
+    into: list[int] = []
+    with pytest.raises(ValueError, match="picky") as raised:
+        run(from_iterable(range(2000)).to(Picky(), collect(into)).run())
+    assert taken == list(range(301))
+    assert raised.value.__notes__ == ["in stage 2 'closing', on the event 300"]
+
+
+def test_one_dead_letter_sink_may_serve_several(run: Run) -> None:
+    def fails(value: int) -> None:
+        raise ValueError(value)
+
+    dead = MemorySink()
+    policy = route(dead)
+    report = run(
+        from_iterable(range(3))
+        .to(for_each(fails, on_error=policy), for_each(fails, on_error=policy))
+        .run()
+    )
+    assert len(dead.values) == 6
+    assert dead.closed == 1
+    assert report.statistics["failed"] == 3
