@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operators import adaptive_flat_map, in_processes
+from streams import Fixed, Report
+from streams.errors import BuildError
+from streams.testing import MemorySink, MemorySource, VirtualTimeLoop
+
+# The handlers are functions of a module that a fresh process can import.
+HANDLERS = """
+import os
+
+def where(value):
+    return value, os.getpid()
+
+def dies_of_two(value):
+    if value == 2:
+        os._exit(3)
+    return value
+
+def unpicklable(value):
+    return (lambda: value) if value == 1 else value
+
+def fails(value):
+    raise ValueError(value)
+"""
+
+
+@pytest.fixture(scope="module")
+def handlers(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A module of plain functions, importable here and in the processes."""
+    folder = tmp_path_factory.mktemp("handlers")
+    (folder / "penstock_test_handlers.py").write_text(HANDLERS)
+    sys.path.insert(0, str(folder))
+    import penstock_test_handlers as module
+
+    yield module
+    sys.path.remove(str(folder))
+
+
+def run(
+    loop: VirtualTimeLoop, handler: Any, source: MemorySource[Any], **options: Any
+) -> tuple[list[Any], Report]:
+    async def story() -> tuple[list[Any], Report]:
+        sink = MemorySink()
+        operator = adaptive_flat_map(in_processes(1)(handler), Fixed(1), **options)
+        # Time stands still: processes take real time, about 0.1 s to start.
+        with loop.hold():
+            report = await source.pipe(operator).to(sink).run()
+        return sink.values, report
+
+    return loop.run_until_complete(story())
+
+
+def test_calls_run_in_another_process_which_ends_with_the_running(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    values, _ = run(virtual_loop, handlers.where, MemorySource(range(3)))
+    assert [value for value, _ in values] == [0, 1, 2]
+    (pid,) = {pid for _, pid in values}
+    assert pid != os.getpid()
+    assert not Path(f"/proc/{pid}").exists() or sys.platform != "linux"
+    assert not [thread for thread in threading.enumerate() if "Executor" in thread.name]
+
+
+def test_a_process_that_dies_fails_its_call_and_later_ones_get_a_new_one(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    source = MemorySource(range(5))
+    values, report = run(virtual_loop, handlers.dies_of_two, source, on_error="skip")
+    assert values == [0, 1, 3, 4]
+    assert report.statistics["failed"] == 1
+
+
+def test_a_process_that_dies_is_an_error_with_a_name(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    source = MemorySource(range(5))
+    with pytest.raises(BrokenProcessPool) as raised:
+        run(virtual_loop, handlers.dies_of_two, source)
+    assert raised.value.__notes__ == ["in stage 2 'adaptive_flat_map', on the event 2"]
+    assert source.failed == [2]
+
+
+def test_what_cannot_be_pickled_fails_its_own_call_only(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    # A result, and then a value.
+    source: MemorySource[Any] = MemorySource([0, 1, lambda: None, 3])
+    values, report = run(virtual_loop, handlers.unpicklable, source, on_error="skip")
+    assert values == [0, 3]
+    assert report.statistics["failed"] == 2
+
+
+def test_an_error_keeps_its_type(virtual_loop: VirtualTimeLoop, handlers: Any) -> None:
+    with pytest.raises(ValueError, match="7"):
+        run(virtual_loop, handlers.fails, MemorySource([7]))
+
+
+def test_at_least_one_process_is_needed() -> None:
+    with pytest.raises(BuildError, match="at least 1"):
+        in_processes(0)
