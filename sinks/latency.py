@@ -178,6 +178,7 @@ class _Recording(SinkStage[Any]):
     def close(self, error: BaseException | None = None) -> None:
         if self._closed is None:
             return
+        self._accept()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
