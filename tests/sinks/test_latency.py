@@ -147,6 +147,7 @@ def test_the_log_can_be_read_by_the_usual_tools(run: Run, tmp_path: Path) -> Non
     counts = 0
     while (histogram := reader.get_next_interval_histogram()) is not None:
         counts += histogram.get_total_count()
+    reader.close()
     assert counts == 3 * 5
 
 
