@@ -6,9 +6,9 @@ Items:   the first event of each key, and again the first one `seconds` or more 
          unfinished leaves the stream and shares its outcome towards the source.
 Time:    at once. The clock is the loop's; with `time`, the largest event time seen so far,
          which makes a replay exact. No timers.
-Memory:  one key and one number for each key seen in the last `1.25 * seconds`, at most
-         `max_keys`; beyond those the oldest key is forgotten early, counted as
-         `forgotten_early`. One small entry for each event that is unfinished.
+Memory:  one key and one number for each key of the window and for at most a third as many
+         that have left it, at most `max_keys`; beyond those the oldest key is forgotten early,
+         counted as `forgotten_early`. One small entry for each event that is unfinished.
 Demand:  one more for each event dropped.
 Ends:    with the source.
 Errors:  a key or time that is missing, a key that cannot be hashed or a time that is not a
@@ -21,8 +21,9 @@ Errors:  a key or time that is missing, a key that cannot be hashed or a time th
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from itertools import chain, count, takewhile
 from math import inf, isfinite
 from typing import Any, TypeVar
 
@@ -38,7 +39,8 @@ __all__ = ["distinct_within"]
 
 T = TypeVar("T")
 
-_LEAST_SWEPT = 1024
+# What has left the window, or has ended, is looked for when there is this much of it.
+_LEAST_SWEPT = 512
 
 
 def distinct_within(
@@ -80,22 +82,25 @@ def distinct_within(
 
 
 class _Window(Stage[T, T]):
-    """`_seen` is in the order of first sight, so its expired entries are at the front.
+    """Every event gets a number, and `_seen` has the number of the first event of each key.
 
-    They are removed a quarter of a window late, many at once: a dict whose front was removed
-    is walked through from where it once began, which for one key at a time costs the whole
-    window (measured: 120 µs an event at 500,000 keys). An ordered dict has no such gap at its
-    front and costs twice as much for each key; it serves `max_keys`, which removes one by one.
+    Numbers and times rise together, so a key is still in the window when its number is not
+    below `_live`, the lowest number in it. `_seen` is in the order of the numbers: what has left
+    the window is at the front, and is removed when it is a quarter of all. One at a time would
+    cost the whole window for each: a dict whose front was removed is walked through from where
+    it once began. An ordered dict, which is not, costs twice as much for each key; it serves
+    `max_keys`, which removes one by one.
 
-    An entry is a bare time: a float is nothing that the garbage collector has to visit, and
-    there may be millions. The float object itself tells one event's entry from another's.
-    Unfinished events stand in `_unfinished` until a sweep finds that they have ended: asking
-    them now and then costs less than having every event report its end.
+    An entry is a bare int: nothing that the garbage collector has to visit, and there may be
+    millions. Unfinished events stand in `_recent`, in the order of their numbers, until a sweep
+    finds those that have ended and moves the others to `_unfinished`: asking them now and then
+    costs less than having every event report its end.
     """
 
-    __slots__ = ("_chunky", "_done", "_event_time", "_expire_at", "_faults", "_forgotten",
-                 "_key_of", "_max_keys", "_now", "_peak", "_room", "_seconds", "_seen",
-                 "_sweep_at", "_time_of", "_unfinished", "chunks")  # fmt: skip
+    __slots__ = ("_chunky", "_done", "_event_time", "_faults", "_forget", "_forgotten", "_key_of",
+                 "_live", "_max_keys", "_next", "_now", "_peak", "_recent", "_recent_from",
+                 "_removed", "_room", "_seconds", "_seen", "_singly", "_starts", "_time_of",
+                 "_times", "_unfinished", "chunks")  # fmt: skip
 
     def __init__(
         self,
@@ -114,12 +119,19 @@ class _Window(Stage[T, T]):
         self._key_of = key_of
         self._time_of = time_of
         self._seconds = seconds
-        self._max_keys = inf if max_keys is None else max_keys
+        self._max_keys = max_keys
+        # Events of one chunk share the loop's time, but neither their own nor the bound.
+        self._singly = time_of is not None or max_keys is not None
         self._faults = faults
-        self._seen: dict[Any, float] = {} if max_keys is None else OrderedDict()
-        self._unfinished: dict[Any, _Entry] = {}
-        self._sweep_at = _LEAST_SWEPT
-        self._expire_at = inf
+        self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
+        self._next = self._live = self._removed = 0
+        # The time of a chunk of the window, and the number of its first event.
+        self._times: deque[float] = deque()
+        self._starts: deque[int] = deque()
+        self._recent: list[Event[Any]] = []
+        self._recent_from = 0
+        self._unfinished: dict[int, Event[Any]] = {}
+        self._forget = self._on_undo
         self._event_time = -inf
         self._forgotten = self._peak = self._room = 0
         self._done = False
@@ -128,47 +140,77 @@ class _Window(Stage[T, T]):
         self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
-        seen, unfinished, key_of = self._seen, self._unfinished, self._key_of
-        seconds = self._seconds
-        now = self._now()
         fresh: list[Event[Any]] = []
-        for i, event in enumerate(events):
+        stride = 1 if self._singly else len(events)
+        place = 0
+        while place < len(events):
+            begin = self._next
             try:
-                key = key_of(event.value)
-                if self._time_of is not None:
-                    now = self._time(event.value)
-                else:
-                    # A new object for every event, although many share a time.
-                    now += 0.0
-                if now >= self._expire_at:
-                    self._expire(now)
-                # One look-up tells whether the key is new, and remembers it.
-                first = seen.setdefault(key, now)
+                self._sift(events[place : place + stride], fresh)
+                place += self._next - begin
             except Exception as error:
-                if self._faults.survives(event, error):
-                    continue
-                self._broke(error, fresh, events[i + 1 :])
-                return
-            if first is not now:
-                if first + seconds > now:
-                    self._duplicate(event, key, first)
+                place += self._next - begin
+                if not self._faults.survives(events[place], error):
+                    self._broke(error, fresh, events[place + 1 :])
+                    return
+                place += 1
+        self._pass_on(fresh)
+        missing = len(events) - len(fresh)
+        if missing and not self._done:
+            self.upstream.request(missing)
+
+    def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> None:
+        """Number `events` and add those with a new key to `fresh`, up to one that raises."""
+        seen, forget = self._seen, self._forget
+        numbers = count(self._next)
+        self._move_on(self._now() if self._time_of is None else self._time(events[0].value))
+        live = self._live
+        keys: list[Any] = []
+        firsts: list[int] = []
+        error: Exception | None = None
+        # What came before an error is in the list: extend appends one by one.
+        try:
+            keys.extend(map(self._key_of, [event.value for event in events]))
+        except Exception as raised:
+            error = raised
+        try:
+            # One look-up tells whether the key is new, and remembers it.
+            firsts.extend(map(seen.setdefault, keys, count(self._next)))
+        except Exception as raised:
+            error = raised
+        self._recent += events[: len(firsts)]
+        self._next += len(firsts)
+        for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
+            if first != number:
+                # Asked again, for an event of this chunk may have renewed the key.
+                first = seen[key]
+                if first >= live:
+                    self._duplicate(event, first)
                     continue
                 # Not assigned: it is the youngest now, and belongs at the end.
                 del seen[key]
-                seen[key] = now
-            event.undo = unfinished[key] = (_forget, now, event, key, seen, event.undo)
+                seen[key] = number
+            event.undo = (forget, key, number, event.undo)
             fresh.append(event)
-            keys = len(seen)
-            if keys == 1:
-                self._expire_at = now + 1.25 * seconds
-            elif keys > self._max_keys:
-                self._make_room(now)
-        missing = len(events) - len(fresh)
-        if len(unfinished) >= self._sweep_at:
+        if self._max_keys is not None and len(seen) > self._max_keys:
+            self._make_room()
+        if error is not None:
+            raise error
+
+    def _move_on(self, now: float) -> None:
+        """The time is `now`; what is older than the window leaves it."""
+        times, starts = self._times, self._starts
+        while times and times[0] + self._seconds <= now:
+            times.popleft()
+            starts.popleft()
+        if not times or times[-1] != now:
+            times.append(now)
+            starts.append(self._next)
+        self._live = starts[0]
+        if self._live - self._removed >= max(_LEAST_SWEPT, len(self._seen) // 4):
+            self._expire()
+        if len(self._recent) >= max(_LEAST_SWEPT, 2 * len(self._unfinished)):
             self._sweep()
-        self._pass_on(fresh)
-        if missing and not self._done:
-            self.upstream.request(missing)
 
     def _broke(self, error: Exception, fresh: list[Event[Any]], rest: list[Event[Any]]) -> None:
         self._pass_on(fresh)
@@ -198,20 +240,26 @@ class _Window(Stage[T, T]):
         elif events:
             self._chunky.on_chunk(events)
 
-    def _duplicate(self, event: Event[Any], key: Any, first: float) -> None:
-        entry = self._unfinished.get(key)
-        if entry is not None and entry[1] is first and entry[2].pending > 0:
+    def _duplicate(self, event: Event[Any], first: int) -> None:
+        place = first - self._recent_from
+        original = self._recent[place] if place >= 0 else self._unfinished.get(first)
+        if original is not None and original.pending > 0:
             event.end_turn()
-            original = entry[2]
             original.on_end = (_share, event, original.on_end)
         else:
             event.drop("duplicate")
 
+    def _on_undo(self, event: Event[Any], undo: tuple[Any, Any, int, Any], ending: Ending) -> None:
+        _, key, number, _ = undo
+        # Another event may hold the key by now: only this event's own entry is touched.
+        if self._seen.get(key) == number:
+            del self._seen[key]
+
     def _sweep(self) -> None:
-        left = {key: e for key, e in self._unfinished.items() if e[2].pending > 0}
-        self._unfinished = left
-        # Most of those met at the next sweep will be new: the cost for each event is constant.
-        self._sweep_at = max(_LEAST_SWEPT, 3 * len(left))
+        everybody = chain(self._unfinished.items(), enumerate(self._recent, self._recent_from))
+        self._unfinished = {number: event for number, event in everybody if event.pending > 0}
+        self._recent = []
+        self._recent_from = self._next
 
     def _time(self, value: Any) -> float:
         assert self._time_of is not None
@@ -219,25 +267,19 @@ class _Window(Stage[T, T]):
         if not isfinite(time):
             raise ValueError(f"the event's time is {time}, which is no point in time")
         self._event_time = max(time, self._event_time)
-        return self._event_time + 0.0
+        return self._event_time
 
-    def _make_room(self, now: float) -> None:
-        seen = self._seen
-        oldest = next(iter(seen))
-        if seen.pop(oldest) + self._seconds > now:
+    def _make_room(self) -> None:
+        oldest = next(iter(self._seen))
+        if self._seen.pop(oldest) >= self._live:
             self._forgotten += 1
 
-    def _expire(self, now: float) -> None:
-        seen, seconds = self._seen, self._seconds
+    def _expire(self) -> None:
+        seen, live = self._seen, self._live
+        self._removed = live
         self._peak = max(self._peak, len(seen))
         self._room = max(self._room, len(seen))
-        expired: list[Any] = []
-        self._expire_at = inf
-        for key, first in seen.items():
-            if first + seconds > now:
-                self._expire_at = first + 1.25 * seconds
-                break
-            expired.append(key)
+        expired = [key for key, _ in takewhile(lambda item: item[1] < live, seen.items())]
         for key in expired:
             del seen[key]
         if len(seen) < self._room // 8:
@@ -250,7 +292,8 @@ class _Window(Stage[T, T]):
     def statistics(self) -> dict[str, Any]:
         """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`."""
         if self._seen:
-            self._expire(self._now() if self._time_of is None else self._event_time)
+            self._move_on(self._now() if self._time_of is None else self._event_time)
+            self._expire()
         keys = len(self._seen)
         return {
             "keys": keys,
@@ -261,18 +304,7 @@ class _Window(Stage[T, T]):
         }
 
 
-# (_forget, time of first sight, event, key, the window's dict, the event's other undos)
-_Entry = tuple[Any, float, Event[Any], Any, dict[Any, float], Any]
-
-
-def _forget(entry: _Entry, ending: Ending) -> None:
-    _, at, _, key, seen, *_ = entry
-    # Another event may hold the key by now: only this event's own entry is touched.
-    if seen.get(key) is at:
-        del seen[key]
-
-
-def _share(hook: tuple[Any, Event[Any], Any], ending: Ending) -> None:
+def _share(event: Event[Any], hook: tuple[Any, Event[Any], Any], ending: Ending) -> None:
     duplicate = hook[1]
     if ending.settled:
         duplicate.drop("duplicate")

@@ -71,7 +71,7 @@ class Event(Generic[T]):
 
     `token` is the source's own mark (a line number, a row's id). `on_end` and `undo` are linked
     lists of what operators want to do when the event has ended: each item is a tuple that has
-    the function first and the rest of the list last, and `function(item, ending)` is called.
+    the function first and the rest of the list last; `function(event, item, ending)` is called.
     Those of `on_end` are always called, those of `undo` only when the event neither finished
     nor was dropped, which keeps the common way short. `pending` counts the acceptances that
     are missing; at 0 or less the event has ended.
@@ -152,11 +152,11 @@ class Event(Generic[T]):
         undo, self.undo = self.undo, None
         if ending is not Ending.FINISHED and ending is not Ending.DROPPED:
             while undo is not None:
-                undo[0](undo, ending)
+                undo[0](self, undo, ending)
                 undo = undo[-1]
         hooks, self.on_end = self.on_end, None
         while hooks is not None:
-            hooks[0](hooks, ending)
+            hooks[0](self, hooks, ending)
             hooks = hooks[-1]
 
 

@@ -108,6 +108,6 @@ class _Reporting(Stage[Event, Event]):
         event.on_end = (self._ended, event.value, event.on_end)
         self.downstream.on_next(event)
 
-    def _ended(self, hook: tuple[Any, ...], ending: Ending) -> None:
+    def _ended(self, event: Envelope[Any], hook: tuple[Any, ...], ending: Ending) -> None:
         if ending is Ending.DROPPED:
             self._observer.dropped(hook[1])

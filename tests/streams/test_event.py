@@ -59,8 +59,8 @@ def test_an_event_gives_up_its_turn_when_it_ends(ending: Ending) -> None:
 @pytest.mark.parametrize("ending", ENDS)
 def test_undo_is_called_unless_the_event_finished_or_was_dropped(ending: Ending) -> None:
     event, called = new_event(Ledger()), list[tuple[str, Ending]]()
-    event.on_end = (lambda _, how: called.append(("end", how)), None)
-    event.undo = (lambda _, how: called.append(("undo", how)), None)
+    event.on_end = (lambda _event, _hook, how: called.append(("end", how)), None)
+    event.undo = (lambda _event, _hook, how: called.append(("undo", how)), None)
     ENDS[ending](event)
     undone = ending not in (Ending.FINISHED, Ending.DROPPED)
     assert called == [*([("undo", ending)] if undone else []), ("end", ending)]
@@ -69,7 +69,7 @@ def test_undo_is_called_unless_the_event_finished_or_was_dropped(ending: Ending)
 def test_hooks_are_called_from_the_latest_to_the_first() -> None:
     event, called = new_event(Ledger()), list[int]()
     for n in range(3):
-        event.on_end = (lambda _, how, n=n: called.append(n), event.on_end)
+        event.on_end = (lambda _event, _hook, how, n=n: called.append(n), event.on_end)
     event.finish()
     assert called == [2, 1, 0]
 
@@ -103,8 +103,8 @@ def test_finishing_many_at_once_is_finishing_each(kinds: list[tuple[int, bool]])
     for n, (ledger, has_all) in enumerate(kinds):
         event = new_event(ledgers[ledger], n)
         event.turn = turn
-        event.on_end = (lambda _, how, n=n: called.append(n), None)
-        event.undo = (lambda _, how: called.append("undo"), None)
+        event.on_end = (lambda _event, _hook, how, n=n: called.append(n), None)
+        event.undo = (lambda _event, _hook, how: called.append("undo"), None)
         if not has_all:
             event.pending = 2
         events.append(event)
