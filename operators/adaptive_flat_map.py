@@ -143,7 +143,11 @@ def adaptive_flat_map(
         if source.turns and not ordered:
             note += "; order of a group ends here"
         flowable: Flowable[Any] = Flowable(
-            attach, StageInfo("adaptive_flat_map", name, bound, note), source, turns=False
+            attach,
+            StageInfo("adaptive_flat_map", name, bound, note),
+            source,
+            turns=False,
+            groups=False,
         )
         return flowable
 

@@ -111,9 +111,6 @@ def group_by(
     info = StageInfo("group_by", key_name(by), buffer)
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        if isinstance(source, Grouped):
-            raise BuildError("group_by after group_by: put spread() between them")
-
         def states(run: Run) -> GroupStates | None:
             return None if each is None else GroupStates(each, idle, max_groups, run, grouped.info)
 

@@ -10,7 +10,8 @@ Demand:  takes an event out of a group only for a unit of demand. A plain iterab
          for when a feeder is free and there is demand, an item of it when it is its turn.
 Ends:    when the source has completed and every group is empty. Cancel closes open
          iterators and gives back what waits.
-Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops.
+Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops. So is
+         a value that is one event and no list of them: a mapping, a text, bytes, a number.
 
     groups          A = a1 a2 a3   B = b1   C = c1 c2 c3
     spread(1)       a1 a2 a3 b1 c1 c2 c3 |
@@ -21,7 +22,7 @@ Errors:  an iterable that raises is this stage's error: its event fails, the pip
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, overload
 
 from streams.errors import BuildError, describe
@@ -37,6 +38,9 @@ __all__ = ["spread"]
 T = TypeVar("T")
 
 _MOST_OPEN = 1024
+
+# One event each, although they can be iterated over: by keys, by characters, by bytes.
+_SINGLE = (Mapping, str, bytes, bytearray)
 
 
 class _Spread:
@@ -57,10 +61,15 @@ class _Spread:
 
         is_grouped = isinstance(cast(object, source), Grouped)
         groups = cast("Grouped[Any, Any]", source) if is_grouped else None
-        if groups is None and _reads_groups(source):
+        if groups is None and source.groups:
             raise BuildError(
                 "spread() must stand directly after group_by: put what works on single events "
                 "before group_by, or into its each=lambda group: group.pipe(...)"
+            )
+        if isinstance(source, _Spreading) and isinstance(source.above, Grouped):
+            raise BuildError(
+                "spread() straight after spread(): the first has taken the groups apart already; "
+                "leave one of the two out"
             )
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -73,22 +82,12 @@ class _Spread:
 
         info = StageInfo("spread", detail)
         turns = groups is not None or source.turns
-        flowable = _Spreading(attach, info, groups or source, turns=turns)
+        flowable = _Spreading(attach, info, groups or source, turns=turns, groups=False)
         return flowable
 
 
 class _Spreading(Flowable[Any]):
     """What `spread` makes."""
-
-
-def _reads_groups(source: Flowable[Any]) -> bool:
-    """Whether the values of `source` come from groups that nothing has taken apart yet."""
-    stream: Flowable[Any] | None = source
-    while stream is not None and not isinstance(stream, _Spreading):
-        if isinstance(stream, Grouped):
-            return True
-        stream = stream.above
-    return False
 
 
 def spread(feeders: int | None = None) -> _Spread:
@@ -132,14 +131,8 @@ class _Spreader(Stage[Any, Any]):
         if self._done or self._completed:
             event.give_back()
             return
-        iterable = event.value
         try:
-            if isinstance(iterable, str | bytes) or not hasattr(iterable, "__iter__"):
-                raise TypeError(
-                    f"spread() takes groups or iterables, not {describe(iterable, 80)}: "
-                    "put group_by(...) before it"
-                )
-            iterator = iter(iterable)
+            iterator = _items(event.value)
         except Exception as error:
             self._fail(event, error)
             return
@@ -221,3 +214,14 @@ class _Spreader(Stage[Any, Any]):
     def statistics(self) -> dict[str, Any]:
         """`open` iterables, each an event that is being taken apart."""
         return {"open": len(self._rotation), "waiting": len(self._rotation)}
+
+
+def _items(value: object) -> Iterator[Any]:
+    """The items of an iterable that is no single event itself."""
+    if not isinstance(value, Iterable) or isinstance(value, _SINGLE):
+        shown = describe(cast(object, value), 80)
+        raise TypeError(
+            f"spread() takes groups or iterables of events, not {shown}: put group_by(...) "
+            "before it, or a map(...) to the list of what is in it"
+        )
+    return iter(cast("Iterable[Any]", value))

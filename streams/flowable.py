@@ -46,6 +46,9 @@ class Flowable(Fluent[T_co]):
     turns = False
     """Whether its events hold a turn, which the first working stage ends."""
 
+    groups = False
+    """Whether its values are groups, for `spread` or something else to read."""
+
     def __init__(
         self,
         attach: Callable[[Subscriber[Any], Run], None],
@@ -53,10 +56,19 @@ class Flowable(Fluent[T_co]):
         above: Flowable[Any] | None = None,
         *,
         turns: bool | None = None,
+        groups: bool | None = None,
     ) -> None:
+        """`groups` says that the stage can read groups, and whether it makes any.
+
+        Raises BuildError for a stage that says nothing of them, where groups come.
+        """
         super().__init__()
         number = 1 if above is None else above.info.number + 1
         self.info: StageInfo = info.at(number)
+        if groups is not None:
+            self.groups = groups
+        elif above is not None and above.groups:
+            raise BuildError(_cannot_read_groups(self.info, above))
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns
@@ -148,3 +160,12 @@ class Flowable(Fluent[T_co]):
     def __repr__(self) -> str:
         names = " > ".join(stage.info.name for stage in self.chain())
         return f"<Flowable {names}>"
+
+
+def _cannot_read_groups(info: StageInfo, above: Flowable[Any]) -> str:
+    grouping = next(stage.info for stage in above.chain()[::-1] if stage.info.name == "group_by")
+    return (
+        f"{info} works on single events, and {grouping} makes groups of them: put spread() "
+        f"between them, or {info.name} before group_by or into group_by(each=lambda group: "
+        "group.pipe(...), idle=...)"
+    )

@@ -11,7 +11,7 @@ from streams.stage import StageInfo, Subscriber
 if TYPE_CHECKING:
     from streams.run import Run
 
-__all__ = ["Group", "Grouped", "holds_groups"]
+__all__ = ["Group", "Grouped"]
 
 K_co = TypeVar("K_co", covariant=True)
 T_co = TypeVar("T_co", covariant=True)
@@ -25,16 +25,6 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
     ) -> None:
         super().__init__(attach, info)
         self.key = key
-
-
-def holds_groups(stream: Flowable[Any]) -> bool:
-    """Whether groups reach the end of `stream`: a `group_by` that nothing after it reads."""
-    for stage in reversed(stream.chain()):
-        if isinstance(stage, Grouped):
-            return True
-        if stage.info.name in ("spread", "adaptive_flat_map"):
-            return False
-    return False
 
 
 class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
@@ -52,4 +42,5 @@ class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
         above: Flowable[Any],
     ) -> None:
         super().__init__(attach, info, above)
+        self.groups = True
         self.rotate = rotate

@@ -32,6 +32,9 @@ HOLD = 1024
 
 Operator = Callable[[Any], Any]
 
+# What emits the values of the streams that it is given, or that its function makes of them.
+_READING = ("flat_map", "flat_map_indexed")
+
 
 def lift(
     operator: Callable[[Observable[A]], Observable[B]],
@@ -141,5 +144,8 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         source.attach(stage, run)
 
     note = "holds events" if holds else ""
-    flowable: Flowable[Any] = Flowable(attach, StageInfo(name, "", bound, note), source)
+    reads = any(part.name in _READING for part in parts)
+    flowable: Flowable[Any] = Flowable(
+        attach, StageInfo(name, "", bound, note), source, groups=source.groups and not reads
+    )
     return flowable

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from streams.errors import BuildError
 from streams.flowable import Flowable
-from streams.groups import holds_groups
 from streams.paths import refuse_same_file
 from streams.running import Report, Running
 from streams.sink import Sink
@@ -41,7 +40,7 @@ class Pipeline:
                 raise BuildError(
                     f"to() takes sinks, not {sink!r}; wrap a function: for_each(function)"
                 )
-        if holds_groups(self.flowable):
+        if self.flowable.groups:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")
 
     def start(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -170,8 +171,10 @@ def test_an_empty_group_is_acknowledged_as_dropped() -> None:
     assert source.acked == [[], [1]]
 
 
-@pytest.mark.parametrize("value", [7, "text", b"bytes", None])
-def test_a_value_that_is_no_iterable_stops_the_pipeline_and_names_group_by(value: Any) -> None:
+@pytest.mark.parametrize(
+    "value", [7, "text", b"bytes", bytearray(b"bytes"), None, {"id": 7}, MappingProxyType({"a": 1})]
+)
+def test_a_value_that_is_no_list_of_jobs_stops_the_pipeline_and_names_group_by(value: Any) -> None:
     source = MemorySource[Any]([[1], value])
     probe = read(source.pipe(spread(1)))
     assert probe.values == [1]
@@ -288,6 +291,33 @@ def test_spread_of_iterables_far_behind_a_group_by_is_allowed() -> None:
         return done
 
     assert sorted(run_virtual(story())) == ["a", "b", "c", "d"]
+
+
+def test_spread_straight_after_spread_of_groups_is_refused() -> None:
+    events = from_iterable("ab").pipe(group_by(0), spread())
+    with pytest.raises(BuildError, match="leave one of the two out"):
+        events.pipe(spread())
+
+
+def test_spread_after_spread_takes_iterables_out_of_iterables() -> None:
+    nested = from_iterable([[["a1", "a2"], ["b"]], [["c"]]])
+    assert read(nested.pipe(spread(1), spread(1))).values == ["a1", "a2", "b", "c"]
+
+
+def test_spread_takes_apart_what_a_handler_made_of_whole_groups() -> None:
+    async def story() -> list[str]:
+        done: list[str] = []
+
+        async def whole(group: Any) -> list[str]:
+            return [value async for value in group]
+
+        stream = from_iterable(["a1", "b1", "a2"]).pipe(
+            group_by(0), ops.map(lambda group: group), adaptive_flat_map(whole, Fixed(1)), spread(1)
+        )
+        await stream.to(collect(done)).run()
+        return done
+
+    assert run_virtual(story()) == ["a1", "a2", "b1"]
 
 
 @pytest.mark.parametrize("feeders", [0, -1, True])
