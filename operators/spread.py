@@ -40,7 +40,7 @@ T = TypeVar("T")
 _MOST_OPEN = 1024
 
 # One event each, although they can be iterated over: by keys, by characters, by bytes.
-_SINGLE = (Mapping, str, bytes, bytearray)
+_SINGLE: tuple[type, ...] = (Mapping, str, bytes, bytearray)
 
 
 class _Spread:
@@ -216,12 +216,11 @@ class _Spreader(Stage[Any, Any]):
         return {"open": len(self._rotation), "waiting": len(self._rotation)}
 
 
-def _items(value: object) -> Iterator[Any]:
+def _items(value: Any) -> Iterator[Any]:
     """The items of an iterable that is no single event itself."""
-    if not isinstance(value, Iterable) or isinstance(value, _SINGLE):
-        shown = describe(cast(object, value), 80)
+    if isinstance(value, _SINGLE) or not hasattr(value, "__iter__"):
         raise TypeError(
-            f"spread() takes groups or iterables of events, not {shown}: put group_by(...) "
-            "before it, or a map(...) to the list of what is in it"
+            f"spread() takes groups or iterables of events, not {describe(value, 80)}: put "
+            "group_by(...) before it, or a map(...) to the list of what is in it"
         )
-    return iter(cast("Iterable[Any]", value))
+    return iter(value)
