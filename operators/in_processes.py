@@ -16,12 +16,13 @@ Errors:  what the handler raises, with its traceback as its cause. A process tha
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from streams.handler import Pooled, pool_size
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 __all__ = ["in_processes"]
 
@@ -44,5 +45,9 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
 
 
 def _pool(size: int) -> ProcessPoolExecutor:
+    # Imported here: slow to import, and most pipelines need none.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     # Never fork: a copy of a process with a running loop and threads may hang.
     return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"))

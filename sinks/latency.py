@@ -21,8 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from streams import clock
 from streams.errors import BuildError, CannotOpen
@@ -31,6 +30,9 @@ from streams.metrics import IntervalLog, LatencyHistogram, Summary, render
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["latency_histogram"]
 

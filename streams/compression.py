@@ -5,7 +5,6 @@ Several members or frames in a row are read as one stream, as the usual tools do
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import os
 import zlib
@@ -34,6 +33,9 @@ def decompressing(descriptor: int, name: str, size: int) -> Callable[[], bytes] 
 
 
 def _gunzipping(descriptor: int, name: str, size: int) -> Callable[[], bytes]:
+    # Imported here: slow to import, and most inputs are not compressed.
+    import gzip
+
     raw = open(descriptor, "rb", closefd=False)  # noqa: SIM115 - the descriptor has an owner
     file = gzip.GzipFile(fileobj=raw, mode="rb")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,6 +12,8 @@ from streams.event import Event
 from streams.stage import StageInfo
 
 if TYPE_CHECKING:
+    import random
+
     from streams.run import Run
     from streams.sink import Sink
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from reactivex import Observable, operators
+from reactivex import Observable
 from reactivex.abc import SchedulerBase
 from reactivex.internal.utils import NotSet
 
@@ -28,18 +28,21 @@ A = TypeVar("A")
 class Fluent(Piping[T_co]):
     """The fluent methods of a Flowable; each is `pipe` with the operator of its name."""
 
-    def _through(self, operator: Callable[[Any], Any]) -> Flowable[Any]:
-        return self.pipe(operator)
+    def _through(self, operator: str, *arguments: Any) -> Flowable[Any]:
+        # Imported here: slow to import, and most pipelines need none of them.
+        from reactivex import operators
+
+        return self.pipe(getattr(operators, operator)(*arguments))
 
     # The commonest, for their types.
 
     def map(self, mapper: Callable[[T_co], A]) -> Flowable[A]:
         """See `reactivex.operators.map`."""
-        return self._through(operators.map(mapper))
+        return self._through("map", mapper)
 
     def filter(self, predicate: Callable[[T_co], bool]) -> Flowable[T_co]:
         """See `reactivex.operators.filter`."""
-        return self._through(operators.filter(predicate))
+        return self._through("filter", predicate)
 
     @overload
     def flat_map(self, mapper: Callable[[T_co], Observable[A]]) -> Flowable[A]: ...
@@ -54,7 +57,7 @@ class Fluent(Piping[T_co]):
         self, mapper: Any = None
     ) -> Flowable[Any]:
         """See `reactivex.operators.flat_map`; over finished streams and iterables."""
-        return self._through(operators.flat_map(mapper))
+        return self._through("flat_map", mapper)
 
     @overload
     def scan(self, accumulator: Callable[[T_co, T_co], T_co]) -> Flowable[T_co]: ...
@@ -64,19 +67,19 @@ class Fluent(Piping[T_co]):
 
     def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = NotSet) -> Flowable[Any]:
         """See `reactivex.operators.scan`."""
-        return self._through(operators.scan(accumulator, seed))
+        return self._through("scan", accumulator, seed)
 
     def take(self, count: int) -> Flowable[T_co]:
         """See `reactivex.operators.take`."""
-        return self._through(operators.take(count))
+        return self._through("take", count)
 
     def skip(self, count: int) -> Flowable[T_co]:
         """See `reactivex.operators.skip`."""
-        return self._through(operators.skip(count))
+        return self._through("skip", count)
 
     def pairwise(self) -> Flowable[tuple[T_co, T_co]]:
         """See `reactivex.operators.pairwise`."""
-        return self._through(operators.pairwise())
+        return self._through("pairwise")
 
     def do_action(
         self,
@@ -85,11 +88,11 @@ class Fluent(Piping[T_co]):
         on_completed: Callable[[], None] | None = None,
     ) -> Flowable[T_co]:
         """See `reactivex.operators.do_action`."""
-        return self._through(operators.do_action(on_next, on_error, on_completed))
+        return self._through("do_action", on_next, on_error, on_completed)
 
     def start_with(self, *args: Any) -> Flowable[Any]:
         """See `reactivex.operators.start_with`."""
-        return self._through(operators.start_with(*args))
+        return self._through("start_with", *args)
 
     # Those that reactivex does not send through `pipe`.
 
@@ -101,45 +104,43 @@ class Fluent(Piping[T_co]):
 
     def sum(self, key_mapper: Callable[[T_co], float] | None = None) -> Flowable[float]:
         """See `reactivex.operators.sum`."""
-        key: Any = key_mapper
-        total: Callable[[Any], Any] = operators.sum(key)
-        return self._through(total)
+        return self._through("sum", key_mapper)
 
     def pluck(self, key: str) -> Flowable[Any]:
         """See `reactivex.operators.pluck`."""
-        return self._through(operators.pluck(key))
+        return self._through("pluck", key)
 
     def dematerialize(self) -> Flowable[Any]:
         """See `reactivex.operators.dematerialize`."""
-        return self._through(operators.dematerialize())
+        return self._through("dematerialize")
 
     def exclusive(self) -> Flowable[Any]:
         """Refused with what to use instead, as all that starts and abandons streams is."""
-        return self._through(operators.exclusive())
+        return self._through("exclusive")
 
     def switch_latest(self) -> Flowable[Any]:
         """Refused with what to use instead, as all that starts and abandons streams is."""
-        return self._through(operators.switch_latest())
+        return self._through("switch_latest")
 
     def ref_count(self) -> Flowable[T_co]:
         """Refused with what to use instead: several readers share no demand."""
-        return self._through(operators.ref_count())
+        return self._through("ref_count")
 
     def partition_indexed(self, predicate_indexed: Any) -> NoReturn:
         """Refused with what to use instead: several readers share no demand."""
-        self._through(operators.partition_indexed(predicate_indexed))
+        self._through("partition_indexed", predicate_indexed)
         raise AssertionError("the lift table refuses partition_indexed")
 
     def __getitem__(self, key: slice | int) -> Flowable[T_co]:
         if isinstance(key, slice):
-            return self._through(operators.slice(key.start, key.stop, key.step))
-        return self._through(operators.slice(key, key + 1, 1))
+            return self._through("slice", key.start, key.stop, key.step)
+        return self._through("slice", key, key + 1, 1)
 
     def __add__(self, other: Observable[Any]) -> Flowable[Any]:
-        return self._through(operators.concat(other))
+        return self._through("concat", other)
 
     def __iadd__(self, other: Observable[Any]) -> Flowable[Any]:
-        return self._through(operators.concat(other))
+        return self._through("concat", other)
 
     def run(self, scheduler: SchedulerBase | None = None) -> NoReturn:
         """Refused: it would block the loop and start a thread."""

@@ -14,17 +14,13 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, repeat
 from math import sqrt
 from operator import mul
 from typing import Protocol, TextIO, cast
-
-# hdrhistogram has no type information; the two protocols below say what is used of it.
-from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
-from hdrh.log import HistogramLogWriter  # type: ignore[import-untyped]
 
 __all__ = ["IntervalLog", "LatencyHistogram", "Summary", "render"]
 
@@ -48,6 +44,9 @@ _CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
 _LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
 
 
+# What is used of hdrhistogram, which has no type information.
+
+
 class _Histogram(Protocol):
     def record_value(self, value: int, count: int) -> bool: ...
     def set_start_time_stamp(self, time_stamp_msec: float) -> None: ...
@@ -63,8 +62,19 @@ class _LogWriter(Protocol):
     ) -> None: ...
 
 
-_new_histogram = cast("Callable[[int, int, int], _Histogram]", HdrHistogram)
-_new_log_writer = cast("Callable[[TextIO], _LogWriter]", HistogramLogWriter)
+# Imported when they are called: slow to import, and only an interval log needs them.
+
+
+def _new_histogram() -> _Histogram:
+    from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
+
+    return cast(_Histogram, HdrHistogram(1, _HIGHEST, _DIGITS))
+
+
+def _new_log_writer(stream: TextIO) -> _LogWriter:
+    from hdrh.log import HistogramLogWriter  # type: ignore[import-untyped]
+
+    return cast(_LogWriter, HistogramLogWriter(stream))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +238,7 @@ class IntervalLog:
         """
         if any(character == "," or character.isspace() for character in tag):
             raise ValueError(f"a tag has no commas or white space, got {tag!r}")
-        copy = _new_histogram(1, _HIGHEST, _DIGITS)
+        copy = _new_histogram()
         for value, n in histogram.cells():
             copy.record_value(value, n)
         copy.set_start_time_stamp(start * 1000)

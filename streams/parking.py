@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,9 @@ class Parking:
         self._policy = policy
         self._run = run
         self._again = again
+        # Imported here: slow to import, and most pipelines retry nothing.
+        import random
+
         self._rng = random.Random(policy.backoff.seed)
         self._attempts: dict[Event[Any], int] = {}
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}

@@ -15,8 +15,6 @@ increasing, even with a low number of tasks in flight". It is here to be compare
 
 from __future__ import annotations
 
-import random
-
 from streams.limits.checks import check_count, check_rate
 from streams.limits.outcome import Outcome
 
@@ -57,6 +55,9 @@ class HillClimb:
     ) -> None:
         self._learn = check_rate("learning_rate", learning_rate)
         self._explore = check_rate("exploration_rate", exploration_rate)
+        # Imported here: slow to import, and the default limiter needs none.
+        import random
+
         self._random = random.Random(seed)
         self._throughput: dict[int, float] = {}
         self.ceiling = None if ceiling is None else check_count("ceiling", ceiling)
