@@ -93,11 +93,12 @@ def from_async_iterable(
     Items:   every item, in order. A factory is called anew for each connection, so that the
              stream can be run many times; a bare async generator can be run once.
     Time:    as the items come.
-    Memory:  nothing but the iterator.
+    Memory:  the iterator, and during a pause the item that was being pulled.
     Demand:  the factory is called at the first request; one `__anext__` for each unit, one
              at a time.
     Ends:    with the iterator. On cancel and drain the pull under way is cancelled and a
-             generator is closed; the run waits for that.
+             generator is closed; the run waits for that. An item that came during a pause goes
+             when the stream goes on or drains; a cancel counts it as returned.
     Errors:  what the iterator raises arrives as `on_error`.
     """
     if not callable(factory) and not hasattr(factory, "__aiter__"):
@@ -114,7 +115,11 @@ def from_async_iterable(
 
 
 class _Pulling(Emission[T]):
+    """`_pulled` is an item that came while the source was paused, and when it came."""
+
     _task: asyncio.Task[None] | None = None
+    _pulled: tuple[T, float] | None = None
+    _stopped = False
 
     def __init__(
         self,
@@ -128,6 +133,13 @@ class _Pulling(Emission[T]):
         self._wanted = asyncio.Event()
 
     def produce(self) -> None:
+        if self._pulled is not None:
+            pulled, self._pulled = self._pulled, None
+            self.emit(*pulled)
+            if self._stopped:
+                self.complete()
+        if self.done:
+            return
         self._wanted.set()
         if self._task is None:
             self._task = self.run.spawn(self._pull(), "from_async_iterable")
@@ -137,20 +149,13 @@ class _Pulling(Emission[T]):
         try:
             factory: Any = self._factory
             iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
-            while True:
-                while not self.demand:
+            # Cancelled from inside the call that emits, this task could not be cancelled.
+            while not self.done:
+                if self.demand:
+                    self._arrived(await anext(iterator))
+                else:
                     self._wanted.clear()
                     await self._wanted.wait()
-                value = await anext(iterator)
-                if self.done:
-                    return
-                while not self.demand:
-                    self._wanted.clear()
-                    await self._wanted.wait()
-                self.emit(value, self.run.now())
-                if self.done:
-                    # Cancelled from inside the call, where this task could not be cancelled.
-                    return
         except StopAsyncIteration:
             self._task = None
             self.complete()
@@ -162,6 +167,30 @@ class _Pulling(Emission[T]):
             if close is not None:
                 await close()
 
+    def _arrived(self, value: T) -> None:
+        if self.demand:
+            self.emit(value, self.run.now())
+            return
+        self._pulled = (value, self.run.now())
+        if self.done:
+            self._return_pulled()
+
+    def stop(self) -> None:
+        """Pull no more; an item that came during a pause still goes."""
+        self._stopped = True
+        if self._pulled is None:
+            self.complete()
+
     def release(self) -> None:
+        self._return_pulled()
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
+
+    def _return_pulled(self) -> None:
+        if self._pulled is not None:
+            self._pulled = None
+            self.received += 1
+            self.counts["returned"] += 1
+
+    def statistics(self) -> dict[str, Any]:
+        return {**super().statistics(), "buffered": int(self._pulled is not None)}

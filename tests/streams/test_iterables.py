@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from streams import from_async_iterable
+from streams.testing import MemorySink
+from streams.testing.plugin import Run
+
+
+class Seconds:
+    """One more number a second, taken for good when it is given out."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def numbers(self) -> AsyncIterator[int]:
+        while True:
+            await asyncio.sleep(1)
+            self.taken += 1
+            yield self.taken
+
+
+class Stubborn:
+    """Gives an item out even to who is cancelled while waiting for it."""
+
+    def __aiter__(self) -> Stubborn:
+        return self
+
+    async def __anext__(self) -> int:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            return 7
+        raise StopAsyncIteration
+
+
+async def paused_while_pulling(source: Seconds) -> tuple[Any, MemorySink]:
+    sink = MemorySink()
+    running = from_async_iterable(source.numbers).to(sink).start()
+    await asyncio.sleep(0.5)
+    running.pause()
+    await asyncio.sleep(100)
+    assert (source.taken, sink.values) == (1, [])
+    assert running.statistics()["stages"][0]["buffered"] == 1
+    return running, sink
+
+
+def test_an_item_that_came_during_a_pause_is_emitted_by_a_drain(run: Run) -> None:
+    async def story() -> None:
+        source = Seconds()
+        running, sink = await paused_while_pulling(source)
+        report = await running.drain()
+        assert sink.values == [1]
+        assert (report.statistics["in"], report.statistics["finished"]) == (1, 1)
+        assert source.taken == 1
+
+    run(story())
+
+
+def test_an_item_that_came_during_a_pause_is_returned_by_a_cancel(run: Run) -> None:
+    async def story() -> None:
+        running, sink = await paused_while_pulling(Seconds())
+        running.cancel()
+        report = await running.wait()
+        assert sink.values == []
+        assert (report.statistics["in"], report.statistics["returned"]) == (1, 1)
+
+    run(story())
+
+
+def test_an_item_that_came_during_a_pause_goes_first_when_the_stream_goes_on(run: Run) -> None:
+    async def story() -> None:
+        running, sink = await paused_while_pulling(Seconds())
+        running.resume()
+        assert sink.values == [1]
+        await asyncio.sleep(2.5)
+        assert sink.values == [1, 2, 3]
+        running.cancel()
+        report = await running.wait()
+        assert (report.statistics["in"], report.statistics["finished"]) == (3, 3)
+
+    run(story())
+
+
+def test_an_item_that_is_given_to_a_cancelled_pull_is_returned(run: Run) -> None:
+    async def story() -> None:
+        running = from_async_iterable(Stubborn()).to(MemorySink()).start()
+        await asyncio.sleep(1)
+        running.cancel()
+        report = await running.wait()
+        assert (report.statistics["in"], report.statistics["returned"]) == (1, 1)
+
+    run(story())
