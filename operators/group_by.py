@@ -24,12 +24,12 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar, overload
 
 from streams.errors import BuildError
-from streams.faults import Faults, OnError, check_policy
+from streams.faults import OnError, check_policy
 from streams.flowable import Flowable
 from streams.group_reader import GroupReader
 from streams.group_state import GroupStates
 from streams.groups import Group, Grouped
-from streams.keys import By, key_function, key_name
+from streams.keys import By, KeyFaults, key_function, key_name
 from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
@@ -117,14 +117,14 @@ def group_by(
         def rotate(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
         ) -> None:
-            faults = Faults(on_error, run, grouped.info)
+            faults = KeyFaults(on_error, run, grouped.info, by)
             rotation = Rotation(downstream, key_of, buffer, faults, feeders, states(run))
             run.add_stage(grouped.info, rotation.group_statistics)
             run.add_stage(spread, rotation.spread_statistics)
             source.attach(rotation, run)
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            faults = Faults(on_error, run, grouped.info)
+            faults = KeyFaults(on_error, run, grouped.info, by)
             reader = GroupReader(downstream, key_of, buffer, faults, states(run), grouped.info, run)
             run.add_stage(grouped.info, reader.group_statistics)
             source.attach(reader, run)

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["By", "key_function", "key_name"]
+from streams.event import Event
+from streams.faults import Faults, OnError
+from streams.stage import StageInfo
+
+if TYPE_CHECKING:
+    from streams.run import Run
+
+__all__ = ["By", "KeyFaults", "key_function", "key_name"]
 
 T = TypeVar("T")
 
@@ -25,3 +32,44 @@ def key_function(by: By[Any]) -> Callable[[Any], Any]:
 def key_name(by: By[Any]) -> str:
     """How the key `by` is shown to people."""
     return getattr(by, "__name__", repr(by)) if callable(by) else str(by)
+
+
+class KeyFaults(Faults):
+    """The policy of a stage that reads keys: an error in one says what the event lacks.
+
+    `keys` are all that the stage reads. They are looked at again when one has failed, so that
+    reading them costs nothing more as long as they are there.
+    """
+
+    def __init__(self, policy: OnError, run: Run, info: StageInfo, *keys: By[Any] | None) -> None:
+        super().__init__(policy, run, info)
+        self._keys = keys
+        self._advice = (
+            f'; give {info.name}(on_error="skip"), or on_error=route(sink), to go on without such events'
+            if policy == "stop"
+            else ""
+        )
+
+    def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
+        for key in self._keys:
+            lack = None if key is None or callable(key) else _lack(event.value, key)
+            if lack is not None:
+                error.add_note(lack + self._advice)
+                break
+        return super().survives(event, error, attempts)
+
+
+def _lack(value: Any, key: str | int) -> str | None:
+    """Why `value` has no key `key`; None if it has one."""
+    part = f"item {key}" if isinstance(key, int) else f"field {key!r}"
+    try:
+        found = value[key]
+    except LookupError:
+        return f"the event has no {part}"
+    except Exception:
+        return f"the event is of type {type(value).__name__}, which has no {part}"
+    try:
+        hash(found)
+    except Exception:
+        return f"{part} of the event is of type {type(found).__name__}, which cannot be a key"
+    return None

@@ -1,0 +1,79 @@
+"""What an error in a key says: which field is missing, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from operators import group_by, spread
+from sinks import collect
+from streams import route
+from streams.faults import Faults
+from streams.keys import KeyFaults
+from streams.run import Run
+from streams.stage import StageInfo
+from streams.testing import MemorySource, Probe
+
+
+def notes_for(value: Any, by: Any) -> list[str]:
+    """The notes on the error that ends a stream of one event."""
+    source, probe = MemorySource([value]), Probe[Any](request=9)
+    source.pipe(group_by(by), spread()).connect(probe)
+    assert probe.error is not None
+    assert source.failed == [value]
+    return probe.error.__notes__
+
+
+@pytest.mark.parametrize(
+    ("value", "by", "said"),
+    [
+        ({"uuid": 7}, "client_id", "the event has no field 'client_id'"),
+        ([7], "client_id", "the event is of type list, which has no field 'client_id'"),
+        (7, 0, "the event is of type int, which has no item 0"),
+        (["one"], 1, "the event has no item 1"),
+        (
+            {"client_id": [7]},
+            "client_id",
+            "field 'client_id' of the event is of type list, which cannot be a key",
+        ),
+    ],
+)
+def test_an_error_in_a_key_says_what_is_wrong_with_the_event_and_what_to_do(
+    value: Any, by: Any, said: str
+) -> None:
+    hint, where = notes_for(value, by)
+    assert hint.startswith(said)
+    assert 'on_error="skip"' in hint
+    assert "route(" in hint
+    assert "'group_by', on the event" in where
+
+
+def test_an_error_in_a_function_of_the_users_gets_no_hint_on_fields() -> None:
+    (where,) = notes_for({"uuid": 7}, lambda event: event["client_id"])
+    assert "on the event" in where
+
+
+def test_what_is_skipped_or_routed_says_what_is_wrong_and_nothing_more() -> None:
+    letters: list[Any] = []
+    for policy in ("skip", route(collect(letters))):
+        run, warnings = Run(), []
+        run.on_warning = warnings.append
+        source = MemorySource[Any]([{"uuid": 7}])
+        source.pipe(group_by("client_id", on_error=policy), spread()).attach(
+            Probe[Any](request=9), run
+        )
+        (warning,) = warnings
+        assert "the event has no field 'client_id'" in warning
+        assert "on_error" not in warning
+    assert len(letters) == 1
+
+
+def test_every_field_that_a_stage_reads_is_looked_at() -> None:
+    event_without_time = {"uuid": 7}
+    source, probe = MemorySource([event_without_time]), Probe[Any](request=1, hold=True)
+    source.connect(probe)
+    faults: Faults = KeyFaults("stop", Run(), StageInfo("window"), "uuid", "created", None)
+    error = KeyError("created")
+    assert not faults.survives(probe.events[0], error)
+    assert error.__notes__[0].startswith("the event has no field 'created'")
