@@ -16,6 +16,7 @@ AddParser = Callable[..., argparse.ArgumentParser]
 
 _USAGE = 2
 _CANCELLED = 5
+_WIDTH = 88
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _open_standard_streams()
     unwritten = 0
     try:
-        options = _parser().parse_args(words)
+        options = _parser(words).parse_args(words)
         stranger = shadowing()
         if stranger is not None:
             return _usage_error(stranger)
@@ -104,19 +105,28 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, mode)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "penstock",
         description="Run event pipelines that never take in more than they can finish.",
         epilog="`penstock COMMAND --help` tells more.",
         allow_abbrev=False,
+        formatter_class=_Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    run = _with_file(
-        commands.add_parser, "run", "run a pipeline until its input ends or a signal comes"
+    # Without `prog` argparse would format a usage to find it out.
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="penstock"
     )
+    # The parsers of the other commands are made only to tell that they exist.
+    wanted = words[:1] if words[:1] and words[0] in _COMMANDS else _COMMANDS
+    for name in wanted:
+        _COMMANDS[name](commands.add_parser)
+    return parser
+
+
+def _add_run(add_parser: AddParser) -> None:
+    run = _with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
     run.add_argument("--input", metavar="PATH", help="read this instead of standard input")
     run.add_argument("--output", metavar="PATH", help="write this instead of standard output")
     run.add_argument(
@@ -139,20 +149,25 @@ def _parser() -> argparse.ArgumentParser:
         help="the form of the report on standard error",
     )
 
-    draw = _with_file(
-        commands.add_parser, "draw", "show the stages of a pipeline with their bounds"
-    )
+
+def _add_draw(add_parser: AddParser) -> None:
+    draw = _with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
     draw.add_argument("--output", metavar="PATH", help="write this instead of standard output")
 
-    _with_file(commands.add_parser, "check", "build a pipeline and tell what is wrong with it")
 
-    kata = commands.add_parser(
+def _add_check(add_parser: AddParser) -> None:
+    _with_file(add_parser, "check", "build a pipeline and tell what is wrong with it")
+
+
+def _add_kata(add_parser: AddParser) -> None:
+    kata = add_parser(
         "kata",
         help="run the stream kata at full load and measure it",
         description="Run the stream kata on a load of events, and print one table: throughput, "
         "queue, latency from creation to start in milliseconds, and what went wrong.",
         allow_abbrev=False,
+        formatter_class=_Formatter,
     )
     for name, kind, default, what in (
         ("rate", float, 1000, "events a second"),
@@ -173,7 +188,21 @@ def _parser() -> argparse.ArgumentParser:
         help="run this step of the article as well, or all of them; may be repeated: "
         "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
     )
-    return parser
+
+
+_COMMANDS: dict[str, Callable[[AddParser], None]] = {
+    "run": _add_run,
+    "draw": _add_draw,
+    "check": _add_check,
+    "kata": _add_kata,
+}
+
+
+class _Formatter(argparse.HelpFormatter):
+    """As wide everywhere: argparse makes one for every option, and imports much to be wider."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
 
 
 def _with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
@@ -183,6 +212,7 @@ def _with_file(add_parser: AddParser, name: str, what: str) -> argparse.Argument
         description=what[0].upper() + what[1:] + ".",
         usage=f"penstock {name} FILE[:NAME] [options] [-- ARGUMENTS OF THE FILE]",
         allow_abbrev=False,
+        formatter_class=_Formatter,
     )
     parser.add_argument(
         "file",

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import os
-import sysconfig
+from functools import cache
 from traceback import TracebackException
 
+from penstock.shadow import PACKAGES
 from streams.errors import PenstockError
 
 __all__ = ["explain", "users_line"]
 
 _HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-_LIBRARIES = sysconfig.get_paths()["purelib"]
-_INSIDES = (
-    *(
-        os.path.join(_HOME, name) + os.sep
-        for name in ("penstock", "streams", "operators", "sources", "sinks")
-    ),
-    *(os.path.join(_LIBRARIES, name) + os.sep for name in ("reactivex", "uvloop")),
-    os.path.join(sysconfig.get_paths()["stdlib"], "asyncio") + os.sep,
-    os.path.join(sysconfig.get_paths()["stdlib"], "concurrent") + os.sep,
-    "uvloop/",
-    "<frozen ",
-    # What dataclasses generate.
-    "<string>",
-)
 
 
 def explain(error: BaseException, *, whole: bool = False) -> str:
@@ -43,7 +30,7 @@ def explain(error: BaseException, *, whole: bool = False) -> str:
 def _keep_users_frames(trace: TracebackException | None) -> None:
     if trace is None:
         return
-    trace.stack[:] = [frame for frame in trace.stack if not frame.filename.startswith(_INSIDES)]
+    trace.stack[:] = [frame for frame in trace.stack if not frame.filename.startswith(_insides())]
     if not trace.stack:
         # None, or the heading "Traceback" would introduce nothing in some versions of Python.
         trace.stack = None  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
@@ -51,10 +38,25 @@ def _keep_users_frames(trace: TracebackException | None) -> None:
         _keep_users_frames(other)
 
 
+@cache
+def _insides() -> tuple[str, ...]:
+    # Imported here: slow to import, and needed only when something goes wrong.
+    import sysconfig
+
+    paths = sysconfig.get_paths()
+    folders = [
+        *(os.path.join(_HOME, name) for name in ("penstock", *PACKAGES)),
+        *(os.path.join(paths["purelib"], name) for name in ("reactivex", "uvloop")),
+        *(os.path.join(paths["stdlib"], name) for name in ("asyncio", "concurrent")),
+    ]
+    # The last one is what dataclasses generate.
+    return (*(folder + os.sep for folder in folders), "uvloop/", "<frozen ", "<string>")
+
+
 def users_line(error: BaseException) -> str | None:
     """`file:line` of the innermost frame that is the user's, if there is one."""
     trace = TracebackException.from_exception(error)
     for frame in reversed(trace.stack):
-        if not frame.filename.startswith(_INSIDES):
+        if not frame.filename.startswith(_insides()):
             return f"{frame.filename}:{frame.lineno}"
     return None

@@ -8,21 +8,15 @@ finished, at most `hold` of them. What kind an operator is stands in `streams.li
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, TypeVar
 
 from reactivex import Observable
 
 from streams.errors import BuildError
 from streams.flowable import Flowable
-from streams.holding import LiftedHolding
-from streams.lift_table import Kind
-from streams.lifted import Lifted
-from streams.native import native_stage
-from streams.recognise import Part, recognise
-from streams.run import Run
-from streams.stage import StageInfo, Subscriber
 
-__all__ = ["HOLD", "apply", "lift"]
+__all__ = ["HOLD", "Operator", "apply", "apply_unknown", "lift", "name_of"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -31,9 +25,6 @@ HOLD = 1024
 """How many unfinished inputs a holding operator may keep unless `lift(hold=)` says otherwise."""
 
 Operator = Callable[[Any], Any]
-
-# What emits the values of the streams that it is given, or that its function makes of them.
-_READING = ("flat_map", "flat_map_indexed")
 
 
 def lift(
@@ -53,11 +44,9 @@ def lift(
         raise BuildError(f"lift(hold={hold!r}): at least 1 input must fit")
 
     def lifted(source: Flowable[A]) -> Flowable[B]:
-        parts = recognise(operator)
-        if holds is not None:
-            kind = Kind.HOLDS if holds else Kind.AT_ONCE
-            parts = [Part(_names(parts) or None, kind, "", "", operator, {})]
-        return _lift_chain(parts, source, hold)
+        from streams.lifting import lift_one
+
+        return lift_one(operator, source, holds, hold)
 
     return lifted
 
@@ -65,87 +54,39 @@ def lift(
 def apply(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]:
     """Read `source` through operators: ours are called, stock ones are lifted."""
     stream = source
-    windows: list[Part] = []
-    for operator in operators:
-        parts = recognise(operator)
-        if len(parts) == 1 and parts[0].name is None:
-            _refuse_windows(windows)
-            stream = _apply_unknown(operator, stream)
-            continue
-        for part in parts:
-            if part.name is not None and part.name.startswith("window"):
-                _refuse_windows(windows)
-                windows.append(part)
-            elif windows:
-                # A window's values are hot: what reads them must be part of the same chain.
-                stream = _lift_chain([*windows, part], stream, HOLD)
-                windows = []
-            else:
-                stream = _lift_chain([part], stream, HOLD)
-    _refuse_windows(windows)
+    for position, operator in enumerate(operators):
+        if _may_be_stock(operator):
+            # What takes stock operators apart is slow to import, and few pipelines have one.
+            from streams.lifting import apply_all
+
+            return apply_all(operators[position:], stream)
+        stream = apply_unknown(operator, stream)
     return stream
 
 
-def _refuse_windows(windows: Sequence[Part]) -> None:
-    if windows:
-        raise BuildError(
-            f"{windows[0].name} emits streams that lose what is not read at once: let "
-            "flat_map(...) follow it directly, or use buffer_with_count, chunk or group_by"
-        )
+def _may_be_stock(operator: Operator) -> bool:
+    if not isinstance(operator, FunctionType):
+        return not callable(operator)  # Refused there.
+    # A function made by exec has no module.
+    return (operator.__module__ or "").startswith("reactivex.")
 
 
-def _apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
+def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
     """An operator of this library, or of a stranger, tells by what it returns."""
     result = operator(source)
     if isinstance(result, Flowable):
         # What it is a stream of, nobody can say.
         return result  # pyright: ignore[reportUnknownVariableType]
     if isinstance(result, Observable):
-        return _lift_chain(recognise(operator), source, HOLD)
+        from streams.lifting import lift_one
+
+        return lift_one(operator, source)
     raise BuildError(
-        f"pipe() takes operators, which return a stream; {_name_of(operator)} returned "
+        f"pipe() takes operators, which return a stream; {name_of(operator)} returned "
         f"{type(result).__name__}"
     )
 
 
-def _name_of(operator: Operator) -> str:
+def name_of(operator: Operator) -> str:
+    """What its author called the function that makes it."""
     return str(getattr(operator, "__qualname__", type(operator).__name__)).split(".")[0]
-
-
-def _names(parts: Sequence[Part]) -> str:
-    return " > ".join(part.name or _name_of(part.operator) for part in parts)
-
-
-def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flowable[Any]:
-    if not parts:
-        return source
-    name = _names(parts)
-    for part in parts:
-        if part.kind is Kind.REFUSED:
-            raise BuildError(f"{part.name} {part.why}; use {part.instead}")
-    holds = any(part.kind is Kind.HOLDS for part in parts)
-    if holds and source.turns:
-        raise BuildError(
-            f"{name} holds events, which between spread() and the working stage would hold "
-            "their groups' turns for ever: put it into group_by(each=lambda group: "
-            "group.pipe(...), idle=...), or after the working stage"
-        )
-    make = native_stage(parts)
-    bound = hold if holds else 0
-
-    def attach(downstream: Subscriber[Any], run: Run) -> None:
-        if make is not None:
-            stage: Any = make(downstream, run, flowable.info)
-        elif holds:
-            stage = LiftedHolding(downstream, run, flowable.info, parts, hold)
-        else:
-            stage = Lifted(downstream, run, flowable.info, parts)
-        run.add_stage(flowable.info, stage.statistics)
-        source.attach(stage, run)
-
-    note = "holds events" if holds else ""
-    reads = any(part.name in _READING for part in parts)
-    flowable: Flowable[Any] = Flowable(
-        attach, StageInfo(name, "", bound, note), source, groups=source.groups and not reads
-    )
-    return flowable

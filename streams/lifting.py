@@ -1,0 +1,104 @@
+"""Build the stages that lift stock operators; imported when a pipeline has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streams.errors import BuildError
+from streams.flowable import Flowable
+from streams.holding import LiftedHolding
+from streams.lift import HOLD, Operator, apply_unknown, name_of
+from streams.lift_table import Kind
+from streams.lifted import Lifted
+from streams.native import native_stage
+from streams.recognise import Part, recognise
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["apply_all", "lift_one"]
+
+# What emits the values of the streams that it is given, or that its function makes of them.
+_READING = ("flat_map", "flat_map_indexed")
+
+
+def lift_one(
+    operator: Operator, source: Flowable[Any], holds: bool | None = None, hold: int = HOLD
+) -> Flowable[Any]:
+    """Read `source` through one operator; `holds` speaks for it, None leaves it to the table."""
+    parts = recognise(operator)
+    if holds is not None:
+        kind = Kind.HOLDS if holds else Kind.AT_ONCE
+        parts = [Part(_names(parts) or None, kind, "", "", operator, {})]
+    return _lift_chain(parts, source, hold)
+
+
+def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]:
+    """Read `source` through operators: ours are called, stock ones are lifted."""
+    stream = source
+    windows: list[Part] = []
+    for operator in operators:
+        parts = recognise(operator)
+        if len(parts) == 1 and parts[0].name is None:
+            _refuse_windows(windows)
+            stream = apply_unknown(operator, stream)
+            continue
+        for part in parts:
+            if part.name is not None and part.name.startswith("window"):
+                _refuse_windows(windows)
+                windows.append(part)
+            elif windows:
+                # A window's values are hot: what reads them must be part of the same chain.
+                stream = _lift_chain([*windows, part], stream, HOLD)
+                windows = []
+            else:
+                stream = _lift_chain([part], stream, HOLD)
+    _refuse_windows(windows)
+    return stream
+
+
+def _refuse_windows(windows: Sequence[Part]) -> None:
+    if windows:
+        raise BuildError(
+            f"{windows[0].name} emits streams that lose what is not read at once: let "
+            "flat_map(...) follow it directly, or use buffer_with_count, chunk or group_by"
+        )
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return " > ".join(part.name or name_of(part.operator) for part in parts)
+
+
+def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flowable[Any]:
+    if not parts:
+        return source
+    name = _names(parts)
+    for part in parts:
+        if part.kind is Kind.REFUSED:
+            raise BuildError(f"{part.name} {part.why}; use {part.instead}")
+    holds = any(part.kind is Kind.HOLDS for part in parts)
+    if holds and source.turns:
+        raise BuildError(
+            f"{name} holds events, which between spread() and the working stage would hold "
+            "their groups' turns for ever: put it into group_by(each=lambda group: "
+            "group.pipe(...), idle=...), or after the working stage"
+        )
+    make = native_stage(parts)
+    bound = hold if holds else 0
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        if make is not None:
+            stage: Any = make(downstream, run, flowable.info)
+        elif holds:
+            stage = LiftedHolding(downstream, run, flowable.info, parts, hold)
+        else:
+            stage = Lifted(downstream, run, flowable.info, parts)
+        run.add_stage(flowable.info, stage.statistics)
+        source.attach(stage, run)
+
+    note = "holds events" if holds else ""
+    reads = any(part.name in _READING for part in parts)
+    flowable: Flowable[Any] = Flowable(
+        attach, StageInfo(name, "", bound, note), source, groups=source.groups and not reads
+    )
+    return flowable
