@@ -23,24 +23,25 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from itertools import chain, count, takewhile
+from itertools import count, takewhile
 from math import inf, isfinite
 from typing import Any, TypeVar
 
 from streams.errors import BuildError
-from streams.event import Ending, Event
+from streams.event import Event
 from streams.faults import Faults, OnError, check_policy
 from streams.flowable import Flowable
 from streams.keys import By, key_function, key_name
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks
+from streams.unfinished import Unfinished
 
 __all__ = ["distinct_within"]
 
 T = TypeVar("T")
 
-# What has left the window, or has ended, is looked for when there is this much of it.
-_LEAST_SWEPT = 512
+# Keys that have left the window are removed when there are this many, or a quarter of all.
+_LEAST_REMOVED = 512
 
 
 def distinct_within(
@@ -92,15 +93,13 @@ class _Window(Stage[T, T]):
     `max_keys`, which removes one by one.
 
     An entry is a bare int: nothing that the garbage collector has to visit, and there may be
-    millions. Unfinished events stand in `_recent`, in the order of their numbers, until a sweep
-    finds those that have ended and moves the others to `_unfinished`: asking them now and then
-    costs less than having every event report its end.
+    millions.
     """
 
-    __slots__ = ("_chunky", "_done", "_event_time", "_faults", "_forget", "_forgotten", "_key_of",
-                 "_live", "_max_keys", "_next", "_now", "_peak", "_recent", "_recent_from",
-                 "_removed", "_room", "_seconds", "_seen", "_singly", "_starts", "_time_of",
-                 "_times", "_unfinished", "chunks")  # fmt: skip
+    __slots__ = ("_chunky", "_done", "_event_time", "_faults", "_forgotten", "_key_of", "_live",
+                 "_max_keys", "_next", "_now", "_peak", "_removed", "_room", "_seconds", "_seen",
+                 "_singly", "_starts", "_time_of", "_times", "_unfinished",
+                 "chunks")  # fmt: skip
 
     def __init__(
         self,
@@ -128,10 +127,7 @@ class _Window(Stage[T, T]):
         # The time of a chunk of the window, and the number of its first event.
         self._times: deque[float] = deque()
         self._starts: deque[int] = deque()
-        self._recent: list[Event[Any]] = []
-        self._recent_from = 0
-        self._unfinished: dict[int, Event[Any]] = {}
-        self._forget = self._on_undo
+        self._unfinished = Unfinished(self._seen)
         self._event_time = -inf
         self._forgotten = self._peak = self._room = 0
         self._done = False
@@ -161,7 +157,7 @@ class _Window(Stage[T, T]):
 
     def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> None:
         """Number `events` and add those with a new key to `fresh`, up to one that raises."""
-        seen, forget = self._seen, self._forget
+        seen, unfinished = self._seen, self._unfinished
         numbers = count(self._next)
         self._move_on(self._now() if self._time_of is None else self._time(events[0].value))
         live = self._live
@@ -178,19 +174,20 @@ class _Window(Stage[T, T]):
             firsts.extend(map(seen.setdefault, keys, count(self._next)))
         except Exception as raised:
             error = raised
-        self._recent += events[: len(firsts)]
+        unfinished.number(events[: len(firsts)])
         self._next += len(firsts)
         for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
             if first != number:
                 # Asked again, for an event of this chunk may have renewed the key.
                 first = seen[key]
                 if first >= live:
-                    self._duplicate(event, first)
+                    self._duplicate(event, number, first)
                     continue
                 # Not assigned: it is the youngest now, and belongs at the end.
                 del seen[key]
                 seen[key] = number
-            event.undo = (forget, key, number, event.undo)
+            event.outer = (event.origin, event.outer, key, number)
+            event.origin = unfinished
             fresh.append(event)
         if self._max_keys is not None and len(seen) > self._max_keys:
             self._make_room()
@@ -207,10 +204,8 @@ class _Window(Stage[T, T]):
             times.append(now)
             starts.append(self._next)
         self._live = starts[0]
-        if self._live - self._removed >= max(_LEAST_SWEPT, len(self._seen) // 4):
+        if self._live - self._removed >= max(_LEAST_REMOVED, len(self._seen) // 4):
             self._expire()
-        if len(self._recent) >= max(_LEAST_SWEPT, 2 * len(self._unfinished)):
-            self._sweep()
 
     def _broke(self, error: Exception, fresh: list[Event[Any]], rest: list[Event[Any]]) -> None:
         self._pass_on(fresh)
@@ -240,26 +235,12 @@ class _Window(Stage[T, T]):
         elif events:
             self._chunky.on_chunk(events)
 
-    def _duplicate(self, event: Event[Any], first: int) -> None:
-        place = first - self._recent_from
-        original = self._recent[place] if place >= 0 else self._unfinished.get(first)
-        if original is not None and original.pending > 0:
+    def _duplicate(self, event: Event[Any], number: int, first: int) -> None:
+        self._unfinished.forget(number)
+        if self._unfinished.share(first, event):
             event.end_turn()
-            original.on_end = (_share, event, original.on_end)
         else:
             event.drop("duplicate")
-
-    def _on_undo(self, event: Event[Any], undo: tuple[Any, Any, int, Any], ending: Ending) -> None:
-        _, key, number, _ = undo
-        # Another event may hold the key by now: only this event's own entry is touched.
-        if self._seen.get(key) == number:
-            del self._seen[key]
-
-    def _sweep(self) -> None:
-        everybody = chain(self._unfinished.items(), enumerate(self._recent, self._recent_from))
-        self._unfinished = {number: event for number, event in everybody if event.pending > 0}
-        self._recent = []
-        self._recent_from = self._next
 
     def _time(self, value: Any) -> float:
         assert self._time_of is not None
@@ -302,11 +283,3 @@ class _Window(Stage[T, T]):
             "skipped": self._faults.skipped,
             "routed": self._faults.routed,
         }
-
-
-def _share(event: Event[Any], hook: tuple[Any, Event[Any], Any], ending: Ending) -> None:
-    duplicate = hook[1]
-    if ending.settled:
-        duplicate.drop("duplicate")
-    else:
-        duplicate.give_back()

@@ -4,8 +4,9 @@ An event ends exactly once, in one of four ways. It *finishes* when every sink a
 that came of it; it is *dropped* when an operator let it go on purpose; it *fails*; or it is
 *returned*, unfinished, to its source. The source learns which through the event's origin.
 
-Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`);
-both are origins as well, so an operator settles any event the same way.
+Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
+an operator that wants to hear how events end stands in front of their origin (`Interposed`). All
+of them are origins as well, so an operator settles any event the same way.
 """
 
 from __future__ import annotations
@@ -14,9 +15,18 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
-Hooks = tuple[Any, ...] | None
-
-__all__ = ["Ending", "Event", "Family", "Joined", "Nobody", "Origin", "Turn", "finish_all"]
+__all__ = [
+    "Ending",
+    "Event",
+    "Family",
+    "Interposed",
+    "Joined",
+    "Nobody",
+    "Origin",
+    "Turn",
+    "finish_all",
+    "tell_finished",
+]
 
 T = TypeVar("T")
 
@@ -69,24 +79,21 @@ class Ending(Enum):
 class Event(Generic[T]):
     """A value on its way, with its times (seconds of the loop's clock) and its obligations.
 
-    `token` is the source's own mark (a line number, a row's id). `on_end` and `undo` are linked
-    lists of what operators want to do when the event has ended: each item is a tuple that has
-    the function first and the rest of the list last; `function(event, item, ending)` is called.
-    Those of `on_end` are always called, those of `undo` only when the event neither finished
-    nor was dropped, which keeps the common way short. `pending` counts the acceptances that
-    are missing; at 0 or less the event has ended.
+    `token` is the source's own mark (a line number, a row's id). `outer` is for origins that
+    stand in front of another: a linked list of tuples, each of the origin that was there before,
+    the rest of the list, and whatever the one in front wants to know of the event. `pending`
+    counts the acceptances that are missing; at 0 or less the event has ended.
     """
 
     __slots__ = (
         "created",
         "ended",
-        "on_end",
         "origin",
+        "outer",
         "pending",
         "started",
         "token",
         "turn",
-        "undo",
         "value",
     )
 
@@ -100,8 +107,7 @@ class Event(Generic[T]):
         self.token = token
         self.started = None
         self.turn: Turn | None = None
-        self.on_end: Hooks = None
-        self.undo: Hooks = None
+        self.outer: tuple[Any, ...] | None = None
         self.pending = 1
 
     def finish(self) -> None:
@@ -109,9 +115,6 @@ class Event(Generic[T]):
         self.pending = pending = self.pending - 1
         if pending:
             return
-        self.undo = None
-        if self.on_end is not None:
-            self.run_hooks(Ending.FINISHED)
         self.origin.finished(self)
         if self.turn is not None:
             self.end_turn()
@@ -120,7 +123,6 @@ class Event(Generic[T]):
         """Let the event go on purpose. The source may forget it."""
         if self.pending > 0:
             self.pending = 0
-            self.run_hooks(Ending.DROPPED)
             self.origin.dropped(self, cause)
             self.end_turn()
 
@@ -128,7 +130,6 @@ class Event(Generic[T]):
         """The event failed; acknowledged when it was skipped or routed."""
         if self.pending > 0:
             self.pending = 0
-            self.run_hooks(Ending.FORGIVEN if acknowledged else Ending.FAILED)
             self.origin.failed(self, error, acknowledged)
             self.end_turn()
 
@@ -136,7 +137,6 @@ class Event(Generic[T]):
         """Return the event, unfinished, to its source."""
         if self.pending > 0:
             self.pending = 0
-            self.run_hooks(Ending.RETURNED)
             self.origin.returned(self)
             self.end_turn()
 
@@ -147,40 +147,29 @@ class Event(Generic[T]):
             self.turn = None
             turn.end()
 
-    def run_hooks(self, ending: Ending) -> None:
-        """Call what operators left to be called at the end."""
-        undo, self.undo = self.undo, None
-        if ending is not Ending.FINISHED and ending is not Ending.DROPPED:
-            while undo is not None:
-                undo[0](self, undo, ending)
-                undo = undo[-1]
-        hooks, self.on_end = self.on_end, None
-        while hooks is not None:
-            hooks[0](self, hooks, ending)
-            hooks = hooks[-1]
-
 
 def finish_all(events: list[Event[Any]]) -> None:
     """`finish` for each of `events`; their origins are told in as few calls as possible."""
-    origin: Origin | None = None
     finished: list[Event[Any]] = []
     for event in events:
         event.pending = pending = event.pending - 1
-        if pending:
-            continue
-        event.undo = None
-        if event.on_end is not None:
-            event.run_hooks(Ending.FINISHED)
-        if event.origin is not origin:
-            if origin is not None:
-                origin.finished_all(finished)
-                finished = []
-            origin = event.origin
-        finished.append(event)
+        if not pending:
+            finished.append(event)
+    tell_finished(finished)
+    for event in finished:
         if event.turn is not None:
             event.end_turn()
-    if origin is not None:
-        origin.finished_all(finished)
+
+
+def tell_finished(events: list[Event[Any]]) -> None:
+    """Tell the origins of `events` that these have finished, in as few calls as possible."""
+    while events:
+        origin = events[0].origin
+        others = [event for event in events if event.origin is not origin]
+        if others:
+            events = [event for event in events if event.origin is origin]
+        origin.finished_all(events)
+        events = others
 
 
 class _Counting:
@@ -260,6 +249,40 @@ class Family(_Counting):
             self._parent.finish()
         else:
             self._parent.drop(self._cause)
+
+
+class Interposed(_Counting):
+    """An origin in front of another: it hears how events end before that one does.
+
+    Whoever wants to hear of an event sets `event.outer = (event.origin, event.outer, ...)` and
+    `event.origin` to this.
+    """
+
+    __slots__ = ()
+
+    def ended(self, event: Event[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
+        """`event` has ended; `outer` is the tuple that was made for it."""
+        raise NotImplementedError
+
+    def _behind(self, event: Event[Any], ending: Ending) -> Origin:
+        outer = event.outer
+        assert outer is not None
+        event.origin, event.outer = outer[:2]
+        self.ended(event, ending, outer)
+        return event.origin
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._behind(event, Ending.FINISHED).finished(event)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._behind(event, Ending.DROPPED).dropped(event, cause)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
+        self._behind(event, ending).failed(event, error, acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._behind(event, Ending.RETURNED).returned(event)
 
 
 class Joined(_Counting):

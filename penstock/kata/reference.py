@@ -19,7 +19,7 @@ from penstock.kata.observe import Measured, Observer
 from penstock.kata.work import Work
 from sinks.latency import latency_histogram
 from streams.clock import clock_of
-from streams.event import Ending
+from streams.event import Ending, Interposed
 from streams.event import Event as Envelope
 from streams.flowable import Flowable
 from streams.pipeline import Pipeline
@@ -102,12 +102,18 @@ def _reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Ev
 class _Reporting(Stage[Event, Event]):
     def __init__(self, downstream: Subscriber[Event], observer: Observer) -> None:
         super().__init__(downstream)
-        self._observer = observer
+        self._drops = _Drops(observer)
 
     def on_next(self, event: Envelope[Any], /) -> None:
-        event.on_end = (self._ended, event.value, event.on_end)
+        event.outer = (event.origin, event.outer, event.value)
+        event.origin = self._drops
         self.downstream.on_next(event)
 
-    def _ended(self, event: Envelope[Any], hook: tuple[Any, ...], ending: Ending) -> None:
+
+class _Drops(Interposed):
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def ended(self, event: Envelope[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
         if ending is Ending.DROPPED:
-            self._observer.dropped(hook[1])
+            self._observer.dropped(outer[2])

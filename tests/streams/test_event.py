@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.event import Ending, Event, Family, Joined, finish_all
+from streams.event import Ending, Event, Family, Interposed, Joined, finish_all
 from streams.testing import Ledger
 
 ENDS: dict[Ending, Callable[[Event[Any]], None]] = {
@@ -56,22 +56,32 @@ def test_an_event_gives_up_its_turn_when_it_ends(ending: Ending) -> None:
     assert turn.ends == 1
 
 
+class Listener(Interposed):
+    def __init__(self, name: str, heard: list[tuple[str, Ending]]) -> None:
+        self.name, self.heard = name, heard
+
+    def stand_before(self, event: Event[Any]) -> None:
+        event.outer = (event.origin, event.outer, self.name)
+        event.origin = self
+
+    def ended(self, event: Event[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
+        assert outer[2] == self.name
+        self.heard.append((self.name, ending))
+
+
 @pytest.mark.parametrize("ending", ENDS)
-def test_undo_is_called_unless_the_event_finished_or_was_dropped(ending: Ending) -> None:
-    event, called = new_event(Ledger()), list[tuple[str, Ending]]()
-    event.on_end = (lambda _event, _hook, how: called.append(("end", how)), None)
-    event.undo = (lambda _event, _hook, how: called.append(("undo", how)), None)
+def test_origins_in_front_of_another_hear_of_the_end_from_the_latest_to_the_first(
+    ending: Ending,
+) -> None:
+    ledger, heard = Ledger(), list[tuple[str, Ending]]()
+    event = new_event(ledger)
+    for name in ("first", "second", "third"):
+        Listener(name, heard).stand_before(event)
     ENDS[ending](event)
-    undone = ending not in (Ending.FINISHED, Ending.DROPPED)
-    assert called == [*([("undo", ending)] if undone else []), ("end", ending)]
-
-
-def test_hooks_are_called_from_the_latest_to_the_first() -> None:
-    event, called = new_event(Ledger()), list[int]()
-    for n in range(3):
-        event.on_end = (lambda _event, _hook, how, n=n: called.append(n), event.on_end)
-    event.finish()
-    assert called == [2, 1, 0]
+    assert heard == [("third", ending), ("second", ending), ("first", ending)]
+    assert ledger.endings == [("value", ending)]
+    assert event.origin is ledger
+    assert event.outer is None
 
 
 def test_an_event_with_several_sinks_finishes_with_the_last_of_them() -> None:
@@ -97,20 +107,19 @@ def test_an_event_fails_although_another_sink_accepted_it() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans())))
 def test_finishing_many_at_once_is_finishing_each(kinds: list[tuple[int, bool]]) -> None:
     ledgers = [Ledger() for _ in range(3)]
-    called: list[Any] = []
+    heard = list[tuple[str, Ending]]()
     turn = Turn()
     events = []
-    for n, (ledger, has_all) in enumerate(kinds):
-        event = new_event(ledgers[ledger], n)
+    for n, (i, has_all) in enumerate(kinds):
+        event = new_event(ledgers[i], n)
         event.turn = turn
-        event.on_end = (lambda _event, _hook, how, n=n: called.append(n), None)
-        event.undo = (lambda _event, _hook, how: called.append("undo"), None)
+        Listener(str(n), heard).stand_before(event)
         if not has_all:
             event.pending = 2
         events.append(event)
     finish_all(events)
     whole = [n for n, (_, has_all) in enumerate(kinds) if has_all]
-    assert called == whole
+    assert sorted(heard) == sorted((str(n), Ending.FINISHED) for n in whole)
     assert turn.ends == len(whole)
     for i, ledger in enumerate(ledgers):
         assert ledger.ended(Ending.FINISHED) == [n for n in whole if kinds[n][0] == i]
