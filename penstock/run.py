@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 from penstock.explain import explain
 from penstock.load import load
@@ -24,8 +24,7 @@ from streams.standard import input_path, output_path
 __all__ = ["Options", "execute", "run"]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(NamedTuple):
     """What can be said on the command line beside the file; seconds for the deadline."""
 
     input: str | None = None

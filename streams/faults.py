@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from streams.errors import BufferFull, BuildError, describe
 from streams.event import Event
@@ -61,15 +61,13 @@ class Backoff:
         return whole * (1 - self.jitter * rng.random())
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """Hand the failed event to `sink` as a `DeadLetter` and carry on."""
 
     sink: Sink[DeadLetter]
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(NamedTuple):
     """Try up to `times` times in all, then do `then`."""
 
     times: int

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log, sqrt
+from typing import NamedTuple
 
 __all__ = ["Spread", "Window", "elasticity"]
 
@@ -28,8 +28,7 @@ class Spread:
         return max(ratio, self._ratio), max(logs, self._logs)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """Goodput and latency at one limit, as logarithms with their standard errors."""
 
     limit: int
