@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.event import Event
-from streams.faults import Faults, OnError
+from streams.faults import Faults, OnError, blame
 from streams.stage import StageInfo
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["By", "KeyFaults", "key_function", "key_name"]
 
 T = TypeVar("T")
+
+_ADVICE = '; to go on without such events give on_error="skip", or on_error=route(sink)'
 
 By = str | int | Callable[[T], Hashable]
 
@@ -44,17 +46,14 @@ class KeyFaults(Faults):
     def __init__(self, policy: OnError, run: Run, info: StageInfo, *keys: By[Any] | None) -> None:
         super().__init__(policy, run, info)
         self._keys = keys
-        self._advice = (
-            f'; give {info.name}(on_error="skip"), or on_error=route(sink), to go on without such events'
-            if policy == "stop"
-            else ""
-        )
+        self._stops = policy == "stop"
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
+        blame(error, self._info, event)
         for key in self._keys:
             lack = None if key is None or callable(key) else _lack(event.value, key)
             if lack is not None:
-                error.add_note(lack + self._advice)
+                error.add_note(lack + (_ADVICE if self._stops else ""))
                 break
         return super().survives(event, error, attempts)
 

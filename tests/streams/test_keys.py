@@ -42,7 +42,7 @@ def notes_for(value: Any, by: Any) -> list[str]:
 def test_an_error_in_a_key_says_what_is_wrong_with_the_event_and_what_to_do(
     value: Any, by: Any, said: str
 ) -> None:
-    hint, where = notes_for(value, by)
+    where, hint = notes_for(value, by)
     assert hint.startswith(said)
     assert 'on_error="skip"' in hint
     assert "route(" in hint
@@ -76,4 +76,4 @@ def test_every_field_that_a_stage_reads_is_looked_at() -> None:
     faults: Faults = KeyFaults("stop", Run(), StageInfo("window"), "uuid", "created", None)
     error = KeyError("created")
     assert not faults.survives(probe.events[0], error)
-    assert error.__notes__[0].startswith("the event has no field 'created'")
+    assert error.__notes__[1].startswith("the event has no field 'created'")
