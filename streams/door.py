@@ -22,10 +22,14 @@ T = TypeVar("T")
 
 
 def connect(source: Flowable[T], subscriber: Subscriber[T], run: Run | None = None) -> Door:
-    """Attach a foreign subscriber. TypeError when there is none (rule 1.9)."""
+    """Attach a foreign subscriber. TypeError when there is none (rule 1.9).
+
+    Whoever gives a `run` closes it; without one, what the stages opened is released after the
+    terminal signal or a cancel.
+    """
     if cast(Any, subscriber) is None:
         raise TypeError("connect() needs a subscriber, not None")
-    door = Door(subscriber, run or Run())
+    door = Door(subscriber, run)
     door.run.on_failure(door.failed)
     try:
         source.attach(door, door.run)
@@ -41,8 +45,9 @@ class Door:
     request; so there is never more than one call under way at the subscriber.
     """
 
-    def __init__(self, subscriber: Subscriber[Any], run: Run) -> None:
-        self.run = run
+    def __init__(self, subscriber: Subscriber[Any], run: Run | None = None) -> None:
+        self.run = Run() if run is None else run
+        self._to_close = run is None
         self._subscriber: Subscriber[Any] | None = subscriber
         self._upstream: Subscription | None = None
         self._wanted = 0
@@ -160,6 +165,8 @@ class Door:
                 subscriber.on_error(error)
         except Exception as raised:
             self._report(raised)
+        finally:
+            self._close()
 
     # From the subscriber.
 
@@ -182,6 +189,7 @@ class Door:
     def cancel(self) -> None:
         self._subscriber = self._ending = None
         self._cancel_upstream()
+        self._close(hurry=True)
 
     def _refuse(self, error: BaseException) -> None:
         self._cancel_upstream()
@@ -200,3 +208,11 @@ class Door:
     def _report(self, error: Exception) -> None:
         self.cancel()
         self.run.unhandled(error)
+
+    def _close(self, *, hurry: bool = False) -> None:
+        """Release what the stages opened, such as pools and files; nobody waits for that."""
+        if self._to_close:
+            self._to_close = False
+            if hurry:
+                self.run.hurry()
+            self.run.close_soon()

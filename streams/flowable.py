@@ -82,8 +82,10 @@ class Flowable(Fluent[T_co]):
 
         The subscriber gets `on_subscribe(subscription)` first, then at most as many events
         (`Event`, the value in `.value`) as it requests, then one terminal signal. It must end
-        every event it gets: `finish`, `drop`, `fail` or `give_back`. Raises TypeError when
-        `subscriber` is None; anything else that goes wrong arrives by `on_error`.
+        every event it gets: `finish`, `drop`, `fail` or `give_back`. What the stages opened
+        (pools, files of dead letters) is closed after the terminal signal or `cancel()`, on
+        the running loop. Raises TypeError when `subscriber` is None; anything else that goes
+        wrong arrives by `on_error`.
         """
         from streams.door import connect
 

@@ -149,8 +149,11 @@ class _Pulling(Emission[T]):
         try:
             factory: Any = self._factory
             iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
-            # Cancelled from inside the call that emits, this task could not be cancelled.
-            while not self.done:
+            while True:
+                if self.done:
+                    # This task was cancelled from inside its own call. It takes notice here,
+                    # or else where the iterator cleans up.
+                    await asyncio.sleep(0)
                 if self.demand:
                     self._arrived(await anext(iterator))
                 else:
@@ -183,7 +186,7 @@ class _Pulling(Emission[T]):
 
     def release(self) -> None:
         self._return_pulled()
-        if self._task is not None and self._task is not asyncio.current_task():
+        if self._task is not None:
             self._task.cancel()
 
     def _return_pulled(self) -> None:

@@ -22,33 +22,12 @@ T = TypeVar("T")
 
 def subscribe_observer(source: Flowable[T], observer: ObserverBase[T]) -> DisposableBase:
     """The plain Rx door: values, unbounded demand, each event finished when it is handed over."""
-    run = Run()
-    reader = _Observing(observer, run)
-    door = connect(source, reader, run)
-
-    def dispose() -> None:
-        door.cancel()
-        reader.close()
-
-    return Disposable(dispose)
+    return Disposable(connect(source, _Observing(observer)).cancel)
 
 
 class _Observing:
-    def __init__(self, observer: ObserverBase[Any], run: Run) -> None:
+    def __init__(self, observer: ObserverBase[Any]) -> None:
         self._observer = observer
-        self._run = run
-        self._closing: asyncio.Task[None] | None = None
-
-    def close(self) -> None:
-        """Release what the stages opened, such as pools; in plain Rx nobody waits for that."""
-        run = self._run
-        if self._closing is None and run.has_loop and run.loop.is_running():
-            self._closing = run.loop.create_task(run.close(), name="penstock close")
-            self._closing.add_done_callback(self._closed)
-
-    def _closed(self, closing: asyncio.Task[None]) -> None:
-        if not closing.cancelled() and (error := closing.exception()) is not None:
-            self._run.unhandled(error)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         subscription.request(UNBOUNDED)
@@ -58,14 +37,12 @@ class _Observing:
         event.finish()
 
     def on_error(self, error: BaseException, /) -> None:
-        self.close()
         if isinstance(error, Exception):
             self._observer.on_error(error)
         else:
             raise error
 
     def on_completed(self) -> None:
-        self.close()
         self._observer.on_completed()
 
 

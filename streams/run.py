@@ -73,6 +73,7 @@ class Run:
         self.bad_lines = 0
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
         self._paused = False
+        self._closing: asyncio.Task[None] | None = None
         self._failed: Callable[[BaseException], None] | None = None
 
     @property
@@ -183,6 +184,19 @@ class Run:
         """Do not wait for slow dead letters any more when closing: give them a moment."""
         for letters in self._letters.values():
             letters.hurry(_GRACE)
+
+    def close_soon(self) -> None:
+        """Close with nobody who waits for it; an error in it goes to the loop's handler."""
+        opened = self._tasks or self._closers or self._letters
+        if opened and self._loop is not None and self._loop.is_running():
+            closing = self._loop.create_task(self.close(), name="penstock close")
+            # The loop itself remembers a task only weakly.
+            self._closing = closing
+            closing.add_done_callback(self._closed)
+
+    def _closed(self, closing: asyncio.Task[None]) -> None:
+        if not closing.cancelled() and (error := closing.exception()) is not None:
+            self.unhandled(error)
 
     async def close(self) -> None:
         """Cancel what still runs, wait until it has ended, release what was opened.
