@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any
@@ -13,6 +12,7 @@ from streams.event import Event
 from streams.faults import blame
 from streams.flowable import Flowable
 from streams.groups import Group
+from streams.idle import Idle
 from streams.rotation import Lane, Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, Subscription
@@ -23,9 +23,8 @@ __all__ = ["GroupStates", "State"]
 class GroupStates:
     """The `each=` of a `group_by`: opens a state with a group, ends it when it was idle.
 
-    Empty groups stand in the order in which they ran empty, which is that of their ends too:
-    there is one timer, and the least recently used is the first. (All live equally long, so
-    a cache that sorts its entries by their age would be of no use.)
+    `_idle` has the states whose groups ran empty, and keeps one whose group is at work again:
+    it is the last to go when the group runs empty once more.
     """
 
     rotation: Rotation
@@ -39,18 +38,17 @@ class GroupStates:
         info: StageInfo,
     ) -> None:
         self._each = each
-        self._idle = idle
+        self._idle = Idle[State](idle, run, self._end_if_empty)
         self._max_groups = inf if max_groups is None else max_groups
         self._run = run.inner()
         self._info = info
         # States that take events, and all that have not ended: some still give their last.
         self._open = self._alive = 0
-        self._empty: OrderedDict[Lane, float] = OrderedDict()
-        self._timer: asyncio.TimerHandle | None = None
         self._completing = False
 
     def put(self, lane: Lane, event: Event[Any]) -> None:
         """One more event of a group, which may be its first."""
+        self._idle.end_expired()
         try:
             state = lane.state or self._open_in(lane)
         except Exception as error:
@@ -80,55 +78,40 @@ class GroupStates:
         lane.state = None
         for event in events:
             self.put(lane, event)
-        if self._completing:
-            self._end(lane)
-
-    def busy(self, lane: Lane) -> None:
-        """An event of the group has come."""
-        self._empty.pop(lane, None)
+        if self._completing and lane.state is not None:
+            self._end(lane.state)
 
     def idle(self, lane: Lane) -> None:
         """Look whether the group holds neither an event nor a turn."""
         state = lane.state
-        if state is None or state.waiting or lane.events or lane.holders:
+        if state is None or not state.empty:
             return
         if state.ended:
             self.rotation.forget(lane)
         elif not state.completing:
-            self._empty[lane] = self._run.now() + self._idle
+            self._idle.used(state)
             self._evict()
-            self._arm()
 
     def _evict(self) -> None:
-        while self._open > self._max_groups and self._empty:
-            self._end(self._empty.popitem(last=False)[0])
+        while self._open > self._max_groups and self._idle.end_oldest():
+            pass
 
-    def _arm(self) -> None:
-        # Without a loop there is no time to wait for: the states end with the stream.
-        if self._timer is None and self._empty and self._run.has_loop:
-            first = next(iter(self._empty.values()))
-            delay = max(0.0, first - self._run.now())
-            self._timer = self._run.loop.call_later(delay, self._expire)
+    def _end_if_empty(self, state: State) -> None:
+        if state.empty:
+            self._end(state)
 
-    def _expire(self) -> None:
-        self._timer = None
-        now = self._run.now()
-        while self._empty and next(iter(self._empty.values())) <= now:
-            self._end(self._empty.popitem(last=False)[0])
-        self._arm()
-
-    def _end(self, lane: Lane) -> None:
-        state = lane.state
-        if state is not None and not state.completing:
+    def _end(self, state: State) -> None:
+        if not state.completing:
             self._open -= 1
             state.complete()
 
     def complete(self, lanes: Iterable[Lane]) -> None:
         """The source has ended: end every state, then say so."""
         self._completing = True
-        self._stop_timer()
+        self._idle.clear()
         for lane in lanes:
-            self._end(lane)
+            if lane.state is not None:
+                self._end(lane.state)
         self._check_completed()
 
     def revived(self) -> None:
@@ -152,13 +135,7 @@ class GroupStates:
     def close(self) -> None:
         """The stage was cancelled."""
         self._completing = True
-        self._stop_timer()
-
-    def _stop_timer(self) -> None:
-        self._empty.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._idle.clear()
 
 
 class State:
@@ -182,9 +159,9 @@ class State:
         self.outlet = _Outlet(self)
 
     @property
-    def waiting(self) -> bool:
-        """Whether an event waits to go in."""
-        return bool(self._raw or self._late)
+    def empty(self) -> bool:
+        """Whether its group holds neither an event nor a turn."""
+        return not (self._raw or self._late or self._lane.events or self._lane.holders)
 
     def attach_inlet(self, subscriber: Subscriber[Any], run: Run) -> None:
         self._inlet = subscriber
@@ -193,7 +170,6 @@ class State:
     def put(self, event: Event[Any]) -> None:
         """One more event of the group."""
         if not self.completing:
-            self._states.busy(self._lane)
             self._raw.append(event)
             self._emit()
             self._states.idle(self._lane)
