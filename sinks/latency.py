@@ -21,12 +21,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from operator import add
 from typing import TYPE_CHECKING, Any, TextIO
 
 from streams import clock
 from streams.errors import BuildError, CannotOpen
 from streams.event import Event, finish_all
-from streams.metrics import IntervalLog, LatencyHistogram, Summary, render
+from streams.metrics import IntervalLog, LatencyHistogram, Summary, microseconds, render
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -143,10 +144,12 @@ class _Recording(SinkStage[Any]):
         # Any, because by its type an event may not have started; these have.
         batch: list[Any] = self._batch
         self._batch = []
+        waiting = microseconds([event.started - event.created for event in batch])
+        service = microseconds([event.ended - event.started for event in batch])
         interval = self._interval
-        interval["waiting"].record_many([event.started - event.created for event in batch])
-        interval["service"].record_many([event.ended - event.started for event in batch])
-        interval["total"].record_many([event.ended - event.created for event in batch])
+        interval["waiting"].count(waiting)
+        interval["service"].count(service)
+        interval["total"].count(map(add, waiting, service))
         finish_all(batch)
         if self._timer is None and self._every is not None and batch:
             self._timer = self._run.loop.call_later(self._every, self._tick)

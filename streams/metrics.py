@@ -10,19 +10,17 @@ is used for the interval log, so that the usual tools can read it.
 
 from __future__ import annotations
 
-import sys
-from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import accumulate, repeat
+from itertools import accumulate
 from math import sqrt
 from operator import mul
 from typing import Protocol, TextIO, cast
 
-__all__ = ["IntervalLog", "LatencyHistogram", "Summary", "render"]
+__all__ = ["IntervalLog", "LatencyHistogram", "Summary", "microseconds", "render"]
 
 _HIGHEST = 3_600_000_000  # microseconds: one hour
 _DIGITS = 3
@@ -33,18 +31,9 @@ _CELL_BITS = 11
 
 _PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
 
-# Values recorded before they are counted: a longer chunk saves nothing more (measured).
-_CHUNK = 8192
-# Rough cells (see `_count`) kept before they are merged into exact ones.
-_MOST_CELLS = 65_536
-
-# A float32 has 23 bits after its first one. Clearing the last 13 leaves the 11 binary digits that
-# name an HDR cell: one whole byte, and 5 bits of the next, counted from the least significant.
-_CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
-_LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
-
-
-# What is used of hdrhistogram, which has no type information.
+# Different values kept before they are merged into cells, of which there are at most 23,552.
+_MOST_VALUES = 32_768
+_BEYOND = _HIGHEST + 2**30
 
 
 class _Histogram(Protocol):
@@ -103,53 +92,58 @@ class Summary:
     """Values below 0, counted as 0."""
 
 
-class LatencyHistogram:
-    """Count latencies, given in seconds, from 1 microsecond to 1 hour with 3 digits.
+def microseconds(seconds: Sequence[float]) -> list[int]:
+    """Whole microseconds, rounded; what is no number is beyond every range."""
+    try:
+        return [int(value * 1e6 + 0.5) for value in seconds]
+    except (ValueError, OverflowError):
+        within = (value if value < _BEYOND else _BEYOND for value in seconds)
+        return [int(max(value, -1.0) * 1e6 + 0.5) for value in within]
 
-    Time: an append per value, and one pass of C code per 8,192 of them. Memory: 8,192 waiting
-    values and at most 65,536 + 8,192 cells, however many values were recorded.
+
+class LatencyHistogram:
+    """Count latencies from 1 microsecond to 1 hour with 3 digits.
+
+    Time: one pass of C code over each chunk. Memory: at most 32,768 counts and the values of one
+    chunk, however many values were recorded.
     """
 
-    __slots__ = ("_beyond", "_cells", "_negative", "_waiting")
+    __slots__ = ("_beyond", "_counts", "_negative")
 
     def __init__(self) -> None:
-        self._waiting: list[float] = []
-        self._cells: Counter[float] = Counter()
+        self._counts: Counter[int] = Counter()
         self._beyond = self._negative = 0
 
     def record(self, seconds: float) -> None:
-        """Record one value."""
-        self._waiting.append(seconds)
-        if len(self._waiting) >= _CHUNK:
-            self._count()
+        """Record one value, in seconds."""
+        self.count(microseconds([seconds]))
 
-    def record_many(self, seconds: Iterable[float]) -> None:
+    def record_many(self, seconds: Sequence[float]) -> None:
         """Record many values; the same as `record` for each, and cheaper."""
-        waiting = self._waiting
-        waiting.extend(seconds)
-        if len(waiting) >= _CHUNK:
-            self._count()
+        self.count(microseconds(seconds))
+
+    def count(self, values: Iterable[int]) -> None:
+        """Record many values, in microseconds."""
+        counts = self._counts
+        counts.update(values)
+        if len(counts) > _MOST_VALUES:
+            self._merge()
 
     def add(self, other: LatencyHistogram) -> None:
         """Add everything that `other` has recorded; `other` keeps it."""
-        other._count()
-        self._cells.update(other._cells)
         self._beyond += other._beyond
         self._negative += other._negative
-        self._bound()
+        self.count(other._counts)
 
     def reset(self) -> None:
         """Forget everything recorded."""
-        self._waiting.clear()
-        self._cells.clear()
+        self._counts.clear()
         self._beyond = self._negative = 0
 
     def cells(self) -> list[tuple[int, int]]:
         """Return (lowest value of a cell in microseconds, count) in ascending order."""
-        if self._waiting:
-            self._count()
         self._merge()
-        return [(int(value), n) for value, n in sorted(self._cells.items())]
+        return sorted(self._counts.items())
 
     def snapshot(self) -> Summary:
         """Summarise what was recorded since the last reset. Time: O(cells)."""
@@ -178,39 +172,18 @@ class LatencyHistogram:
             negative=self._negative,
         )
 
-    def _count(self) -> None:
-        """Sort the waiting values into rough cells.
-
-        Rough cells are floats of 11 binary digits: as wide as HDR's from 1,024 microseconds on, and
-        finer below. Rounding to float32 first moves a value by less than a 16-millionth.
-        """
-        waiting = self._waiting
-        octets = bytearray(array("f", map(mul, waiting, repeat(1e6))))
-        octets[_LAST::4] = bytes(len(waiting))
-        octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
-        self._cells.update(memoryview(octets).cast("f"))
-        waiting.clear()
-        self._bound()
-
-    def _bound(self) -> None:
-        # Fractions of a microsecond have cells without end, and no NaN equals another.
-        if len(self._cells) > _MOST_CELLS:
-            self._merge()
-
     def _merge(self) -> None:
-        """Merge the rough cells into HDR's, and count what lies outside the range."""
-        merged: Counter[float] = Counter()
-        for rough, n in self._cells.items():
-            if 0 <= rough <= _HIGHEST:
-                value = round(rough)
-            elif rough < 0:
+        """Merge values into HDR's cells, and count what lies outside the range."""
+        cells: Counter[int] = Counter()
+        for value, n in self._counts.items():
+            if value < 0:
                 value = 0
                 self._negative += n
-            else:
-                value = _HIGHEST // _width(_HIGHEST) * _width(_HIGHEST)
+            elif value > _HIGHEST:
+                value = _HIGHEST
                 self._beyond += n
-            merged[value] = merged.get(value, 0) + n
-        self._cells = merged
+            cells[value & -_width(value)] += n
+        self._counts = cells
 
 
 class IntervalLog:
