@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stranger = shadowing()
         if stranger is not None:
             return _usage_error(stranger)
-        status = _dispatch(options, for_the_file)
+        status = _dispatch(options, for_the_file, alone=arguments is None)
     except KeyboardInterrupt:
         status = _CANCELLED
     finally:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or unwritten
 
 
-def _dispatch(options: argparse.Namespace, for_the_file: list[str]) -> int:
+def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bool) -> int:
     from streams.errors import BuildError, MissingExtra
 
     try:
@@ -64,6 +64,7 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str]) -> int:
                     options.traceback,
                     tuple(for_the_file),
                 ),
+                alone=alone,
             )
         if options.command in ("draw", "check"):
             return _look_at(options, for_the_file)

@@ -39,3 +39,28 @@ def test_a_plain_run_imports_nothing_slow_that_it_does_not_use(
     status, _, modules = result.stdout.partition(" ")
     assert status == "0"
     assert SLOW & set(eval(modules)) == set()
+
+
+COUNTS_WHAT_IS_FROZEN = """
+async def frozen(event):
+    return gc.get_freeze_count() > 1000
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(frozen)).to(write_jsonl())
+"""
+
+
+def test_what_is_loaded_is_kept_from_the_collector_where_nothing_else_runs(
+    process: Process, write_file: Callable[[str, str], Path]
+) -> None:
+    file = write_file("frozen.py", "import gc\n" + COUNTS_WHAT_IS_FROZEN)
+    result = process([sys.executable, "-m", "penstock", "run", str(file)], input="{}\n")
+    assert result.stdout == "true\n"
+
+
+def test_a_run_within_another_program_leaves_its_collector_alone(
+    process: Process, write_file: Callable[[str, str], Path]
+) -> None:
+    file = write_file("frozen.py", "import gc\n" + COUNTS_WHAT_IS_FROZEN)
+    code = f"from penstock.__main__ import main; main(['run', {str(file)!r}])"
+    result = process([sys.executable, "-c", code], input="{}\n")
+    assert result.stdout == "false\n"
