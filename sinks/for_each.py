@@ -28,7 +28,7 @@ from streams.faults import Faults, OnError, check_policy
 from streams.handler import handler_name, is_async
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo, Subscription
+from streams.stage import StageInfo
 
 __all__ = ["for_each"]
 
@@ -79,6 +79,7 @@ class _Calling(SinkStage[Any]):
         self._function = function
         self._faults = Faults(on_error, run, info)
         self._async = is_async(function)
+        self.asks_first = 1 if self._async else _STRIDE
         self._waiting: deque[Event[Any]] = deque()
         self._begun: Awaitable[object] | None = None
         self._worker: asyncio.Task[None] | None = None
@@ -86,10 +87,6 @@ class _Calling(SinkStage[Any]):
         self._in_flight = 0
         self._ending = False
         self._error: BaseException | None = None
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        self.upstream = subscription
-        subscription.request(1 if self._async else _STRIDE)
 
     def on_next(self, event: Event[Any], /) -> None:
         self.on_chunk([event])

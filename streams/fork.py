@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.event import Event
 from streams.sink import SinkStage
-from streams.stage import Subscription
+from streams.stage import Subscription, is_second
 
 __all__ = ["Fork"]
 
@@ -30,6 +30,8 @@ class Fork:
         self._cancelled = False
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
+        if is_second(self, subscription):
+            return
         self.upstream = subscription
         for sink, branch in zip(self._sinks, self._branches, strict=True):
             sink.on_subscribe(branch)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streams.event import Event
 from streams.faults import blame
-from streams.stage import StageInfo, Subscriber, Subscription
+from streams.stage import UNBOUNDED, StageInfo, Subscriber, Subscription, is_second
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -39,11 +39,13 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     """The last stage of a pipeline: it requests, and finishes each event it has accepted.
 
     `finish_now` is for sinks that accept at once; one that writes later finishes later. The
-    base class asks for everything, accepts every event by `accept`, and closes at the end.
+    base class accepts every event by `accept`, and closes at the end. `asks_first` is how many
+    events it asks for when it is connected; without one of its own it asks for all.
     """
 
     upstream: Subscription
     chunks = True
+    asks_first = UNBOUNDED
     # Who it is in its pipeline, for messages: the runner says.
     info = StageInfo("sink")
 
@@ -51,8 +53,10 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         self._closed: Closed | None = closed
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
+        if is_second(self, subscription):
+            return
         self.upstream = subscription
-        subscription.request(2**63 - 1)
+        subscription.request(self.asks_first)
 
     def accept(self, event: Event[Any]) -> None:
         """Take the value over. What it raises fails the event and ends the pipeline."""

@@ -15,7 +15,7 @@ from streams.output import open_output
 from streams.paths import Path, output_name
 from streams.run import Run
 from streams.sink import Closed, SinkStage
-from streams.stage import StageInfo, Subscription
+from streams.stage import StageInfo
 
 __all__ = ["WINDOW", "LineWriting"]
 
@@ -38,6 +38,8 @@ class LineWriting(SinkStage[Any]):
     `_accepted` are the events whose lines are not out, oldest first: those of the `_batch`
     under way, of which `_sent` bytes are written, then those of `_buffer`.
     """
+
+    asks_first = WINDOW
 
     def __init__(
         self,
@@ -67,10 +69,6 @@ class LineWriting(SinkStage[Any]):
         self._room: asyncio.Future[None] | None = None
         self._output = open_output(path, run, self._has_room, append=append)
         run.on_close(self._release)
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        self.upstream = subscription
-        subscription.request(WINDOW)
 
     def on_next(self, event: Event[Any], /) -> None:
         self.on_chunk([event])

@@ -9,7 +9,7 @@ from typing import Any
 from streams.event import Event
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo, Subscription
+from streams.stage import StageInfo
 
 __all__ = ["MemorySink"]
 
@@ -85,6 +85,8 @@ class _MemoryStage(SinkStage[Any]):
         self._sink = sink
         self._run = run
         self._seconds = seconds
+        if seconds != 0:
+            self.asks_first = 1
         self._held: Event[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = 0
@@ -93,13 +95,6 @@ class _MemoryStage(SinkStage[Any]):
     @property
     def waiting(self) -> list[Any]:
         return [] if self._held is None else [self._held.value]
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self._seconds == 0:
-            super().on_subscribe(subscription)
-        else:
-            self.upstream = subscription
-            subscription.request(1)
 
     def accept(self, event: Event[Any]) -> None:
         self._sink.take(self._run.now(), event.value)
