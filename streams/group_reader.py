@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streams.errors import PenstockError
 from streams.event import Event
 from streams.faults import Faults
-from streams.group_state import GroupStates
 from streams.groups import Group
 from streams.rotation import Lane, Rotation
 from streams.run import Run
 from streams.stage import UNBOUNDED, StageInfo, Subscriber
 
+if TYPE_CHECKING:
+    from streams.group_state import GroupStates
+
 __all__ = ["GroupReader"]
+
+# Events that a group may give before the loop has its turn.
+_AT_A_TURN = 256
 
 
 class GroupReader(Rotation):
@@ -79,7 +84,7 @@ class GroupReader(Rotation):
                 raise PenstockError(
                     f"the group {lane.key!r} has ended or is being read: a group can be read once"
                 )
-            reading = self._readers[lane] = _Reading(self, lane, subscriber)
+            reading = self._readers[lane] = _Reading(self, self._run, lane, subscriber)
             subscriber.on_subscribe(reading)
 
         return attach
@@ -110,7 +115,7 @@ class GroupReader(Rotation):
 
     def _unread(self, lane: Lane, settle: Callable[[Event[Any]], None]) -> None:
         if lane in self._readers and self._readers[lane] is None:
-            reading = self._readers[lane] = _Reading(self, lane, _Discard(settle))
+            reading = self._readers[lane] = _Reading(self, self._run, lane, _Discard(settle))
             reading.request(UNBOUNDED)
 
     def finished(self, event: Event[Any], /) -> None:
@@ -133,8 +138,13 @@ class GroupReader(Rotation):
 class _Reading:
     """One group being read: one event at a time, each holding the group's turn."""
 
-    def __init__(self, rotation: Rotation, lane: Lane, subscriber: Subscriber[Any]) -> None:
+    def __init__(
+        self, rotation: Rotation, run: Run, lane: Lane, subscriber: Subscriber[Any]
+    ) -> None:
         self._rotation = rotation
+        self._run = run
+        # A source may fill the group again as fast as it is read.
+        self._at_a_turn = _AT_A_TURN if run.has_loop else UNBOUNDED
         self._lane = lane
         self._subscriber = subscriber
         self._demand = 0
@@ -147,7 +157,9 @@ class _Reading:
             return
         self._emitting = True
         try:
-            while lane.events and not lane.holders and (self._demand or self._cancelled):
+            for _ in range(self._at_a_turn):
+                if not (lane.events and not lane.holders and (self._demand or self._cancelled)):
+                    return
                 state = lane.state
                 event = lane.take()
                 self._rotation.waiting -= 1
@@ -161,6 +173,7 @@ class _Reading:
                 self._rotation.made_room()
         finally:
             self._emitting = False
+        self._run.loop.call_soon(self.go_on)
 
     def request(self, n: int, /) -> None:
         self._demand += n

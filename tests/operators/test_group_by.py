@@ -13,7 +13,14 @@ from operators import adaptive_flat_map, group_by, spread
 from sinks import collect
 from streams import Fixed, Flowable, Group, from_iterable
 from streams.errors import BuildError, PenstockError
-from streams.testing import ManualPublisher, MemorySource, Probe, no_leaks, run_virtual
+from streams.testing import (
+    CountedSource,
+    ManualPublisher,
+    MemorySource,
+    Probe,
+    no_leaks,
+    run_virtual,
+)
 
 
 def nothing_to_do(value: Any) -> Any:
@@ -176,6 +183,35 @@ def test_leaving_the_stream_of_groups_fails_a_group_that_is_still_being_read() -
         assert source.unsettled == []
 
     run_virtual(story())
+
+
+@pytest.mark.parametrize("how", ["left", "unread", "read at once"])
+def test_a_group_without_an_end_gives_the_loop_its_turn(how: str) -> None:
+    """One key, and a source that gives at once whatever is asked of it."""
+
+    async def story() -> list[int]:
+        source, probe = CountedSource(range(100_000)), Probe[Any](hold=True)
+        source.pipe(group_by(lambda _: "all", buffer=16)).connect(probe)
+        probe.request(1)
+        reader = Probe[int]()
+        if how != "unread":
+            probe.values[0].connect(reader)
+        if how == "left":
+            reader.cancel()
+        elif how == "unread":
+            probe.events[0].finish()
+        else:
+            reader.request(100_000)
+        emitted = [source.emitted]
+        for _ in range(3):
+            await asyncio.sleep(0)
+            emitted.append(source.emitted)
+        probe.cancel()
+        return emitted
+
+    emitted = run_virtual(story())
+    assert emitted == sorted(set(emitted))
+    assert emitted[-1] < 100_000
 
 
 def test_an_error_of_the_source_reaches_the_groups_that_are_being_read() -> None:
