@@ -10,6 +10,7 @@ from streams.blocking import BLOCKED, Complaint
 from streams.calls import is_iterator
 from streams.event import Event
 from streams.limits import Limiter
+from streams.rotation import end_turns
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, in_chunks
 from streams.working import Settings, Working
@@ -123,9 +124,7 @@ class Inline(Working):
                 self.downstream.on_next(event)
         elif done:
             self._chunky.on_chunk(done)
-        for turn in turns:
-            if turn is not None:
-                turn.end()
+        end_turns(turns)
 
     def _give_up_stride(
         self,

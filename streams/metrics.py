@@ -174,7 +174,7 @@ class LatencyHistogram:
 
     def _merge(self) -> None:
         """Merge values into HDR's cells, and count what lies outside the range."""
-        cells: Counter[int] = Counter()
+        cells: dict[int, int] = {}
         for value, n in self._counts.items():
             if value < 0:
                 value = 0
@@ -182,8 +182,10 @@ class LatencyHistogram:
             elif value > _HIGHEST:
                 value = _HIGHEST
                 self._beyond += n
-            cells[value & -_width(value)] += n
-        self._counts = cells
+            if value >= _EXACT:
+                value &= -_width(value)
+            cells[value] = cells.get(value, 0) + n
+        self._counts = Counter(cells)
 
 
 class IntervalLog:

@@ -9,7 +9,7 @@ lives only while it holds an event or a turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -20,7 +20,7 @@ from streams.stage import ChunkSubscriber, Subscriber, Subscription, in_chunks, 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
 
-__all__ = ["Lane", "Rotation", "turns_held"]
+__all__ = ["Lane", "Rotation", "end_turns", "turns_held"]
 
 
 class Lane:
@@ -124,59 +124,85 @@ class Rotation:
         self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
-        lanes, key_of, line = self.lanes, self._key_of, self.line
-        direct = self.direct
         inside, self._taking_in = self._taking_in, True
-        for i, event in enumerate(events):
+        fill = self._fill if self.direct and not self._done else self._fill_one_by_one
+        rest = iter(events)
+        while (refused := fill(rest)) is not None:
+            event, error = refused
+            if self._faults.survives(event, error):
+                self._freed += 1
+                continue
+            for event in rest:
+                event.give_back()
+            self.broke(error)
+            return
+        self._taking_in = inside
+        if self.waiting > self._peak:
+            self._peak = self.waiting
+        if len(self.lanes) > self._peak_groups:
+            self._peak_groups = len(self.lanes)
+        self.go_on()
+        if self._freed >= self._batch:
+            self._ask()
+
+    def _fill(self, events: Iterator[Event[Any]]) -> tuple[Event[Any], Exception] | None:
+        """Put events into the lanes of their keys, up to one whose key raises."""
+        lane_of, key_of, line = self.lanes.get, self._key_of, self.line
+        count = 0
+        for event in events:
             try:
                 key = key_of(event.value)
-                lane = lanes.get(key)
+                lane = lane_of(key)
             except Exception as error:
-                if self._faults.survives(event, error):
-                    self._freed += 1
-                    continue
-                for rest in events[i + 1 :]:
-                    rest.give_back()
-                self.broke(error)
-                return
+                self.waiting += count
+                return event, error
+            if lane is None:
+                lane = self._opened(key)
+            waiting = lane.events
+            waiting.append(event)
+            count += 1
+            if not lane.holders and len(waiting) == 1:
+                line.append(lane)
+        self.waiting += count
+        return None
+
+    def _fill_one_by_one(self, events: Iterator[Event[Any]]) -> tuple[Event[Any], Exception] | None:
+        """The same where an event that comes in may send others on, or end the stream."""
+        for event in events:
+            try:
+                key = self._key_of(event.value)
+                lane = self.lanes.get(key)
+            except Exception as error:
+                return event, error
             if self._done:
                 event.give_back()
                 continue
             self.waiting += 1
             if lane is None:
-                if self.spare:
-                    lane = self.spare.pop()
-                    lane.key = key
-                else:
-                    lane = Lane(key, self)
-                lanes[key] = lane
+                lane = self._opened(key)
             if self._states is not None:
                 self._states.put(lane, event)
                 continue
-            waiting = lane.events
-            waiting.append(event)
-            if not lane.holders and len(waiting) == 1:
-                if direct:
-                    line.append(lane)
-                else:
-                    self.ready(lane)
-        self._taking_in = inside
-        if self.waiting > self._peak:
-            self._peak = self.waiting
-        if len(lanes) > self._peak_groups:
-            self._peak_groups = len(lanes)
-        if self.demand and line and not self.passing:
-            self.pass_on()
-        if self._freed >= self._batch:
-            self._ask()
+            lane.events.append(event)
+            if not lane.holders and len(lane.events) == 1:
+                self.ready(lane)
+        return None
+
+    def _opened(self, key: Any) -> Lane:
+        if self.spare:
+            lane = self.spare.pop()
+            lane.key = key
+        else:
+            lane = Lane(key, self)
+        self.lanes[key] = lane
+        return lane
 
     def ready(self, lane: Lane) -> None:
         """A lane has an event, and its turn is free."""
         if self._feeders is not None and not self._enter(lane):
             return
         self.line.append(lane)
-        if self.demand and not self.passing:
-            self.pass_on()
+        self.go_on()
 
     def _enter(self, lane: Lane) -> bool:
         assert self._feeders is not None
@@ -236,7 +262,11 @@ class Rotation:
 
     def request(self, n: int, /) -> None:
         self.demand += n
-        if self.line and not self.passing:
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Pass on what may go."""
+        if self.demand and self.line and not self.passing:
             self.pass_on()
 
     def take(self) -> Event[Any] | None:
@@ -384,6 +414,25 @@ class Rotation:
     def spread_statistics(self) -> dict[str, Any]:
         """Groups `ready` for their next event, and those `outside` the feeders."""
         return {"ready": len(self.line), "outside": len(self._outside)}
+
+
+def end_turns(turns: Iterable[Turn | None]) -> None:
+    """`end` for each; their lanes are all in line before the next events go."""
+    rotation: Rotation | None = None
+    for turn in turns:
+        if type(turn) is Lane and turn.holders == 1 and turn.events and turn.outer is None:
+            if turn.rotation is not rotation:
+                if rotation is not None:
+                    rotation.go_on()
+                rotation = turn.rotation
+            if rotation.direct:
+                turn.holders = 0
+                rotation.line.append(turn)
+                continue
+        if turn is not None:
+            turn.end()
+    if rotation is not None:
+        rotation.go_on()
 
 
 _rotations: WeakSet[Rotation] = WeakSet()

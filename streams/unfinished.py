@@ -8,8 +8,8 @@ from streams.event import Ending, Event, Interposed, tell_finished
 
 __all__ = ["Unfinished"]
 
-# Numbers whose events have ended are looked for when there are this many, or as many as others.
-_LEAST_SWEPT = 512
+# How long the list of the latest grows at least before what is left of it becomes older.
+_LEAST_PLACES = 8192
 
 
 class Unfinished(Interposed):
@@ -18,8 +18,9 @@ class Unfinished(Interposed):
     An event that fails or is returned gives up its entry in `seen`, the numbers of the first
     events by key. Duplicates may wait for the end of an event, and share it.
 
-    The latest events stand in a list, where a number is a place and a whole chunk is added and
-    left in a few steps; those still unfinished when the list is long move to a dict.
+    The latest events stand in a list, where a number is a place and a whole chunk is added in one
+    step; those still unfinished when the list is long move to a dict. An event that has ended is
+    not kept: its memory, still in the processor's cache, is the next event's.
     """
 
     def __init__(self, seen: dict[Any, int]) -> None:
@@ -32,7 +33,7 @@ class Unfinished(Interposed):
     def number(self, events: list[Event[Any]]) -> None:
         """`events` have the next numbers."""
         recent = self._recent
-        if len(recent) > _LEAST_SWEPT and len(recent) > len(self._older):
+        if len(recent) > _LEAST_PLACES and len(recent) > len(self._older):
             self._older.update(
                 (number, event)
                 for number, event in enumerate(recent, self._recent_from)
