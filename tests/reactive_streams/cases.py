@@ -26,6 +26,7 @@ from operators import (
     adaptive_flat_map,
     distinct_within,
     group_by,
+    in_processes,
     in_threads,
     rate_limit,
     spread,
@@ -104,7 +105,7 @@ class Case:
     """Whether an error lets what is in flight finish first, as documented."""
     pulls: bool = True
     """Whether the numbers are pulled one by one, and may be endless or raise."""
-    calls_in_threads: bool = False
+    calls_in_pool: bool = False
     ends_inside: bool = True
     """Whether a short stream's end comes inside `request` where its values do."""
     sees_end: bool = True
@@ -468,7 +469,8 @@ OPERATORS = [
         ordered=False,
         waiting_errors=True,
     ),
-    _working("in_threads", in_threads(2)(abs), calls_in_threads=True),
+    _working("in_threads", in_threads(2)(abs), calls_in_pool=True),
+    _working("in_processes", in_processes(1)(abs), calls_in_pool=True),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),
     _operator("filter", ops.filter(lambda number: number % 2 == 0), lambda n: list(range(0, n, 2))),

@@ -49,13 +49,13 @@ class Interleaving(RuleBasedStateMachine):
     def _connect(self) -> None:
         assert self.case.operator is not None
         self.run = Run()
-        self.link = Link(self.run, self.case.calls_in_threads)
+        self.link = Link(self.run, self.case.calls_in_pool)
         connect(self.publisher.pipe(self.case.operator), self.probe, self.run)
 
     def do(self, act: Callable[[], Any]) -> None:
         async def step() -> None:
             act()
-            if self.case.calls_in_threads:
+            if self.case.calls_in_pool:
                 # A thread is as fast as it likes: hypothesis needs the same story each time.
                 await self.link.settle(0.0)
 

@@ -14,15 +14,13 @@ from streams.testing import ManualPublisher, Probe
 from tests.reactive_streams.cases import CASES, Case
 from tests.reactive_streams.harness import connected, every_operator, manual, virtual
 
-# A process each would be slow to start, and no other stage: in_threads stands for both.
-SAME_STAGE = {"in_processes": "in_threads"}
 # Sources that wait for a database or another process have suites of their own.
 names = " ".join(case.name for case in CASES)
 
 
 @pytest.mark.parametrize("name", operators.__all__)
 def test_rule_4_01_every_operator_obeys_both_contracts(name: str) -> None:
-    assert SAME_STAGE.get(name, name) in names
+    assert name in names
 
 
 def test_rule_4_01_the_table_has_a_source_of_every_kind() -> None:
