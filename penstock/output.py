@@ -26,8 +26,14 @@ def put(text: str) -> int:
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         say("penstock: cannot write standard output: it is closed")
         return 1
+    return _write(text)
+
+
+def _write(text: str) -> int:
     try:
-        sys.stdout.write(text)
+        # Even nothing is written where there is no buffer, and a full disk refuses it.
+        if text:
+            sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
         # Python would flush once more when it ends, and complain of what failed here.
@@ -43,4 +49,4 @@ def flush() -> int:
     """Write out what a pipeline file has printed; returns as `put` does."""
     if sys.stdout is None or sys.stdout.closed:  # pyright: ignore[reportUnnecessaryComparison]
         return 0
-    return put("")
+    return _write("")

@@ -20,6 +20,9 @@ _HOW_IT_ENDED = {
     "cancelled": "cancelled",
 }
 
+# Of what was not finished; the report as JSON has all.
+_MOST_RANGES = 5
+
 
 def as_text(report: Report) -> str:
     """A few lines: how it ended, what became of the events, what was wrong, the latencies."""
@@ -55,15 +58,17 @@ def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _ranges(tokens: list[Any]) -> str:
-    """`1-3, 7`, in order; tokens that are no numbers one by one."""
+    """`1-3, 7`, in order, then tokens that are no numbers; the first few, and how many more."""
     numbers = sorted({token for token in tokens if isinstance(token, int)})
-    parts: list[str] = []
+    parts: list[tuple[str, int]] = []
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         members = [number for _, number in run]
         first, last = members[0], members[-1]
-        parts.append(str(first) if first == last else f"{first}-{last}")
-    parts += [str(token) for token in tokens if not isinstance(token, int)]
-    return ", ".join(parts)
+        parts.append((str(first) if first == last else f"{first}-{last}", len(members)))
+    parts += [(str(token), 1) for token in tokens if not isinstance(token, int)]
+    shown = ", ".join(text for text, _ in parts[:_MOST_RANGES])
+    more = sum(count for _, count in parts[_MOST_RANGES:])
+    return f"{shown} and {more:,} more" if more else shown
 
 
 def _troubles(stages: list[dict[str, Any]]) -> list[str]:

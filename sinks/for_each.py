@@ -60,7 +60,7 @@ class _ForEach(Sink[T]):
         self._on_error: OnError = on_error
 
     def open(self, run: Run, closed: Closed) -> SinkStage[T]:
-        return _Calling(run, closed, self.info, self._function, self._on_error)
+        return _Calling(run, closed, self._function, self._on_error)
 
 
 class _Calling(SinkStage[Any]):
@@ -70,14 +70,13 @@ class _Calling(SinkStage[Any]):
         self,
         run: Run,
         closed: Closed,
-        info: StageInfo,
         function: Callable[[Any], object],
         on_error: OnError,
     ) -> None:
         super().__init__(closed)
         self._run = run
         self._function = function
-        self._faults = Faults(on_error, run, info)
+        self._faults = Faults(on_error, run, self)
         self._async = is_async(function)
         self.asks_first = 1 if self._async else _STRIDE
         self._waiting: deque[Event[Any]] = deque()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
 from streams.errors import BufferFull, BuildError, describe
 from streams.event import Event
@@ -129,8 +129,8 @@ def check_policy(policy: OnError, stage: str, *, retries: bool = False) -> None:
     if isinstance(policy, Retry):
         if not retries:
             raise BuildError(
-                f"{stage}(on_error=retry(...)): a key function gives the same answer again; "
-                'use "stop", "skip" or route(sink) here, and retry in adaptive_flat_map.'
+                f"{stage}(on_error=retry(...)): only adaptive_flat_map tries again; "
+                'use "stop", "skip" or route(sink) here.'
             )
     elif not isinstance(policy, Route) and policy not in ("stop", "skip"):
         raise BuildError(
@@ -140,22 +140,38 @@ def check_policy(policy: OnError, stage: str, *, retries: bool = False) -> None:
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
-    where = "" if event.token is None else f" ({event.token})"
-    note = f"in {info}, on the event {describe(event.value)}{where}"
+    note = f"in {info}, on the event {describe(event.value)}{_mark(event.token)}"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
+
+
+def _mark(token: Any) -> str:
+    if token is None:
+        return ""
+    # A bare number, as read_jsonl's, is that of a line; other sources say what theirs are.
+    return f" (line {token})" if isinstance(token, int) else f" ({token})"
+
+
+class Placed(Protocol):
+    """A stage that knows who it is only when it runs, as a sink does."""
+
+    info: StageInfo
 
 
 class Faults:
     """One stage's policy at run time."""
 
-    def __init__(self, policy: OnError, run: Run, info: StageInfo) -> None:
+    def __init__(self, policy: OnError, run: Run, stage: StageInfo | Placed) -> None:
         self.skipped = self.routed = 0
-        self._info = info
+        self._stage = stage
         self._run = run
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters(last.sink) if isinstance(last, Route) else None
         self._skip = last == "skip"
+
+    @property
+    def _info(self) -> StageInfo:
+        return self._stage if isinstance(self._stage, StageInfo) else self._stage.info
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         """Settle a failed event. False: the policy is to stop, and the event has failed.

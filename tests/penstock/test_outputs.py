@@ -53,7 +53,7 @@ def test_a_full_disk_stops_the_run_and_is_named(
             script, "run", pipeline_file, input=_lines(10), stdout=full, stderr=subprocess.PIPE
         )
     assert result.returncode == 1
-    assert "No space left on device" in result.stderr
+    assert result.stderr.count("No space left on device") == 1
     assert "standard output" in result.stderr
     assert "10 returned" in result.stderr
 

@@ -98,3 +98,12 @@ def test_what_was_not_finished_is_listed_by_the_sources_own_marks() -> None:
     assert "read and not begun, by read_jsonl of standard input: the next 1,020 lines" in text
     # A reader who went away wanted no more.
     assert "not finished" not in as_text(Report("output closed", numbers))
+
+
+def test_of_very_many_unfinished_lines_the_first_few_are_listed_and_the_others_counted() -> None:
+    tokens = [*range(1, 101), *range(201, 1000, 2), 7000, "row 5"]
+    stage = {"name": "read_jsonl", "detail": "x", "returned_tokens": tokens}
+    text = as_text(Report("cancelled", {**NUMBERS, "stages": [stage]}))
+    (line,) = [line for line in text.splitlines() if "not finished" in line]
+    assert line == "  not finished, by read_jsonl of x: 1-100, 201, 203, 205, 207 and 398 more"
+    assert len(tokens) == 100 + 4 + 398

@@ -182,3 +182,15 @@ def test_an_error_of_the_stream_comes_after_what_was_accepted(run: Run) -> None:
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(BuildError, match="function of one value"):
         for_each(17)  # type: ignore[arg-type]
+
+
+def test_an_error_names_the_sinks_own_place_in_the_pipeline(run: Run) -> None:
+    def fails(value: int) -> None:
+        raise ValueError(value)
+
+    letters: list[DeadLetter] = []
+    sinks = for_each(fails, on_error="skip"), for_each(fails, on_error=route(collect(letters)))
+    run(CountedSource([7]).to(*sinks).run())
+    (letter,) = letters
+    assert letter.stage == "stage 3 'for_each'"
+    assert letter.error.__notes__ == ["in stage 3 'for_each', on the event 7"]

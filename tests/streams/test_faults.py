@@ -32,6 +32,17 @@ def test_the_note_names_the_stage_the_event_and_the_sources_mark() -> None:
     assert error.__notes__ == ["in stage 3 'map', on the event {'a': 1} (line 7)"]
 
 
+def test_a_mark_that_is_a_number_is_that_of_a_line() -> None:
+    error = ValueError("no")
+    blame(error, StageInfo("map", number=3), Event(1, 0.0, Nobody(), 17))
+    assert error.__notes__ == ["in stage 3 'map', on the event 1 (line 17)"]
+
+
+def test_who_may_not_retry_is_not_told_of_keys() -> None:
+    with pytest.raises(BuildError, match="only adaptive_flat_map tries again; use"):
+        check_policy(retry(2), "write_jsonl")
+
+
 def test_a_stage_that_has_no_number_yet_is_named_without() -> None:
     assert str(StageInfo("for_each")) == "'for_each'"
 
