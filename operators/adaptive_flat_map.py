@@ -47,20 +47,7 @@ R = TypeVar("R")
 
 @overload
 def adaptive_flat_map(
-    handler: Callable[[T], AsyncIterator[R]],
-    limit: Limit = ...,
-    *,
-    ordered: bool = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-    overload: Callable[[Exception], bool] | None = ...,
-    window: int = ...,
-) -> Callable[[Flowable[T]], Flowable[R]]: ...
-
-
-@overload
-def adaptive_flat_map(
-    handler: Callable[[T], Awaitable[R]],
+    handler: Callable[[T], Awaitable[R] | AsyncIterator[R]],
     limit: Limit = ...,
     *,
     ordered: bool = ...,
