@@ -30,8 +30,11 @@ def build(words: Flowable[bytes]) -> None:
 
 
 @pytest.mark.parametrize("handler", ["work", "many"])
-def test_an_async_handler_is_told_what_it_should_take_and_that_it_is_async(handler: str) -> None:
-    code = PIPELINE.format(handler=handler)
-    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "-c", code]
+def test_an_async_handler_is_told_what_it_should_take_and_that_it_is_async(
+    handler: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pipeline.py"
+    file.write_text(PIPELINE.format(handler=handler))
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", str(file)]
     checked = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
     assert 'expected "Callable[[bytes], Awaitable[str] | AsyncIterator[str]]"' in checked.stdout
