@@ -20,6 +20,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from streams.errors import BuildError
 from streams.fluent import Fluent
+from streams.guard import guarded
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
@@ -74,8 +75,15 @@ class Flowable(Fluent[T_co]):
         self.turns = turns if turns is not None else above is not None and above.turns
 
     def attach(self, subscriber: Subscriber[Any], run: Run) -> None:
-        """Connect a stage of the same run; trusted, and for authors of operators only."""
-        self._attach(subscriber, run)
+        """Connect a stage of the same run; for authors of operators only.
+
+        What a stage that is not the library's own raises fails its event and ends the stream.
+        """
+        stage, run.attaching = run.attaching, self.info
+        try:
+            self._attach(guarded(subscriber, stage, run), run)
+        finally:
+            run.attaching = stage
 
     def connect(self, subscriber: Subscriber[T_co]) -> None:
         """Attach a subscriber by the rules of Reactive Streams 1.0.4.

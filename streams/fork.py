@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.event import Event
-from streams.sink import SinkStage
-from streams.stage import Subscription, is_second
+from streams.stage import ChunkSubscriber, Subscription, is_second
 
 __all__ = ["Fork"]
 
@@ -22,7 +21,7 @@ class Fork:
     upstream: Subscription
     chunks = True
 
-    def __init__(self, sinks: Sequence[SinkStage[Any]]) -> None:
+    def __init__(self, sinks: Sequence[ChunkSubscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
         self._asked = 0

@@ -71,6 +71,8 @@ class Run:
         self._letters: dict[int, Letters] = {}
         self.errors = 0
         self.bad_lines = 0
+        # The stage that is connecting itself to the one above it.
+        self.attaching: StageInfo | None = None
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
         self._paused = False
         self._closing: asyncio.Task[None] | None = None
@@ -139,6 +141,7 @@ class Run:
         """This run as the operators inside a group see it: their stages are not listed."""
         inner = copy.copy(self)
         inner.add_stage = _ignore  # type: ignore[method-assign]
+        inner.attaching = None
         return inner
 
     def letters(self, sink: Sink[DeadLetter]) -> Letters:

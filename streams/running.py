@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from streams.errors import BuildError, DrainTimeout, OutputClosed
 from streams.flowable import Flowable
 from streams.fork import Fork
+from streams.guard import guarded
 from streams.limits.choice import Limit, limiter_for
 from streams.report import Outcome, Report, snapshot
 from streams.run import Run
@@ -64,7 +65,10 @@ class Running:
                 stage.info = info
                 self._sinks.append(stage)
                 self._open.add(stage)
-            self._head = self._sinks[0] if len(self._sinks) == 1 else Fork(self._sinks)
+            if len(self._sinks) == 1:
+                self._head = self._sinks[0]
+            else:
+                self._head = Fork([guarded(sink, sink.info, self._run) for sink in self._sinks])
             self._beginning = None
             self._flowable.attach(self._head, self._run)
         except Exception as error:

@@ -1,0 +1,111 @@
+"""What stands before a stage that is not the library's own, which may raise.
+
+The library's stages do not raise: each settles what the user's functions raise in it. Of a
+stage that a user wrote nobody knows that, so what comes out of it is caught right there: the
+only place where the event is known, and from which the stages above and below can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from streams.event import Event
+from streams.faults import blame
+from streams.stage import StageInfo, Subscriber, Subscription, in_chunks
+
+if TYPE_CHECKING:
+    from streams.run import Run
+
+__all__ = ["Guard", "guarded"]
+
+S = TypeVar("S", bound=Subscriber[Any])
+
+_OURS = frozenset({"streams", "operators", "sources", "sinks", "penstock"})
+_SIGNALS = frozenset({"on_subscribe", "on_next", "on_chunk", "on_error", "on_completed"})
+
+
+def guarded(stage: S, info: StageInfo | None, run: Run) -> S | Guard:
+    """`stage` itself if all it is told goes to the library's code, else a guard before it.
+
+    A guard costs one more call an event. `info` says which stage it is, if that is known.
+    """
+    kind = type(stage)
+    if not any(_is_foreign(base) for base in kind.__mro__):
+        return stage
+    own: StageInfo = getattr(stage, "info", StageInfo(kind.__name__))
+    return Guard(stage, info or own, run)
+
+
+def _is_foreign(kind: type) -> bool:
+    ours = kind.__module__.partition(".")[0] in _OURS
+    return not (ours or _SIGNALS.isdisjoint(vars(kind)))
+
+
+class Guard:
+    """Fails the event and the stream with what the stage raises."""
+
+    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
+        self.chunks = in_chunks(stage) is not None
+        self._stage = stage
+        self._info = info
+        self._run = run
+        self._upstream: Subscription | None = None
+        self._ended = False
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if self._upstream is None:
+            self._upstream = subscription
+        self._say(lambda: self._stage.on_subscribe(subscription))
+
+    def on_next(self, event: Event[Any], /) -> None:
+        if self._ended:
+            event.give_back()
+            return
+        try:
+            self._stage.on_next(event)
+        except Exception as error:
+            blame(error, self._info, event)
+            event.fail(error)
+            self._stop(error)
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        # One by one, or nobody could say which of them it was.
+        for event in events:
+            self.on_next(event)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(lambda: self._stage.on_error(error))
+
+    def on_completed(self) -> None:
+        self._end(self._stage.on_completed)
+
+    def _end(self, signal: Callable[[], None]) -> None:
+        if not self._ended:
+            self._upstream = None
+            self._say(signal)
+            self._ended = True
+
+    def _say(self, signal: Callable[[], None]) -> None:
+        try:
+            signal()
+        except Exception as error:
+            error.add_note(f"in {self._info}")
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
+        """Cancel what is above the stage, and have the stage itself tell those below."""
+        if self._ended:
+            self._run.failed(error)
+            return
+        self._ended = True
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.cancel()
+        try:
+            self._stage.on_error(error)
+        except Exception as raised:
+            raised.add_note(f"in {self._info}")
+            self._run.failed(error)
+            if raised is not error:
+                self._run.failed(raised)
