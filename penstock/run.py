@@ -15,7 +15,7 @@ from penstock.explain import explain
 from penstock.load import load
 from penstock.output import flush, say
 from penstock.report import as_json, as_text
-from penstock.status import status
+from penstock.status import on_a_terminal, status
 from streams.errors import BuildError
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report, Running
@@ -23,6 +23,10 @@ from streams.stage import StageInfo
 from streams.standard import input_path, output_path
 
 __all__ = ["Options", "execute", "run"]
+
+# The stages that read and write the standard streams: a name, and how the detail begins.
+_READER = ("read_jsonl", "standard input")
+_WRITER = ("write_jsonl", "standard output")
 
 
 class Options(NamedTuple):
@@ -56,6 +60,9 @@ def execute(pipeline: Pipeline, options: Options) -> int:
     _redirect(pipeline, options)
     if options.limit is not None:
         _check_limit(pipeline)
+    watching = _no_status
+    if on_a_terminal() and not _writes_to_the_terminal(pipeline, options):
+        watching = status
     started: list[Running] = []
 
     async def main() -> None:
@@ -65,7 +72,6 @@ def execute(pipeline: Pipeline, options: Options) -> int:
         with drain_on_signals(running, deadline, _mention), watching(running):
             await _end_of(running)
 
-    watching = _no_status if _writes_to_the_terminal(pipeline, options) else status
     error: BaseException | None = None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
@@ -79,7 +85,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
                 started[0].cancel()
                 runner.run(_end_of(started[0]))
         # Told before the loop is closed, which waits for whatever does not want to end.
-        report = started[0].report()
+        report = _naming_files(started[0].report(), options)
         if error is not None and report.error is None:
             report = replace(report, outcome="stopped", error=error)
         code = _tell(report, options)
@@ -98,8 +104,8 @@ def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
 
 def _redirect(pipeline: Pipeline, options: Options) -> None:
     for option, path, variable, name, stream in (
-        ("--input", options.input, input_path, "read_jsonl", "standard input"),
-        ("--output", options.output, output_path, "write_jsonl", "standard output"),
+        ("--input", options.input, input_path, *_READER),
+        ("--output", options.output, output_path, *_WRITER),
     ):
         if path is None:
             continue
@@ -109,6 +115,16 @@ def _redirect(pipeline: Pipeline, options: Options) -> None:
                 "redirected; leave the option out"
             )
         variable.set(path)
+
+
+def _naming_files(report: Report, options: Options) -> Report:
+    """The report with the names of the files that took the place of the standard streams."""
+    stages = [dict(stage) for stage in report.statistics["stages"]]
+    for path, (name, stream) in ((options.input, _READER), (options.output, _WRITER)):
+        for stage in stages:
+            if path is not None and stage["name"] == name:
+                stage["detail"] = stage["detail"].replace(stream, path, 1)
+    return replace(report, statistics={**report.statistics, "stages": stages})
 
 
 def _check_limit(pipeline: Pipeline) -> None:
@@ -122,7 +138,7 @@ def _writes_to_the_terminal(pipeline: Pipeline, options: Options) -> bool:
     # Results and a status line on one terminal would overwrite each other.
     return (
         options.output is None
-        and any(_is(stage, "write_jsonl", "standard output") for stage in pipeline.describe())
+        and any(_is(stage, *_WRITER) for stage in pipeline.describe())
         and os.isatty(1)
     )
 

@@ -196,6 +196,18 @@ def test_input_and_output_take_the_place_of_the_standard_streams(
     assert len(target.read_text().splitlines()) == 20
 
 
+def test_the_report_names_the_file_that_was_read(
+    penstock: Penstock, write_file: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    rest = "def fail(event): raise ValueError(event)\npipeline = read_jsonl().pipe("
+    rest += "adaptive_flat_map(fail, limit=(1, 1))).to(write_jsonl())"
+    path = write_file("job.py", rest)
+    (tmp_path / "in.jsonl").write_text(_lines(3))
+    result = penstock("run", path, "--input", tmp_path / "in.jsonl")
+    assert f"read and not begun, by read_jsonl of {tmp_path / 'in.jsonl'}: " in result.err
+    assert "standard input" not in result.err
+
+
 @pytest.mark.parametrize(
     ("option", "pipeline"),
     [
