@@ -26,7 +26,7 @@ from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
 from streams import clock
 from streams.compression import check_suffix
 from streams.errors import describe
-from streams.faults import DeadLetter
+from streams.faults import DeadLetter, LettersOnly
 from streams.paths import Path, output_name
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
@@ -43,12 +43,13 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
 
     `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed), "-" for
     standard output, or an open descriptor. Raises MissingExtra for `.zst` without zstandard.
+    In `to(...)` it is a BuildError, because what comes there has not failed.
     """
     check_suffix(output_name(path))
     return _DeadLetters(path)
 
 
-class _DeadLetters(Sink[DeadLetter]):
+class _DeadLetters(Sink[DeadLetter], LettersOnly):
     def __init__(self, path: Path) -> None:
         self.info = StageInfo("dead_letters", output_name(path), WINDOW, "appends", path=path)
         self._path = path

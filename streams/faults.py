@@ -22,6 +22,7 @@ __all__ = [
     "DeadLetter",
     "Faults",
     "Letters",
+    "LettersOnly",
     "OnError",
     "Retry",
     "Route",
@@ -92,6 +93,10 @@ class DeadLetter:
     created: float
     failed: float
     token: Any = None
+
+
+class LettersOnly:
+    """Mixed into a sink that takes what was given up on, and so cannot be where results go."""
 
 
 def route(sink: Sink[DeadLetter]) -> Route:

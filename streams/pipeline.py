@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, cast
 
 from streams.errors import BuildError
+from streams.faults import LettersOnly
 from streams.flowable import Flowable
 from streams.paths import refuse_same_file
 from streams.running import Report, Running
@@ -26,7 +27,7 @@ class Pipeline:
     """A stream and the sinks it ends in. Immutable; every running starts anew.
 
     Made by `flowable.to(sink, ...)`. Raises BuildError without a sink, for a sink that is
-    none, and for a stream of groups, which a sink cannot read.
+    none or takes only dead letters, and for a stream of groups, which a sink cannot read.
     """
 
     flowable: Flowable[Any]
@@ -39,6 +40,12 @@ class Pipeline:
             if not isinstance(cast(Any, sink), Sink):
                 raise BuildError(
                     f"to() takes sinks, not {sink!r}; wrap a function: for_each(function)"
+                )
+            if isinstance(sink, LettersOnly):
+                name = sink.info.name
+                raise BuildError(
+                    f"{name}(path) takes what failed, not results: give it to the stage that may "
+                    f"fail, as on_error=route({name}(path)), and end in a sink for results"
                 )
         if self.flowable.groups:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")

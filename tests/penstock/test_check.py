@@ -49,3 +49,12 @@ def test_a_stream_cannot_end_in_a_plain_function(penstock: Penstock, write_file:
     result = penstock("check", write_file("job.py", "pipeline = read_jsonl().to(print)\n"))
     assert result.status == 2
     assert "wrap a function: for_each(function)" in result.err
+
+
+def test_dead_letters_at_the_end_are_refused_with_where_they_belong(
+    penstock: Penstock, write_file: Write
+) -> None:
+    lines = "from sinks import dead_letters\npipeline = read_jsonl().to(dead_letters('lost.jsonl'))"
+    result = penstock("check", write_file("job.py", lines))
+    assert result.status == 2
+    assert "as on_error=route(dead_letters(path))" in result.err
