@@ -10,18 +10,22 @@ from streams.errors import BuildError, MissingExtra
 from streams.run import Run, Statistics
 from streams.stage import StageInfo
 
-__all__ = ["Outcome", "Report", "snapshot"]
+__all__ = ["Outcome", "Report", "State", "snapshot"]
 
 Outcome = Literal["completed", "drained", "output closed", "stopped", "overrun", "cancelled"]
+State = Literal["running", "paused", "draining"]
 
 _TOTALS = ("in", "finished", "failed", "returned")
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a running ended. `statistics` is the last snapshot; `error` is what stopped it."""
+    """How a running ended; before the end, how it stands.
 
-    outcome: Outcome
+    `statistics` is the last snapshot; `error` is what stopped it.
+    """
+
+    outcome: Outcome | State
     statistics: dict[str, Any]
     error: BaseException | None = None
 
@@ -32,12 +36,12 @@ class Report:
         0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
         pipeline cannot be built after all; 3 completed, but some lines or events were bad,
         skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled or past the deadline
-        with unfinished events.
+        with unfinished events, or not at its end yet.
         """
         numbers = self.statistics
         if self.outcome == "stopped":
             return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
-        if self.outcome in ("overrun", "cancelled"):
+        if self.outcome in ("overrun", "cancelled", "running", "paused", "draining"):
             return 5
         if numbers["failed"] or numbers["bad_lines"]:
             return 3

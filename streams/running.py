@@ -18,7 +18,7 @@ from streams.flowable import Flowable
 from streams.fork import Fork
 from streams.guard import guarded
 from streams.limits.choice import Limit, limiter_for
-from streams.report import Outcome, Report, snapshot
+from streams.report import Outcome, Report, State, snapshot
 from streams.run import Run
 from streams.sink import Sink, SinkStage
 
@@ -47,7 +47,7 @@ class Running:
         self._head: SinkStage[Any] | Fork | None = None
         self._started = run.now()
         self._ended: float | None = None
-        self._state: Literal["running", "paused", "draining", "closed"] = "running"
+        self._state: State | Literal["closed"] = "running"
         self._outcome: Outcome = "completed"
         self._error: BaseException | None = None
         self._told = False
@@ -115,13 +115,13 @@ class Running:
         await asyncio.shield(self._done)
 
     def report(self) -> Report:
-        """How it ended; before the end, how it stands."""
+        """How it ended; before the end, that it is running, paused or draining."""
         if self._report is not None:
             return self._report
-        report = Report(self._outcome, self.statistics(), self._error)
-        if self._state == "closed":
-            self._report = report
-        return report
+        if self._state != "closed":
+            return Report(self._state, self.statistics(), self._error)
+        self._report = Report(self._outcome, self.statistics(), self._error)
+        return self._report
 
     # Control.
 
@@ -232,6 +232,7 @@ class Running:
 
     def _stopping(self, error: BaseException) -> None:
         self._ends_with(error)
+        self._state = "draining"
         self._set_deadline(self._run.drain_deadline)
 
     def _failed(self, error: BaseException) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -67,9 +67,45 @@ def test_statistics_show_what_is_going_on(run: Run) -> None:
             assert numbers["state"] == "running"
             assert (numbers["in_flight"], numbers["limit"], numbers["groups"]) == (3, 3, 10)
             assert numbers["waiting"] == numbers["in"] - 3 > 0
-            assert running.report().outcome == "completed"
             running.cancel()
         assert running.statistics()["unfinished"] == 0
+
+    run(story())
+
+
+def test_before_the_end_a_report_says_what_is_going_on(run: Run) -> None:
+    async def story() -> None:
+        async with sequential(MemorySource(range(9))).to(MemorySink()).start() as running:
+            seen = [running.report()]
+            await asyncio.sleep(0.5)
+            running.pause()
+            seen.append(running.report())
+            running.resume()
+            seen.append(running.report())
+            running.begin_drain(5, by_signal=True)
+            seen.append(running.report())
+        assert [report.outcome for report in seen] == ["running", "paused", "running", "draining"]
+        assert {report.exit_status for report in seen} == {5}
+        assert (running.report().outcome, running.report().exit_status) == ("drained", 4)
+
+    run(story())
+
+
+def test_a_pipeline_that_an_error_stops_is_draining_until_its_end(run: Run) -> None:
+    async def fails(value: int) -> None:
+        await asyncio.sleep(value)
+        raise ValueError(value)
+
+    async def story() -> None:
+        flow = MemorySource([1, 9]).pipe(adaptive_flat_map(fails, Fixed(2)))
+        running = flow.to(MemorySink()).start()
+        await asyncio.sleep(2)
+        report = running.report()
+        assert (report.outcome, str(report.error)) == ("draining", "1")
+        assert running.statistics()["state"] == "draining"
+        with pytest.raises(ValueError, match="1"):
+            await running.drain(60)
+        assert (running.report().outcome, running.report().exit_status) == ("stopped", 1)
 
     run(story())
 
@@ -142,7 +178,7 @@ Made = Callable[[], Flowable[int]]
 
 
 def pulled() -> Flowable[int]:
-    async def endless() -> Any:
+    async def endless() -> AsyncIterator[int]:
         n = 0
         while True:
             yield n
@@ -398,8 +434,9 @@ def test_leaving_the_block_raises_the_pipelines_error(run: Run) -> None:
 
     async def story() -> None:
         flow = MemorySource(range(3)).pipe(adaptive_flat_map(fails))
+        running = flow.to(MemorySink()).start()
         with pytest.raises(ValueError, match="in the pipeline") as raised:
-            async with flow.to(MemorySink()).start() as running:
+            async with running:
                 pass
         assert running.report().error is raised.value
         assert (running.report().outcome, running.report().exit_status) == ("stopped", 1)
