@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
 
+from penstock.interrupt import Interrupted, calling
 from penstock.kata.load import Load
-from penstock.kata.observe import Measured
+from penstock.kata.observe import Measured, Observer
 from penstock.kata.reference import run_reference
 from penstock.kata.table import table
 from penstock.kata.variants import VARIANTS, run_variant
@@ -15,6 +18,7 @@ from penstock.output import put, say
 from penstock.status import on_a_terminal, status
 from streams.errors import BuildError
 from streams.pipeline import new_event_loop
+from streams.running import Running
 
 __all__ = ["run_kata"]
 
@@ -22,8 +26,9 @@ __all__ = ["run_kata"]
 def run_kata(options: argparse.Namespace) -> int:
     """Run the variants asked for and the reference pipeline, and print the table.
 
-    Returns the exit status: 1 if the reference broke a promise of the kata. Raises BuildError
-    for a value out of range or an unknown variant.
+    Returns the exit status: 1 if the reference broke a promise of the kata, 128 and the number
+    of a signal that ended it, with what was measured until then. Raises BuildError for a value
+    out of range or an unknown variant.
     """
     variants = _variants(options.variant or [])
     try:
@@ -34,15 +39,44 @@ def run_kata(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise BuildError(f"kata: {error}") from error
     runs: list[Measured] = []
-    for name in variants:
+    interrupted = _run_variants(variants, load, work, runs) or _run_reference(load, work, runs)
+    printed = put(f"{_heading(load, work)}\n\n{table(runs)}\n")
+    if interrupted is not None:
+        say(f"penstock: {interrupted} before the load's end")
+        return interrupted.exit_status
+    return printed or int(_broke_a_promise(runs[-1]))
+
+
+def _run_variants(
+    names: list[str], load: Load, work: Work, runs: list[Measured]
+) -> Interrupted | None:
+    for name in names:
         if on_a_terminal():
             say(f"penstock: {name}, for {load.seconds:g} s")
-        runs.append(run_variant(name, load, work.block))
+        observer = Observer()
+        try:
+            runs.append(run_variant(name, load, work.block, observer=observer))
+        except Interrupted as interrupted:
+            runs.append(observer.measured(name))
+            return interrupted
+    return None
+
+
+def _run_reference(load: Load, work: Work, runs: list[Measured]) -> Interrupted | None:
+    interrupts: list[Interrupted] = []
+
+    @contextmanager
+    def watch(running: Running) -> Generator[None]:
+        def stop(interrupted: Interrupted) -> None:
+            interrupts.append(interrupted)
+            running.cancel()
+
+        with calling(stop), status(running):
+            yield
+
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        reference = runner.run(run_reference(load, work.pause, watch=status))
-    runs.append(reference)
-    printed = put(f"{_heading(load, work)}\n\n{table(runs)}\n")
-    return printed or int(_broke_a_promise(reference))
+        runs.append(runner.run(run_reference(load, work.pause, watch=watch)))
+    return interrupts[0] if interrupts else None
 
 
 def _heading(load: Load, work: Work) -> str:

@@ -81,13 +81,15 @@ def run_variant(
     grace: float = 1.0,
     now: Callable[[], float] = clock.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    observer: Observer | None = None,
 ) -> Measured:
     """Run one of VARIANTS on a load, and measure what became of its events.
 
     `handler` is called with each event in the variant's threads and blocks for as long as the
     work takes (`Work().block` where none is given). After the end of the load the variant has
     `grace` seconds to catch up; what still waits then is abandoned and measured as unfinished.
-    `now` and `sleep` are the time of the feed and of the observer.
+    `now` and `sleep` are the time of the feed and of the observer. Give an `observer` of that
+    time to know what was measured when this is interrupted.
 
     Blocks the calling thread for the load's seconds and as much of the grace as is needed; no
     thread is left when it returns. Raises ValueError for an unknown name, and what the handler
@@ -95,7 +97,7 @@ def run_variant(
     """
     if name not in _WIRINGS:
         raise ValueError(f"{name!r} is no variant of the kata; there are {', '.join(VARIANTS)}")
-    observer = Observer(now)
+    observer = observer or Observer(now)
     project = ClientProjection(handler or Work().block, observer)
     consume, pool = _WIRINGS[name](project, observer, grace)
     with pool:

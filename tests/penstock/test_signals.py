@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,19 +147,84 @@ def test_the_third_signal_ends_even_what_cannot_be_cancelled(
     assert status == -signal.SIGINT
 
 
-def test_an_interrupt_while_the_file_is_loaded_ends_quietly(
-    script: list[str], write_file: Write
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["run", "draw", "check"])
+def test_a_signal_while_the_file_is_loaded_ends_with_one_line(
+    script: list[str], write_file: Write, command: str, number: signal.Signals
 ) -> None:
     path = write_file(
         "job.py",
         "import sys, time\nprint('loading', file=sys.stderr, flush=True)\ntime.sleep(60)\n",
     )
-    with _started([*script, "run", str(path)]) as running:
+    with _started([*script, command, str(path)]) as running:
         running.wait_for("loading")
-        running.process.send_signal(signal.SIGINT)
+        running.process.send_signal(number)
         status, _, err = running.end()
-    assert status == 5
-    assert "Traceback" not in err
+    assert status == 128 + number
+    assert err == f"penstock: ended by {number.name} before anything was begun\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_penstock_itself_is_imported_ends_with_one_line(
+    number: signal.Signals,
+) -> None:
+    # Stands for a signal that comes in the middle of an import.
+    code = (
+        "import sys, signal\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'streams.flowable': signal.raise_signal({int(number)})\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['penstock', 'check', 'job.py']\n"
+        "from penstock.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == 128 + number
+    assert result.stderr == f"penstock: ended by {number.name} before anything was begun\n"
+
+
+def test_a_signal_that_the_caller_ignores_stays_ignored(
+    script: list[str], write_file: Write
+) -> None:
+    path = write_file(
+        "job.py",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+        "pipeline = read_jsonl().to(write_jsonl())\n",
+    )
+    command = f"trap '' INT; exec '{script[0]}' check '{path}'"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, timeout=30, check=False)
+    assert result.returncode == 0
+
+
+@pytest.mark.parametrize("variants", [(), ("--variant", "sequential")])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_kata_prints_what_was_measured(
+    script: list[str], number: signal.Signals, variants: tuple[str, ...]
+) -> None:
+    gate = "import sys; sys.stderr.write('begun\\n'); sys.stderr.flush()"
+    code = (
+        "import sys\n"
+        "from penstock.kata.feed import Arrivals\n"
+        "take = Arrivals.take\n"
+        "def tell(self):\n"
+        f"    Arrivals.take = take; {gate}\n"
+        "    return take(self)\n"
+        "Arrivals.take = tell\n"
+        f"sys.argv = ['penstock', 'kata', '--seconds', '600', *{variants!r}]\n"
+        "from penstock.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    with _started([sys.executable, "-c", code]) as running:
+        running.wait_for("begun")
+        running.process.send_signal(number)
+        status, out, err = running.end()
+    assert status == 128 + number
+    assert out[0].startswith("1,000 events/s for 600 s")
+    assert any(line.startswith("sequential" if variants else "penstock") for line in out)
+    assert err == f"penstock: ended by {number.name} before the load's end\n"
 
 
 def test_results_are_out_before_the_input_ends(script: list[str], pipeline_file: Path) -> None:
