@@ -15,9 +15,12 @@ from streams import Flowable
 from streams.door import connect
 from streams.run import Run
 from streams.testing import ManualPublisher, Probe, no_leaks, run_virtual
-from tests.reactive_streams.cases import CASES, OPERATORS, Case
+from tests.reactive_streams.case import Case
+from tests.reactive_streams.operator_cases import OPERATORS
+from tests.reactive_streams.source_cases import SOURCES
 
 __all__ = [
+    "CASES",
     "Link",
     "connected",
     "every_case",
@@ -28,6 +31,8 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+
+CASES = [*SOURCES, *OPERATORS]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 every_operator = pytest.mark.parametrize("case", OPERATORS, ids=str)

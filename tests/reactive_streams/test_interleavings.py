@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from streams.door import connect
 from streams.run import Run
 from streams.testing import ManualPublisher, Probe, VirtualTimeLoop
-from tests.reactive_streams.cases import Case
+from tests.reactive_streams.case import Case
 from tests.reactive_streams.harness import Link, every_operator
 
 SETTINGS = settings(

@@ -11,8 +11,8 @@ import sources
 from operators import adaptive_flat_map
 from streams import Backoff, Fixed, retry
 from streams.testing import ManualPublisher, Probe
-from tests.reactive_streams.cases import CASES, Case
-from tests.reactive_streams.harness import connected, every_operator, manual, virtual
+from tests.reactive_streams.case import Case
+from tests.reactive_streams.harness import CASES, connected, every_operator, manual, virtual
 
 # Sources that wait for a database or another process have suites of their own.
 names = " ".join(case.name for case in CASES)

@@ -10,7 +10,7 @@ from streams import Flowable
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 from streams.testing import ManualPublisher, Probe
-from tests.reactive_streams.cases import Case, Numbers
+from tests.reactive_streams.case import Case, Numbers
 from tests.reactive_streams.harness import (
     connected,
     every_case,

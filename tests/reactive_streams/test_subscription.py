@@ -1,9 +1,7 @@
-"""Chapter 3 of Reactive Streams 1.0.4, for every source and every operator."""
+"""Chapter 3 of Reactive Streams 1.0.4, the rules on demand, for every source and operator."""
 
 from __future__ import annotations
 
-import gc
-import weakref
 from itertools import count
 from typing import Any
 
@@ -11,7 +9,7 @@ import pytest
 
 from streams import from_iterable
 from streams.testing import ManualPublisher, Probe
-from tests.reactive_streams.cases import Case, Numbers
+from tests.reactive_streams.case import Case, Numbers
 from tests.reactive_streams.harness import (
     connected,
     every_case,
@@ -27,10 +25,6 @@ LARGEST = 2**63 - 1
 
 def one_more(probe: Probe[Any], _: Any) -> None:
     probe.request(1)
-
-
-def cancel(probe: Probe[Any], _: Any) -> None:
-    probe.cancel()
 
 
 def test_rule_3_01_only_on_subscribe_hands_out_the_subscription() -> None:
@@ -65,60 +59,6 @@ async def test_rule_3_03_request_and_on_next_do_not_call_each_other_deeper_and_d
         await link.settle(1_200)
         assert (probe.completed, probe.depth) == (True, 1)
         assert not case.lossless or len(probe.values) == len(case.outputs(n))
-
-
-@every_case
-@virtual
-async def test_rule_3_05_cancel_may_be_repeated_from_anywhere(case: Case) -> None:
-    def cancel_twice(probe: Probe[Any], _: Any) -> None:
-        probe.cancel()
-        probe.cancel()
-
-    probe = Probe[Any](request=5, on_event=cancel_twice)
-    async with connected(case.of(20), probe, case=case) as link:
-        await link.settle()
-        probe.cancel()
-        assert probe.names() == ["subscribe", "next"]
-
-
-@every_case
-@virtual
-async def test_rule_3_05_cancel_may_come_before_the_first_request(case: Case) -> None:
-    class Leaving(Probe[Any]):
-        def on_subscribe(self, subscription: Any, /) -> None:
-            super().on_subscribe(subscription)
-            self.cancel()
-
-    probe = Leaving()
-    async with connected(case.of(5), probe, case=case) as link:
-        await link.settle()
-        assert probe.names() == ["subscribe"]
-
-
-@every_case
-@virtual
-async def test_rule_3_06_a_request_after_cancel_does_nothing(case: Case) -> None:
-    probe = Probe[Any](request=1)
-    async with connected(case.of(20), probe, case=case) as link:
-        await link.settle()
-        probe.cancel()
-        before = list(probe.signals)
-        for n in (5, 0, -1):
-            probe.request(n)
-        await link.settle()
-        assert probe.signals == before
-
-
-@every_operator
-@virtual
-async def test_rule_3_07_a_cancel_after_cancel_does_nothing(case: Case) -> None:
-    publisher, probe = ManualPublisher[int](), Probe[Any](request=2)
-    async with manual(case, probe, publisher) as link:
-        publisher.send(0)
-        await link.settle()
-        probe.cancel()
-        probe.cancel()
-        assert publisher.cancels == 1
 
 
 @every_case
@@ -217,68 +157,6 @@ async def test_rule_3_11_request_calls_a_terminal_signal_before_it_returns_where
         assert probe.completed is (case.synchronous and case.ends_inside)
         await link.settle()
         assert probe.completed
-
-
-@every_pulling_case
-@virtual
-async def test_rule_3_12_cancel_makes_the_source_stop(case: Case) -> None:
-    numbers = Numbers()
-    probe = Probe[Any](request=2)
-    async with connected(case.over(numbers), probe, case=case) as link:
-        await link.settle(2)
-        probe.cancel()
-        await link.settle(2)
-        assert numbers.opened == numbers.closed == 1
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.15])
-@pytest.mark.parametrize("demand", [None, 1, MANY])
-@every_operator
-@virtual
-async def test_rule_3_12_a_cancel_in_the_midst_gives_back_what_is_in(
-    case: Case, demand: int | None, seconds: float
-) -> None:
-    publisher, probe = ManualPublisher[int](), Probe[Any](request=demand)
-    async with manual(case, probe, publisher) as link:
-        for number in range(8):
-            if publisher.active and publisher.demand:
-                publisher.send(number)
-        await link.settle(seconds)
-        probe.cancel()
-        # Timers and tasks that are left fail the test, too; a thread ends when it has done.
-        await link.settle(0.0)
-        assert publisher.unsettled == []
-
-
-@every_case
-@virtual
-async def test_rule_3_13_after_cancel_the_subscriber_is_let_go(case: Case) -> None:
-    probe = Probe[Any](request=2)
-    stream = case.of(20)
-    async with connected(stream, Probe[Any](), case=case) as link:
-        stream.connect(probe)
-        await link.settle()
-        probe.cancel()
-        await link.settle()
-        gone = weakref.ref(probe)
-        del probe
-        gc.collect()
-        assert gone() is None
-
-
-@every_pulling_case
-@virtual
-async def test_rule_3_15_cancel_never_raises(case: Case) -> None:
-    error = OSError("the clean-up failed")
-    numbers = Numbers(closing_error=error)
-    probe = Probe[Any](request=2)
-    async with connected(case.over(numbers), probe, case=case) as link:
-        await link.settle(1)
-        probe.cancel()
-        await link.settle(1)
-        assert numbers.closed == 1
-        # It had to end the stream by itself (take), or was told after the cancel.
-        assert probe.error is error or link.told() == [error]
 
 
 @every_pulling_case

@@ -1,0 +1,214 @@
+"""Every source of the library, as a case."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import reactivex
+from reactivex import Observable
+from reactivex import operators as ops
+from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
+from reactivex.disposable import Disposable
+
+import streams
+from operators import group_by
+from sources import read_jsonl
+from streams import Event, Flowable, from_async_iterable, from_iterable
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber, Subscription
+from streams.testing import CountedSource, MemorySource
+from tests.reactive_streams.case import Case, numbers_up_to
+
+__all__ = ["SOURCES"]
+
+# Seconds between two values of a plain Observable.
+PACE = 0.01
+
+
+async def _async_numbers(numbers: Iterable[int]) -> AsyncIterator[int]:
+    iterator = iter(numbers)
+    try:
+        for number in iterator:
+            yield number
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
+
+
+def _observable(numbers: Iterable[int]) -> Observable[int]:
+    """A plain Observable: a value every PACE seconds, whoever has asked for it or not."""
+
+    def subscribe(
+        observer: ObserverBase[int], scheduler: SchedulerBase | None = None
+    ) -> DisposableBase:
+        loop = asyncio.get_running_loop()
+        iterator = iter(numbers)
+        disposed = False
+        timer = loop.call_later(PACE, lambda: emit())
+
+        def emit() -> None:
+            nonlocal timer
+            try:
+                number = next(iterator)
+            except StopIteration:
+                observer.on_completed()
+            except Exception as error:
+                observer.on_error(error)
+            else:
+                observer.on_next(number)
+                if not disposed:
+                    timer = loop.call_later(PACE, emit)
+
+        def dispose() -> None:
+            nonlocal disposed
+            disposed = True
+            timer.cancel()
+            close = getattr(iterator, "close", None)
+            if close is not None and not getattr(iterator, "gi_running", False):
+                close()
+
+        return Disposable(dispose)
+
+    return reactivex.create(subscribe)
+
+
+def _only_group(numbers: Iterable[int], grouped: Callable[[Any], Any]) -> Flowable[int]:
+    """The one group of a stream whose events all have the same key."""
+
+    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        from_iterable(numbers).pipe(grouped).attach(_FirstGroup(subscriber, run), run)
+
+    return Flowable(attach, StageInfo("group"))
+
+
+class _FirstGroup:
+    """Reads the first group a little later, when its events have been read ahead.
+
+    A group ends when it holds neither an event nor a turn; at once, it would with each event.
+    """
+
+    def __init__(self, subscriber: Subscriber[Any], run: Run) -> None:
+        self._subscriber = subscriber
+        self._run = run
+        self._ending: tuple[BaseException | None] | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._above = subscription
+        subscription.request(1)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._run.loop.call_soon(self._read, event.value)
+
+    def _read(self, group: Flowable[Any]) -> None:
+        if self._ending is None:
+            group.attach(_Relay(self._subscriber, self._above), self._run)
+        else:
+            (error,) = self._ending
+            assert error is not None
+            self._subscriber.on_subscribe(_Nothing())
+            self._subscriber.on_error(error)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._ending = (error,)
+
+    def on_completed(self) -> None:
+        pass
+
+
+class _Nothing:
+    def request(self, n: int, /) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+
+class _Relay:
+    """Cancels the stream of groups with the group."""
+
+    def __init__(self, subscriber: Subscriber[Any], above: Subscription) -> None:
+        self._subscriber = subscriber
+        self._above = above
+        self.on_next = subscriber.on_next
+        self.on_error = subscriber.on_error
+        self.on_completed = subscriber.on_completed
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._group = subscription
+        self.request = subscription.request
+        self._subscriber.on_subscribe(self)
+
+    def cancel(self) -> None:
+        self._above.cancel()
+        self._group.cancel()
+
+    request: Callable[[int], None]
+
+
+def _lines(numbers: Iterable[int]) -> Flowable[int]:
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
+        file.writelines(json.dumps({"n": number}) + "\n" for number in numbers)
+
+    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        read_jsonl(file.name).attach(_Unpacked(subscriber, Path(file.name)), run)
+
+    return Flowable(attach, StageInfo("read_jsonl"))
+
+
+class _Unpacked:
+    """Shows {"n": 3} as 3."""
+
+    def __init__(self, subscriber: Subscriber[Any], file: Path) -> None:
+        self._file = file
+        self._subscriber = subscriber
+        self.on_subscribe = subscriber.on_subscribe
+        self.on_error = subscriber.on_error
+        self.on_completed = subscriber.on_completed
+
+    def on_next(self, event: Event[Any], /) -> None:
+        event.value = event.value["n"]
+        self._subscriber.on_next(event)
+
+
+def _of(overflow: streams.border.Overflow) -> Callable[[Iterable[int]], Flowable[int]]:
+    return lambda numbers: Flowable.of(_observable(numbers), overflow)
+
+
+def _source(name: str, over: Callable[[Iterable[int]], Flowable[Any]], **facts: Any) -> Case:
+    return Case(name, over, numbers_up_to, **facts)
+
+
+_plain = partial(_source, synchronous=False)
+_grouped = partial(_source, opens_empty=False)
+
+SOURCES = [
+    _source("from_iterable", from_iterable),
+    _plain(
+        "from_async_iterable",
+        lambda numbers: from_async_iterable(lambda: _async_numbers(numbers)),
+        sees_end=False,
+    ),
+    _plain("of buffer", _of(streams.buffer(1_000_000))),
+    _plain("of drop_oldest", _of(streams.drop_oldest(3)), lossless=False),
+    _plain("of drop_newest", _of(streams.drop_newest(3)), lossless=False),
+    _plain("of latest", _of(streams.latest()), lossless=False),
+    _plain("of error", _of(streams.error()), lossless=False),
+    _grouped("group", lambda numbers: _only_group(numbers, group_by(lambda _: "all"))),
+    _grouped(
+        "group with each",
+        lambda numbers: _only_group(
+            numbers,
+            group_by(lambda _: "all", each=lambda group: group.pipe(ops.map(abs)), idle=60),
+        ),
+    ),
+    _source("CountedSource", CountedSource, sees_end=False),
+    _source("MemorySource", MemorySource, pulls=False, sees_end=False),
+    _source("read_jsonl", _lines, pulls=False, sees_end=False),
+]
