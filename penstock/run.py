@@ -62,7 +62,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
         _check_limit(pipeline)
     watching = _no_status
     if on_a_terminal() and not _writes_to_the_terminal(pipeline, options):
-        watching = status
+        pipeline, watching = _measured(pipeline), status
     started: list[Running] = []
 
     async def main() -> None:
@@ -125,6 +125,16 @@ def _naming_files(report: Report, options: Options) -> Report:
             if path is not None and stage["name"] == name:
                 stage["detail"] = stage["detail"].replace(stream, path, 1)
     return replace(report, statistics={**report.statistics, "stages": stages})
+
+
+def _measured(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline with what measures latencies for the status line, if it has none."""
+    if any(stage.name == "latency_histogram" for stage in pipeline.describe()):
+        return pipeline
+    from sinks.latency import latency_histogram
+
+    # First, so that it has measured an event when another sink asks for the next one.
+    return replace(pipeline, sinks=(latency_histogram(None, report=None), *pipeline.sinks))
 
 
 def _check_limit(pipeline: Pipeline) -> None:

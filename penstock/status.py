@@ -74,7 +74,7 @@ def line(numbers: dict[str, Any], rate: float) -> str:
         parts.append(f"duplicates {duplicates:,}")
     if numbers["failed"] or numbers["bad_lines"]:
         parts.append(f"failed {numbers['failed']:,}, bad lines {numbers['bad_lines']:,}")
-    if numbers["latency"] is not None:
+    if numbers["latency"] is not None and numbers["latency"]["waiting"]["count"]:
         waiting = numbers["latency"]["waiting"]
         parts.append(f"p50 {waiting['median'] * 1000:,.1f} p99 {waiting['p99'] * 1000:,.1f} ms")
     if numbers["state"] != "running":

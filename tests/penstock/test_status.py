@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
@@ -57,7 +58,7 @@ import sys
 from sinks import for_each
 
 async def work(event):
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(0.4 * event["uuid"])
     print("a line of its own", file=sys.stderr)
 
 pipeline = read_jsonl({path!r}).pipe(adaptive_flat_map(work)).to(for_each(lambda result: None))
@@ -68,8 +69,9 @@ pipeline = read_jsonl({path!r}).pipe(adaptive_flat_map(work)).to(for_each(lambda
 def test_a_terminal_shows_the_line_and_then_the_report(
     script: list[str], write_file: Write, tmp_path: Path, rich: bool
 ) -> None:
-    # A real terminal and real time: 0.4 s of work, so that a line is due at least once.
-    (tmp_path / "in.jsonl").write_text('{"uuid": 1}\n')
+    # A real terminal and real time: 0.4 s of work after an event without, so that a line with
+    # percentiles is due at least once.
+    (tmp_path / "in.jsonl").write_text('{"uuid": 0}\n{"uuid": 1}\n')
     hide = "" if rich else "import sys; sys.modules['rich.console'] = None\n"
     path = write_file("job.py", hide + JOB.format(path=str(tmp_path / "in.jsonl")))
     ours, theirs = pty.openpty()
@@ -86,9 +88,10 @@ def test_a_terminal_shows_the_line_and_then_the_report(
         assert process.wait(30) == 0
     os.close(ours)
     assert ("in flight 1/" in seen) is rich
+    assert bool(re.search(r"p50 [\d.]+ p99 [\d.]+ ms", seen)) is rich
     assert ("no status line without rich: pip install 'penstock[terminal]'" in seen) is not rich
     assert "a line of its own" in seen
-    assert "1 in, 1 finished" in seen
+    assert "2 in, 2 finished" in seen
 
 
 def _read_all(descriptor: int) -> str:
