@@ -39,7 +39,10 @@ async def project(event: dict[str, Any]) -> dict[str, Any]:
 
 
 pipeline = (
-    read_jsonl()  # standard input unless a path is given
+    # Standard input unless a path is given. Latency counts from the receipt of an event. For a live
+    # feed say read_jsonl(created="created"): with a file of events that were created long ago every
+    # one would have waited since then.
+    read_jsonl()
     .pipe(
         distinct_within(10, by="uuid"),
         group_by("client_id"),  # one event of a client at a time, in order
