@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from operators import adaptive_flat_map, group_by, spread
-from streams import Fixed, Running, from_iterable, retry, route
-from streams.errors import HandlerCancelled
+from streams import Fixed, from_iterable, route
 from streams.limits import Outcome
 from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
 from streams.testing.plugin import Run
@@ -173,139 +170,6 @@ def test_a_dead_letter_sink_that_fails_stops_the_pipeline(run: Run) -> None:
     assert source.unsettled == []
 
 
-@BOTH
-@pytest.mark.parametrize("policy", ["stop", "skip", retry(3)])
-def test_a_base_exception_stops_whatever_the_policy(run: Run, make: Any, policy: Any) -> None:
-    class Fatal(BaseException):
-        pass
-
-    source = MemorySource(range(9))
-    operator = adaptive_flat_map(make({2}, Fatal), Fixed(2), on_error=policy)
-    with pytest.raises(Fatal):
-        run(source.pipe(operator).to(MemorySink()).run())
-    assert source.failed == [2]
-    assert source.unsettled == []
-
-
-@pytest.mark.parametrize("leave", [KeyboardInterrupt, SystemExit])
-@BOTH
-def test_leaving_the_process_gives_back_what_was_at_work(
-    virtual_loop: asyncio.AbstractEventLoop, make: Any, leave: Any
-) -> None:
-    source = MemorySource(range(9))
-    started: list[Running] = []
-
-    async def story() -> None:
-        operator = adaptive_flat_map(make({5}, leave), Fixed(2), on_error="skip")
-        started.append(source.pipe(operator).to(MemorySink()).start())
-        await started[0].wait()
-
-    task = virtual_loop.create_task(story())
-    with pytest.raises(leave):
-        virtual_loop.run_until_complete(task)
-    virtual_loop.call_soon(started[0].cancel)
-    with suppress(leave):
-        virtual_loop.run_until_complete(task)
-    assert source.unsettled == []
-    assert 5 in source.returned
-    assert source.failed == []
-
-
-@pytest.mark.parametrize("kind", ["async", "plain", "later"])
-@pytest.mark.parametrize("policy", ["stop", "skip"])
-def test_a_handler_that_is_cancelled_from_inside_has_failed(
-    run: Run, kind: str, policy: Any
-) -> None:
-    async def inside(value: int) -> int:
-        if value == 2:
-            task = asyncio.ensure_future(asyncio.sleep(10))
-            asyncio.get_running_loop().call_later(1, task.cancel)
-            await task
-        return value
-
-    def plain(value: int) -> int:
-        if value == 2:
-            raise asyncio.CancelledError
-        return value
-
-    handler: Any = {"async": inside, "plain": plain, "later": lambda value: inside(value)}[kind]
-    source, sink = MemorySource(range(5)), MemorySink()
-    pipeline = source.pipe(adaptive_flat_map(handler, Fixed(1), on_error=policy)).to(sink)
-    if policy == "skip":
-        assert run(pipeline.run()).statistics["failed"] == 1
-        assert sink.values == [0, 1, 3, 4]
-    else:
-        with pytest.raises(HandlerCancelled, match="was cancelled from inside") as raised:
-            run(pipeline.run())
-        assert isinstance(raised.value.__cause__, asyncio.CancelledError)
-        assert source.failed == [2]
-
-
-@pytest.mark.parametrize("policy", ["stop", "skip", retry(2)])
-def test_a_handler_that_cancels_its_own_task_ends_the_pipeline_and_loses_nothing(
-    run: Run, policy: Any
-) -> None:
-    async def handler(value: int) -> int:
-        if value == 2:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            await asyncio.sleep(1)
-        return value
-
-    source = MemorySource(range(5))
-    operator = adaptive_flat_map(handler, Fixed(1), on_error=policy)
-    with pytest.raises(HandlerCancelled):
-        run(source.pipe(operator).to(MemorySink()).run())
-    assert (source.acked, source.returned) == ([0, 1], [2])
-
-
-def test_an_error_in_the_clean_up_after_a_cancel_is_told_and_changes_nothing(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def handler(value: int) -> None:
-        try:
-            await asyncio.sleep(100)
-        finally:
-            raise OSError(f"clean-up {value}")
-
-    async def story() -> None:
-        source = MemorySource(range(3))
-        running = source.pipe(adaptive_flat_map(handler, Fixed(2))).to(MemorySink()).start()
-        await asyncio.sleep(1)
-        running.cancel()
-        report = await running.wait()
-        assert (report.outcome, report.error) == ("cancelled", None)
-        assert sorted(source.returned) == [0, 1]
-
-    run(story())
-    assert ["clean-up" in record.getMessage() for record in caplog.records] == [True, True]
-    assert {record.levelno for record in caplog.records} == {logging.WARNING}
-
-
-def test_the_clean_up_of_a_cancelled_call_may_take_a_moment(run: Run) -> None:
-    cleaned: list[int] = []
-
-    async def handler(value: int) -> None:
-        try:
-            await asyncio.sleep(100)
-        finally:
-            await asyncio.sleep(3)
-            cleaned.append(value)
-
-    async def story() -> float:
-        running = (
-            MemorySource(range(3)).pipe(adaptive_flat_map(handler, Fixed(2))).to(MemorySink())
-        ).start()
-        await asyncio.sleep(1)
-        running.cancel()
-        await running.wait()
-        return asyncio.get_running_loop().time()
-
-    assert run(story()) == 4
-    assert sorted(cleaned) == [0, 1]
-
-
 def test_failures_leave_no_gap_and_keep_their_slots_busy(run: Run) -> None:
     sink = MemorySink()
     operator = adaptive_flat_map(fails({1, 2}), Fixed(2), ordered=True, on_error="skip")
@@ -377,13 +241,6 @@ def test_a_plain_handler_needs_no_loop_and_its_error_reaches_the_reader() -> Non
     from_iterable([1, 2, 3]).pipe(adaptive_flat_map(fails_inline({3}))).connect(probe)
     assert probe.values == [1, 2]
     assert isinstance(probe.error, ValueError)
-
-
-def test_without_a_loop_a_cancelled_plain_handler_has_failed() -> None:
-    probe = Probe[int](request=9)
-    handler = fails_inline({2}, asyncio.CancelledError)
-    from_iterable([1, 2, 3]).pipe(adaptive_flat_map(handler)).connect(probe)
-    assert isinstance(probe.error, HandlerCancelled)
 
 
 def test_in_a_stride_of_plain_calls_an_error_gives_back_the_rest(run: Run) -> None:

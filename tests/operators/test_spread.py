@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from itertools import chain, zip_longest
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,7 +12,7 @@ from operators import adaptive_flat_map, group_by, spread
 from sinks import collect
 from streams import Fixed, from_iterable
 from streams.errors import BuildError
-from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe, run_virtual
+from streams.testing import ManualPublisher, Probe, run_virtual
 
 GROUPS = [["a1", "a2", "a3"], ["b1"], ["c1", "c2", "c3"]]
 PUBLISHED = {
@@ -24,177 +21,12 @@ PUBLISHED = {
     3: "a1 b1 c1 a2 c2 a3 c3",
     4: "a1 b1 c1 a2 c2 a3 c3",
 }
-LISTS = st.lists(st.lists(st.integers(), max_size=4), max_size=6)
 
 
 def read(source: Any, request: int = 2**63 - 1, **options: Any) -> Probe[Any]:
     probe = Probe[Any](request=request, **options)
     source.connect(probe)
     return probe
-
-
-def rounds(groups: Iterable[list[Any]]) -> list[Any]:
-    """One item of each group, then the next of each."""
-    gap = object()
-    return [item for item in chain(*zip_longest(*groups, fillvalue=gap)) if item is not gap]
-
-
-# Over plain iterables: the job spreader.
-
-
-@pytest.mark.parametrize("feeders", PUBLISHED)
-def test_iterables_are_spread_in_the_published_orders(feeders: int) -> None:
-    probe = read(from_iterable(GROUPS).pipe(spread(feeders)))
-    assert probe.values == PUBLISHED[feeders].split()
-    assert probe.completed
-
-
-@pytest.mark.parametrize("feeders", PUBLISHED)
-def test_the_published_order_does_not_depend_on_how_much_is_asked_for(feeders: int) -> None:
-    probe = read(from_iterable(GROUPS).pipe(spread(feeders)), request=1)
-    while not probe.ended:
-        probe.request(1)
-    assert probe.values == PUBLISHED[feeders].split()
-
-
-@given(LISTS)
-def test_without_a_number_of_feeders_every_iterable_gets_one_item_a_round(
-    groups: list[list[int]],
-) -> None:
-    # A group that turns out to be empty leaves at once, and the order of the others stays.
-    assert read(from_iterable(groups).pipe(spread())).values == rounds(groups)
-
-
-@given(LISTS, st.integers(1, 5))
-def test_each_iterables_items_stay_in_order_and_none_is_lost(
-    groups: list[list[int]], feeders: int
-) -> None:
-    named = [[(g, item) for item in group] for g, group in enumerate(groups)]
-    values = read(from_iterable(named).pipe(spread(feeders))).values
-    assert [[one for one in values if one[0] == g] for g in range(len(groups))] == named
-
-
-@given(LISTS)
-def test_one_feeder_is_one_iterable_after_the_other(groups: list[list[int]]) -> None:
-    assert read(from_iterable(groups).pipe(spread(1))).values == [*chain(*groups)]
-
-
-@given(LISTS, st.integers(1, 4), st.integers(1, 12))
-def test_no_group_and_no_job_is_pulled_before_it_is_needed(
-    groups: list[list[int]], feeders: int, n: int
-) -> None:
-    pulled = 0
-
-    def jobs(group: list[int]) -> Iterator[int]:
-        nonlocal pulled
-        for item in group:
-            pulled += 1
-            yield item
-
-    source = CountedSource([jobs(group) for group in groups])
-    probe = read(source.pipe(spread(feeders)), request=n)
-    assert pulled == len(probe.values) == min(n, sum(map(len, groups)))
-    # Groups that are still open, and those that were found empty on the way.
-    spent = sum(1 for group in groups[: source.emitted] if not group)
-    assert source.emitted <= min(n, len(groups)) + spent
-
-
-def test_a_group_is_pulled_only_when_a_feeder_is_free() -> None:
-    source = CountedSource([[1, 2], [3], [4]])
-    probe = read(source.pipe(spread(1)), request=2)
-    assert (probe.values, source.emitted) == ([1, 2], 1)
-    probe.request(1)
-    assert (probe.values, source.emitted) == ([1, 2, 3], 2)
-
-
-def test_nothing_is_pulled_without_demand() -> None:
-    source = CountedSource(GROUPS)
-    source.pipe(spread(2)).connect(Probe[str]())
-    assert source.emitted == 0
-
-
-def test_an_iterable_without_an_end_takes_turns_with_the_others() -> None:
-    def forever() -> Iterator[str]:
-        while True:
-            yield "f"
-
-    probe = read(from_iterable([forever(), ["a", "b"]]).pipe(spread(2)), request=6)
-    assert probe.values == ["f", "a", "f", "b", "f", "f"]
-    probe.cancel()
-
-
-def test_a_late_group_joins_the_rotation_without_holding_it_up() -> None:
-    source = ManualPublisher[list[str]]()
-    probe = read(source.pipe(spread(2)), request=2)
-    source.send(["a1", "a2", "a3"])
-    assert probe.values == ["a1", "a2"]
-    source.send(["b1"])
-    probe.request(3)
-    source.complete()
-    assert probe.values == ["a1", "a2", "b1", "a3"]
-    assert probe.completed
-
-
-def test_cancel_closes_open_iterators_and_gives_their_events_back() -> None:
-    closed: list[str] = []
-
-    def jobs(name: str) -> Iterator[str]:
-        try:
-            while True:
-                yield name
-        finally:
-            closed.append(name)
-
-    source = MemorySource([jobs("a"), jobs("b")])
-    probe = read(source.pipe(spread(2)), request=2)
-    probe.cancel()
-    assert sorted(closed) == ["a", "b"]
-    assert len(source.returned) == 2
-
-
-def test_a_group_is_finished_when_all_its_jobs_are() -> None:
-    source = MemorySource(["ab", "c"])
-    stream = source.pipe(ops.map(list), spread(1))
-    probe = read(stream, hold=True)
-    assert source.acked == []
-    probe.events[0].finish()
-    assert source.acked == []
-    probe.events[1].finish()
-    assert source.acked == ["ab"]
-    probe.events[2].finish()
-    assert source.acked == ["ab", "c"]
-
-
-def test_an_empty_group_is_acknowledged_as_dropped() -> None:
-    source = MemorySource[Any]([[], [1]])
-    assert read(source.pipe(spread(1))).values == [1]
-    assert source.acked == [[], [1]]
-
-
-@pytest.mark.parametrize(
-    "value", [7, "text", b"bytes", bytearray(b"bytes"), None, {"id": 7}, MappingProxyType({"a": 1})]
-)
-def test_a_value_that_is_no_list_of_jobs_stops_the_pipeline_and_names_group_by(value: Any) -> None:
-    source = MemorySource[Any]([[1], value])
-    probe = read(source.pipe(spread(1)))
-    assert probe.values == [1]
-    assert isinstance(probe.error, TypeError)
-    assert "group_by" in str(probe.error)
-    assert source.failed == [value]
-    assert source.unsettled == []
-
-
-def test_an_iterable_that_raises_stops_the_pipeline_and_the_others_are_given_back() -> None:
-    def broken() -> Iterator[int]:
-        yield 1
-        raise ValueError("broken job")
-
-    source = MemorySource[Any]([broken(), [2, 3]])
-    probe = read(source.pipe(spread(2)))
-    assert probe.values == [1, 2]
-    assert str(probe.error) == "broken job"
-    assert (len(source.failed), len(source.returned)) == (1, 1)
-    assert source.unsettled == []
 
 
 # Over groups.
@@ -297,11 +129,6 @@ def test_spread_straight_after_spread_of_groups_is_refused() -> None:
     events = from_iterable("ab").pipe(group_by(0), spread())
     with pytest.raises(BuildError, match="leave one of the two out"):
         events.pipe(spread())
-
-
-def test_spread_after_spread_takes_iterables_out_of_iterables() -> None:
-    nested = from_iterable([[["a1", "a2"], ["b"]], [["c"]]])
-    assert read(nested.pipe(spread(1), spread(1))).values == ["a1", "a2", "b", "c"]
 
 
 def test_spread_takes_apart_what_a_handler_made_of_whole_groups() -> None:
