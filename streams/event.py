@@ -25,6 +25,7 @@ __all__ = [
     "Origin",
     "Turn",
     "finish_all",
+    "new_events",
     "tell_finished",
 ]
 
@@ -146,6 +147,21 @@ class Event(Generic[T]):
         if turn is not None:
             self.turn = None
             turn.end()
+
+
+def new_events(values: Iterable[T], created: float, origin: Origin) -> list[Event[T]]:
+    """`Event(value, created, origin)` for each of `values`, in half the time."""
+    events: list[Event[T]] = []
+    append, new = events.append, Event.__new__
+    for value in values:
+        event: Event[T] = new(Event)
+        event.value = value
+        event.created = created
+        event.origin = origin
+        event.token = event.started = event.turn = event.outer = None
+        event.pending = 1
+        append(event)
+    return events
 
 
 def finish_all(events: list[Event[Any]]) -> None:

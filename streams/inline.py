@@ -8,7 +8,7 @@ from typing import Any
 
 from streams.blocking import BLOCKED, Complaint
 from streams.calls import is_iterator
-from streams.event import Event
+from streams.event import Event, Turn
 from streams.limits import Limiter
 from streams.rotation import end_turns
 from streams.run import Run
@@ -74,51 +74,61 @@ class Inline(Working):
 
     def _work_on(self, events: list[Event[Any]]) -> None:
         """The way of a plain call: nothing but the call between two events."""
-        now, handler, plain = self._now, self._handler, self._plain
+        now, handler = self._now, self._handler
         ended = now()
         if self._slice_is_over(ended):
             self._late.extend(events)
             return
         self._at_work = True
+        self.in_flight = 1
         done: list[Event[Any]] = []
+        turns: list[Turn | None] = []
+        kind: type | None = None
+        is_plain = True
         deliver_at = ended + _DELIVER_AFTER
         for i, event in enumerate(events):
-            if event.turn is not None and event.turn.holders > 1:
-                self._give_up_stride(done, events[i:])
+            turn = event.turn
+            if turn is not None and turn.holders > 1:
+                self._deliver(done, turns)
+                self._give_up_stride(events[i:])
                 return
             event.started = ended
-            self.in_flight = 1
             try:
                 result = handler(event.value)
-                is_plain = type(result) in plain or self._is_plain(result)
+                if type(result) is not kind:
+                    is_plain = self._is_plain(result)
+                    kind = type(result)
             except BaseException as error:
-                self._give_up_stride(done, events[i + 1 :], event, error=error)
+                self._deliver(done, turns)
+                self._give_up_stride(events[i + 1 :], event, error=error)
                 return
             # The end of one call is the start of the next.
             event.ended = ended = now()
             if not is_plain:
-                self._give_up_stride(done, events[i + 1 :], event, call=result)
+                self._deliver(done, turns)
+                self._give_up_stride(events[i + 1 :], event, call=result)
                 return
             event.value = result
+            event.turn = None
+            turns.append(turn)
             done.append(event)
             if ended >= deliver_at:
                 if ended - event.started > BLOCKED:
                     self._blocked(ended - event.started)
-                self._deliver(done)
-                done = []
+                self._deliver(done, turns)
+                done, turns = [], []
                 ended = now()
                 deliver_at = ended + _DELIVER_AFTER
                 if self._closing or self._cancelled or self._slice_is_over(ended):
                     self._late.extendleft(reversed(events[i + 1 :]))
                     break
-        self._deliver(done)
+                self.in_flight = 1
+        self._deliver(done, turns)
         self._end_of_work()
 
-    def _deliver(self, done: list[Event[Any]]) -> None:
+    def _deliver(self, done: list[Event[Any]], turns: list[Turn | None]) -> None:
+        """Pass results on, then end the turns that their events had."""
         self.in_flight = 0
-        turns = [event.turn for event in done]
-        for event in done:
-            event.turn = None
         if self._chunky is None:
             for event in done:
                 self.downstream.on_next(event)
@@ -128,15 +138,13 @@ class Inline(Working):
 
     def _give_up_stride(
         self,
-        done: list[Event[Any]],
         rest: list[Event[Any]],
         event: Event[Any] | None = None,
         *,
         error: BaseException | None = None,
         call: Any = None,
     ) -> None:
-        """Deliver what is done, settle `event`, and let `rest` go the slow way."""
-        self._deliver(done)
+        """Settle `event`, and let `rest` go the slow way."""
         self._return_reserve(len(rest) + len(self._late) + (event is not None))
         rest += self._late
         self._late.clear()
@@ -257,7 +265,7 @@ class Inline(Working):
         self.in_flight = in_flight = self.in_flight + 1
         try:
             result = self._handler(event.value)
-            is_plain = type(result) in self._plain or self._is_plain(result)
+            is_plain = self._is_plain(result)
         except BaseException as error:
             self._failed(event, error, started, in_flight)
             return
@@ -271,6 +279,8 @@ class Inline(Working):
 
     def _is_plain(self, result: object) -> bool:
         kind = type(result)
+        if kind in self._plain:
+            return True
         plain = not (is_iterator(result) or isinstance(result, Awaitable))
         if plain:
             self._plain.add(kind)

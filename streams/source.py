@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from streams.event import Event
+from streams.event import Event, new_events
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, in_chunks
 
@@ -125,7 +125,7 @@ class Emission(Generic[T]):
             return
         self.demand -= count
         self.received += count
-        events = [Event(value, created, self) for value in values]
+        events = new_events(values, created, self)
         chunky = self._chunky
         if chunky is not None:
             chunky.on_chunk(events)
