@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 
 from penstock.interrupt import Interrupted, raising
-from penstock.output import say
 
 __all__ = ["main"]
 
@@ -29,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_command(sys.argv[1:], alone=True)
     except Interrupted as interrupted:
+        from penstock.output import say
+
         say(f"penstock: {interrupted} before anything was begun")
         return interrupted.exit_status
 

@@ -1,17 +1,16 @@
-"""What SIGINT and SIGTERM do to the command while no pipeline listens to them."""
+"""What SIGINT and SIGTERM do to the command while no pipeline listens to them.
+
+Imported before all else, so that it hears of a signal while the rest is imported: it imports
+next to nothing.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import signal
-import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from types import FrameType
 
-__all__ = ["Interrupted", "calling", "raising"]
+__all__ = ["SIGNALS", "Interrupted", "raising"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -23,46 +22,23 @@ class Interrupted(KeyboardInterrupt):
         """What shells call the status of a process that a signal ended."""
 
 
-@contextmanager
-def raising() -> Generator[None]:
+class raising:
     """While inside: the first signal raises Interrupted, a second one ends the process.
 
     One that is ignored, as in the background of a script, stays ignored. For the main thread.
     """
-    before = {
-        number: handler
-        for number in _SIGNALS
-        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
-    }
 
-    def raise_it(number: int, frame: FrameType | None) -> None:
-        for each in before:
+    def __enter__(self) -> None:
+        handlers = [(number, signal.getsignal(number)) for number in SIGNALS]
+        self._before = [pair for pair in handlers if pair[1] not in (signal.SIG_IGN, None)]
+        for number, _ in self._before:
+            signal.signal(number, self._raise)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+
+    def _raise(self, number: int, frame: object) -> None:
+        for each, _ in self._before:
             signal.signal(each, signal.SIG_DFL)
         raise Interrupted(number)
-
-    for number in before:
-        signal.signal(number, raise_it)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def calling(listener: Callable[[Interrupted], object]) -> Generator[None]:
-    """While inside, in the running loop: a signal is told to `listener` and does nothing else."""
-    if sys.platform == "win32":
-        # There loops know no signals: the exception goes through the loop.
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, listener, Interrupted(number))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)

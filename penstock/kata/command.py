@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Generator
+import signal
+import sys
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from penstock.interrupt import Interrupted, calling
+from penstock.interrupt import SIGNALS, Interrupted
 from penstock.kata.load import Load
 from penstock.kata.observe import Measured, Observer
 from penstock.kata.reference import run_reference
@@ -71,12 +73,31 @@ def _run_reference(load: Load, work: Work, runs: list[Measured]) -> Interrupted 
             interrupts.append(interrupted)
             running.cancel()
 
-        with calling(stop), status(running):
+        with _calling(stop), status(running):
             yield
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runs.append(runner.run(run_reference(load, work.pause, watch=watch)))
     return interrupts[0] if interrupts else None
+
+
+@contextmanager
+def _calling(listener: Callable[[Interrupted], object]) -> Generator[None]:
+    """While inside, in the running loop: a signal is told to `listener` and does nothing else."""
+    if sys.platform == "win32":
+        # There loops know no signals: the exception goes through the loop.
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = [(number, signal.getsignal(number)) for number in SIGNALS]
+    for number in SIGNALS:
+        loop.add_signal_handler(number, listener, Interrupted(number))
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 def _heading(load: Load, work: Work) -> str:
