@@ -205,6 +205,7 @@ class Letters:
     """The way to one dead-letter sink: a source of letters, each tied to its event."""
 
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
+        self.accepted = 0
         self._run = run
         self._waiting: deque[Event[DeadLetter]] = deque()
         self._demand = 0
@@ -221,7 +222,7 @@ class Letters:
                 event.value, error, stage, attempts, event.created, self._run.now(), event.token
             ),
             event.created,
-            _Given(event, error),
+            _Given(event, error, self),
             event.token,
         )
         event.end_turn()
@@ -287,13 +288,15 @@ class Letters:
 class _Given:
     """The origin of a letter: what becomes of the letter decides about the failed event."""
 
-    __slots__ = ("_error", "_event")
+    __slots__ = ("_error", "_event", "_letters")
 
-    def __init__(self, event: Event[Any], error: BaseException) -> None:
+    def __init__(self, event: Event[Any], error: BaseException, letters: Letters) -> None:
         self._event = event
         self._error = error
+        self._letters = letters
 
     def finished(self, event: Event[Any], /) -> None:
+        self._letters.accepted += 1
         self._event.fail(self._error, acknowledged=True)
 
     def finished_all(self, events: list[Event[Any]], /) -> None:

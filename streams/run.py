@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.clock import clock_of
-from streams.errors import BadLine, NoLoop
+from streams.errors import BadLine, DrainTimeout, NoLoop
 from streams.faults import DeadLetter, Letters
 from streams.limits import Limiter
 from streams.stage import StageInfo
@@ -51,8 +52,9 @@ class Source(Protocol):
 class Run:
     """One running.
 
-    `drain_deadline` is the seconds that in-flight work gets after a stop; `limit`, if given,
-    the bounds that take the place of every working stage's own.
+    `drain_deadline` is the seconds that in-flight work gets after a stop, and that a sink of
+    dead letters may take none at the end; `limit`, if given, the bounds that take the place of
+    every working stage's own.
     """
 
     def __init__(self, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None) -> None:
@@ -68,7 +70,7 @@ class Run:
         self.on_stopping: Callable[[BaseException], None] | None = None
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._letters: dict[int, Letters] = {}
+        self._letters: dict[int, tuple[Sink[DeadLetter], Letters]] = {}
         self.errors = 0
         self.bad_lines = 0
         # The stage that is connecting itself to the one above it.
@@ -146,10 +148,9 @@ class Run:
 
     def letters(self, sink: Sink[DeadLetter]) -> Letters:
         """The way to a dead-letter sink, which is opened once, whoever asks."""
-        letters = self._letters.get(id(sink))
-        if letters is None:
-            letters = self._letters[id(sink)] = Letters(sink, self)
-        return letters
+        if id(sink) not in self._letters:
+            self._letters[id(sink)] = (sink, Letters(sink, self))
+        return self._letters[id(sink)][1]
 
     def count_error(self, info: StageInfo, error: BaseException) -> None:
         """An event failed in a stage that carries on; the first few are reported at once."""
@@ -185,7 +186,7 @@ class Run:
 
     def hurry(self) -> None:
         """Do not wait for slow dead letters any more when closing: give them a moment."""
-        for letters in self._letters.values():
+        for _, letters in self._letters.values():
             letters.hurry(_GRACE)
 
     def close_soon(self) -> None:
@@ -202,22 +203,47 @@ class Run:
             self.unhandled(error)
 
     async def close(self) -> None:
-        """Cancel what still runs, wait until it has ended, release what was opened.
+        """Have dead letters written, cancel what still runs and wait for it, release the rest.
 
-        Work that does not end when it is cancelled is cancelled again after five seconds, and
-        after five more it is left behind, with a warning that names it.
+        When the sink of dead letters takes none for as long as the drain deadline, they are
+        taken back, which is raised as DrainTimeout. Work that does not end when it is cancelled
+        is cancelled again after five seconds, and after five more it is left behind, with a
+        warning that names it.
         """
-        await self._end_tasks()
-        errors: list[Exception] = []
-        closers = [letters.close for letters in self._letters.values()] + self._closers[::-1]
+        # Letters first: a task of their sink's may have to write them.
+        steps: list[Callable[[], Coroutine[Any, Any, None]]] = [
+            *(partial(self._flush, *ways) for ways in self._letters.values()),
+            self._end_tasks,
+            *self._closers[::-1],
+        ]
         self._closers.clear()
-        for close in closers:
+        errors: list[Exception] = []
+        for step in steps:
             try:
-                await close()
+                await step()
             except Exception as error:
                 errors.append(error)
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("closing failed", errors)
+
+    async def _flush(self, sink: Sink[DeadLetter], letters: Letters) -> None:
+        closing = asyncio.ensure_future(letters.close())
+        accepted = -1
+        try:
+            # A slow sink may take its time, one that hangs may not.
+            while letters.accepted > accepted:
+                accepted = letters.accepted
+                if (await asyncio.wait([closing], timeout=self.drain_deadline))[0]:
+                    return await closing
+            letters.hurry(0)
+            await asyncio.wait([closing], timeout=_GRACE)
+        finally:
+            closing.cancel()
+        raise DrainTimeout(
+            f"{sink.info.name} has taken no dead letter for {self.drain_deadline:g} s at the end; "
+            "the events of those that are left have failed and are not acknowledged. Find out "
+            "why it hangs, or raise drain_deadline."
+        )
 
     async def _end_tasks(self) -> None:
         again = False

@@ -14,6 +14,7 @@ from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import for_each, latency_histogram
 from streams import Fixed, Flowable, buffer, from_async_iterable, from_iterable, route
 from streams.errors import BuildError, CannotOpen, DrainTimeout, NoLoop
+from streams.faults import DeadLetter
 from streams.run import Run as StreamRun
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -312,6 +313,66 @@ def test_a_drain_waits_for_dead_letters_and_its_deadline_ends_that(run: Run) -> 
         assert [letter.value for letter in dead.values] == [0, 1]
         assert sorted(source.acked) == [0, 1]
         assert source.failed == [2]
+
+    run(story())
+
+
+def test_dead_letters_that_hang_at_the_end_are_given_up_after_the_drain_deadline(run: Run) -> None:
+    def fails(value: int) -> None:
+        raise ValueError(value)
+
+    async def story() -> None:
+        source, dead = MemorySource(range(3)), MemorySink(hold=True)
+        flow = source.pipe(adaptive_flat_map(fails, on_error=route(dead)))
+        running = flow.to(MemorySink()).start(drain_deadline=7)
+        await asyncio.sleep(1)
+        dead.accept()
+        with pytest.raises(DrainTimeout, match="memory has taken no dead letter for 7 s"):
+            await running.wait()
+        assert asyncio.get_running_loop().time() == 14
+        assert (source.acked, sorted(source.failed)) == ([0], [1, 2])
+        assert running.statistics()["unfinished"] == 0
+        assert running.report().exit_status == 1
+
+    run(story())
+
+
+def test_dead_letters_may_be_written_by_an_async_function(run: Run) -> None:
+    def fails(value: int) -> None:
+        raise ValueError(value)
+
+    async def post(letter: DeadLetter) -> None:
+        await asyncio.sleep(2)
+        posted.append(letter.value)
+
+    posted: list[int] = []
+    source = MemorySource(range(3))
+    flow = source.pipe(adaptive_flat_map(fails, on_error=route(for_each(post))))
+    report = run(flow.to(MemorySink()).run())
+    assert posted == source.acked == [0, 1, 2]
+    assert report.statistics["failed"] == 3
+
+
+def test_a_sink_of_dead_letters_that_never_closes_does_not_keep_the_pipeline(run: Run) -> None:
+    class Deaf(SinkStage[Any]):
+        def accept(self, event: Any) -> None: ...
+
+        def close(self, error: BaseException | None = None) -> None: ...
+
+    class Hanging(Sink[Any]):
+        info = StageInfo("hanging")
+
+        def open(self, run: StreamRun, closed: Closed) -> SinkStage[Any]:
+            return Deaf(closed)
+
+    def fails(value: int) -> None:
+        raise ValueError(value)
+
+    async def story() -> None:
+        flow = MemorySource([1]).pipe(adaptive_flat_map(fails, on_error=route(Hanging())))
+        with pytest.raises(DrainTimeout, match="hanging"):
+            await flow.to(MemorySink()).run(drain_deadline=7)
+        assert asyncio.get_running_loop().time() <= 20
 
     run(story())
 
