@@ -144,8 +144,13 @@ class _Recording(SinkStage[Any]):
         # Any, because by its type an event may not have started; these have.
         batch: list[Any] = self._batch
         self._batch = []
-        waiting = microseconds([event.started - event.created for event in batch])
-        service = microseconds([event.ended - event.started for event in batch])
+        try:
+            waiting = [int((event.started - event.created) * 1e6 + 0.5) for event in batch]
+            service = [int((event.ended - event.started) * 1e6 + 0.5) for event in batch]
+        except (ValueError, OverflowError):
+            # A source of the user's may call anything a time.
+            waiting = microseconds([event.started - event.created for event in batch])
+            service = microseconds([event.ended - event.started for event in batch])
         interval = self._interval
         interval["waiting"].count(waiting)
         interval["service"].count(service)

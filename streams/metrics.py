@@ -131,6 +131,7 @@ class LatencyHistogram:
 
     def add(self, other: LatencyHistogram) -> None:
         """Add everything that `other` has recorded; `other` keeps it."""
+        other._merge()
         self._beyond += other._beyond
         self._negative += other._negative
         self.count(other._counts)
@@ -149,7 +150,7 @@ class LatencyHistogram:
         """Summarise what was recorded since the last reset. Time: O(cells)."""
         cells = self.cells() or [(0, 0)]
         counts = [n for _, n in cells]
-        middles = [_middle(value) for value, _ in cells]
+        middles = [value if value < _EXACT else _middle(value) for value, _ in cells]
         count = sum(counts)
         # Sums of ints, hence exact: the difference below cannot lose what matters.
         total = sum(map(mul, middles, counts))
@@ -174,17 +175,22 @@ class LatencyHistogram:
 
     def _merge(self) -> None:
         """Merge values into HDR's cells, and count what lies outside the range."""
-        cells: dict[int, int] = {}
+        # The cells below have room for one value each.
+        cells = {value: n for value, n in self._counts.items() if 0 <= value < _EXACT}
+        if len(cells) == len(self._counts):
+            return
         for value, n in self._counts.items():
             if value < 0:
                 value = 0
                 self._negative += n
+            elif value < _EXACT:
+                continue
             elif value > _HIGHEST:
                 value = _HIGHEST
                 self._beyond += n
-            if value >= _EXACT:
-                value &= -_width(value)
-            cells[value] = cells.get(value, 0) + n
+            spare = value.bit_length() - _CELL_BITS
+            cell = value >> spare << spare if spare > 0 else value
+            cells[cell] = cells.get(cell, 0) + n
         self._counts = Counter(cells)
 
 
