@@ -25,7 +25,9 @@ class Fork:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
         self._asked = 0
-        self._greeting = True
+        # While sinks are told something: what they ask for meanwhile goes up when all know it,
+        # or the stream could end before the last of them has got its last event.
+        self._telling = True
         self._cancelled = False
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -34,12 +36,11 @@ class Fork:
         self.upstream = subscription
         for sink, branch in zip(self._sinks, self._branches, strict=True):
             sink.on_subscribe(branch)
-        self._greeting = False
-        self.ask()
+        self._told()
 
     def ask(self) -> None:
         """Pass on what all sinks have asked for."""
-        if self._greeting or self._cancelled:
+        if self._telling or self._cancelled:
             return
         wanted = min(branch.wanted for branch in self._branches)
         if wanted > self._asked:
@@ -48,23 +49,31 @@ class Fork:
 
     def on_next(self, event: Event[Any], /) -> None:
         event.pending += len(self._sinks) - 1
+        self._telling = True
         for sink in self._sinks:
             if self._cancelled:
                 # The others are closing, and the event cannot be finished any more.
                 event.give_back()
                 return
             sink.on_next(event)
+        self._told()
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         others = len(self._sinks) - 1
         for event in events:
             event.pending += others
+        self._telling = True
         for sink in self._sinks:
             if self._cancelled:
                 for event in events:
                     event.give_back()
                 return
             sink.on_chunk(events)
+        self._told()
+
+    def _told(self) -> None:
+        self._telling = False
+        self.ask()
 
     def on_error(self, error: BaseException, /) -> None:
         for sink in self._sinks:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from operators import adaptive_flat_map
 from sinks import collect, for_each
 from streams import from_iterable, route
 from streams.errors import OutputClosed
@@ -51,6 +52,24 @@ def test_an_event_is_finished_when_all_have_accepted_it(run: Run) -> None:
             assert source.acked == [0]
             slow.accept()
         assert source.acked == [0, 1]
+
+    run(story())
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_sink_that_asks_for_more_as_it_accepts_ends_no_stream_before_the_others_have_it(
+    run: Run, first: bool
+) -> None:
+    async def work(value: int) -> int:
+        return value
+
+    async def story() -> None:
+        seen: list[int] = []
+        kept: list[int] = []
+        sinks = (for_each(seen.append), collect(kept))
+        flow = from_iterable(range(2)).pipe(adaptive_flat_map(work))
+        report = await flow.to(*(sinks if first else sinks[::-1])).run()
+        assert (report.statistics["finished"], seen, kept) == (2, [0, 1], [0, 1])
 
     run(story())
 
