@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 
 from streams.errors import BuildError, HandlerCancelled
 from streams.event import Event, finish_all
-from streams.faults import Faults, OnError, check_policy
+from streams.faults import Faults, OnError, blame, check_policy
 from streams.handler import handler_name, is_async
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
@@ -121,16 +121,27 @@ class _Calling(SinkStage[Any]):
 
     def _survives(self, event: Event[Any], error: BaseException) -> bool:
         """Settle an event whose call raised. False: it ends the pipeline, or `error` does."""
-        if isinstance(error, KeyboardInterrupt | SystemExit) or self._closed is None:
+        if self._closed is None:
+            event.give_back()
+            raise error
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            blame(error, self.info, event)
             event.give_back()
             raise error
         if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                event.give_back()
-                raise error
             name = handler_name(self._function)
-            error = HandlerCancelled(f"'{name}' was cancelled from inside")
+            inside = HandlerCancelled(f"'{name}' was cancelled from inside")
+            inside.__cause__ = error
+            task = asyncio.current_task() if self._run.has_loop else None
+            if task is not None and task.cancelling():
+                # Somebody else ends this task, who cannot be told from a function that cancels
+                # its own: obey, and leave no sink behind that nobody works in.
+                blame(inside, self.info, event)
+                event.give_back()
+                self._give_back()
+                self.break_off(inside)
+                raise error
+            error = inside
         if self._faults.survives(event, error):
             return True
         self._give_back()

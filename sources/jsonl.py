@@ -4,7 +4,10 @@ Items:   the object of each line, in order, as a dict. Lines end with `\n` or `\
          one may lack it; a UTF-8 byte-order mark and blank lines are ignored.
 Time:    as the bytes come; an event is stamped with the time its bytes were read, or with its
          own time (`created`). A followed file is looked at every quarter of a second while it
-         has nothing new. Reading never blocks the loop, which gets a turn every few milliseconds.
+         has nothing new. Between lines the loop gets a turn every few milliseconds. Pipes,
+         sockets and terminals are read when they have something, and never block it. A regular
+         file is read on the loop, at most 256 KiB at a time, which lasts as long as its disk
+         takes: a network file system that hangs blocks the loop (`cat file |` does not).
 Memory:  the lines of one read of at most 256 KiB, and an unfinished line of at most `max_line`.
 Demand:  the input is opened at the first request and read only when there is demand and every
          line already read is out. Bad lines cost no demand.

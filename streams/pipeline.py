@@ -59,7 +59,8 @@ class Pipeline:
         by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
         after an error, and that a sink of dead letters may take none at the end; `limit`, a
         pair (floor, ceiling), takes the place of what every working stage says itself, from the
-        first event on. The loop's signal handlers and logging are left alone. Raises BuildError where the pipeline would write into the file it reads.
+        first event on. The loop's signal handlers and logging are left alone. Raises BuildError
+        where the pipeline would write into the file it reads.
         """
         for sink in self.sinks:
             refuse_same_file(self.flowable.chain()[0].info.path, sink.info.path)

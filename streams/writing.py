@@ -1,4 +1,4 @@
-"""The last stage of a pipeline that ends in lines of bytes: batches, waits, never blocks."""
+"""The last stage of a pipeline that ends in lines of bytes: batches, and waits for its reader."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from sinks import collect, for_each
 from streams.errors import BuildError, HandlerCancelled
 from streams.faults import DeadLetter, route
 from streams.flowable import Flowable
-from streams.testing import CountedSource, VirtualTimeLoop
+from streams.testing import CountedSource, MemorySource, VirtualTimeLoop
 from streams.testing.plugin import Run
 
 
@@ -194,3 +194,40 @@ def test_an_error_names_the_sinks_own_place_in_the_pipeline(run: Run) -> None:
     (letter,) = letters
     assert letter.stage == "stage 3 'for_each'"
     assert letter.error.__notes__ == ["in stage 3 'for_each', on the event 7"]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_ends_the_program_says_where_it_was_raised(
+    kind: type[BaseException], plain: bool
+) -> None:
+    async def later(value: int) -> None:
+        leave(value)
+
+    def leave(value: int) -> None:
+        if value == 2:
+            raise kind("enough")
+
+    source = MemorySource(range(5))
+    with pytest.raises(kind) as raised, asyncio.Runner() as runner:
+        runner.run(source.to(for_each(leave if plain else later)).run())
+    assert raised.value.__notes__ == ["in stage 2 'for_each', on the event 2"]
+    assert 2 in source.returned
+
+
+def test_a_function_that_cancels_its_own_task_ends_the_pipeline_and_says_where(run: Run) -> None:
+    async def leave(value: int) -> None:
+        if value == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    source = MemorySource(range(5))
+    with pytest.raises(HandlerCancelled) as raised:
+        run(source.to(for_each(leave)).run())
+    assert raised.value.__notes__ == ["in stage 2 'for_each', on the event 2"]
+    assert isinstance(raised.value.__cause__, asyncio.CancelledError)
+    assert source.acked == [0, 1]
+    assert source.returned[0] == 2
+    assert source.unsettled == []
