@@ -61,13 +61,15 @@ def test_a_sink_that_asks_for_more_as_it_accepts_ends_no_stream_before_the_other
     run: Run, first: bool
 ) -> None:
     async def work(value: int) -> int:
+        await asyncio.sleep(1)
         return value
 
     async def story() -> None:
         seen: list[int] = []
         kept: list[int] = []
         sinks = (for_each(seen.append), collect(kept))
-        flow = from_iterable(range(2)).pipe(adaptive_flat_map(work))
+        # A generator: its end is seen when one more is asked for.
+        flow = from_iterable(n for n in range(2)).pipe(adaptive_flat_map(work))
         report = await flow.to(*(sinks if first else sinks[::-1])).run()
         assert (report.statistics["finished"], seen, kept) == (2, [0, 1], [0, 1])
 
