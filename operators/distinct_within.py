@@ -31,7 +31,7 @@ from streams.errors import BuildError
 from streams.event import Event
 from streams.faults import Faults, OnError, check_policy
 from streams.flowable import Flowable
-from streams.keys import By, key_function, key_name
+from streams.keys import By, KeyFaults, key_function, key_name
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks
 from streams.unfinished import Unfinished
@@ -69,7 +69,7 @@ def distinct_within(
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
-            faults = Faults(on_error, run, flowable.info)
+            faults = KeyFaults(on_error, run, flowable.info, by, time)
             stage = _Window(downstream, run.now, key_of, time_of, seconds, max_keys, faults)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)

@@ -5,7 +5,8 @@ Items:   accepts every event. waiting = created to started, service = started to
 Time:    a report every `every` seconds in which events came, and one at the end.
 Memory:  the histograms, and up to 64 events that came in one turn of the loop.
 Demand:  unbounded: it accepts at once, and never slows the pipeline.
-Ends:    with the stream; the last report covers the whole run.
+Ends:    with the stream; the last report covers the whole run, and is not printed if no event
+         came.
 Errors:  what `report` raises, and a log that cannot be written, end the pipeline. Times beyond
          the histograms' range of an hour are counted.
 
@@ -53,8 +54,9 @@ def _to_standard_error(summaries: dict[str, Summary]) -> None:
 
 
 def _print(summaries: dict[str, Summary], stream: TextIO) -> None:
-    texts = (render(summary, name) for name, summary in summaries.items())
-    print(*texts, sep="\n", file=stream, flush=True)
+    texts = [render(summary, name) for name, summary in summaries.items() if summary.count]
+    if texts:
+        print(*texts, sep="\n", file=stream, flush=True)
 
 
 class latency_histogram(Sink[Any]):
