@@ -81,6 +81,8 @@ class Emission(Generic[T]):
         self._producing = True
         try:
             self.produce()
+        except Exception as error:
+            self.error(error)
         finally:
             self._producing = False
 

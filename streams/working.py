@@ -16,7 +16,7 @@ from streams.blocking import BlockingWatch
 from streams.calls import Calls, is_iterator
 from streams.errors import HandlerCancelled
 from streams.event import Event, Family, Turn
-from streams.faults import Faults, OnError, Retry
+from streams.faults import Faults, OnError, Retry, blame
 from streams.handler import is_async, is_coroutine_function, opened_pool
 from streams.limits import ArrivalLimiter, Fixed, Limiter, Outcome
 from streams.parking import Parking
@@ -359,6 +359,7 @@ class Working(Stage[Any, Any]):
             return
         if isinstance(error, KeyboardInterrupt | SystemExit):
             self._busy = False
+            blame(error, self._info, event)
             event.give_back()
             raise error
         if isinstance(error, asyncio.CancelledError):
@@ -388,6 +389,7 @@ class Working(Stage[Any, Any]):
             # Somebody else ends this worker, who cannot be told from a handler that cancels
             # its own task: obey, lose nothing, and leave no stage behind that nobody works in.
             self._busy = False
+            blame(inside, self._info, event)
             event.give_back()
             self._stop(inside)
             self._ask()

@@ -7,6 +7,7 @@ import pytest
 
 from operators import adaptive_flat_map, group_by, spread
 from streams import Fixed, from_iterable, route
+from streams.errors import HandlerCancelled
 from streams.limits import Outcome
 from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
 from streams.testing.plugin import Run
@@ -251,3 +252,38 @@ def test_in_a_stride_of_plain_calls_an_error_gives_back_the_rest(run: Run) -> No
     assert sink.values == source.acked == list(range(400))
     assert source.failed == [400]
     assert source.unsettled == []
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_ends_the_program_says_where_it_was_raised(
+    kind: type[BaseException], plain: bool
+) -> None:
+    async def later(value: int) -> None:
+        leave(value)
+
+    def leave(value: int) -> None:
+        if value == 2:
+            raise kind("enough")
+
+    source = MemorySource(range(5))
+    handler: Any = leave if plain else later
+    with pytest.raises(kind) as raised, asyncio.Runner() as runner:
+        runner.run(source.pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
+    assert raised.value.__notes__ == ["in stage 2 'adaptive_flat_map', on the event 2"]
+    assert 2 in source.returned
+
+
+def test_a_handler_that_cancels_its_own_task_is_named_with_its_event(run: Run) -> None:
+    async def leave(value: int) -> None:
+        if value == 2:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(0)
+
+    source = MemorySource(range(5))
+    with pytest.raises(HandlerCancelled) as raised:
+        run(source.pipe(adaptive_flat_map(leave, Fixed(1))).to(MemorySink()).run())
+    assert raised.value.__notes__ == ["in stage 2 'adaptive_flat_map', on the event 2"]
+    assert 2 in source.returned

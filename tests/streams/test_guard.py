@@ -10,6 +10,7 @@ from operators import adaptive_flat_map, group_by, spread
 from streams import Event, Fixed, Flowable, from_async_iterable, from_iterable
 from streams.run import Run as StreamRun
 from streams.sink import Closed, Sink, SinkStage
+from streams.source import Emission
 from streams.stage import Stage, StageInfo, Subscriber
 from streams.testing import MemorySink, MemorySource, Probe, play
 from streams.testing.plugin import Run
@@ -179,3 +180,20 @@ def test_what_a_users_own_sink_raises_ends_the_pipeline_and_says_where(
     assert error.__notes__ == ["in stage 2 'lines', on the event 500"]
     assert source.failed == [500]
     assert numbers["unfinished"] == 0
+
+
+class Breaks(Emission[int]):
+    """A source of a user's that raises when its timer asks it for a second value."""
+
+    def produce(self) -> None:
+        if self.received:
+            raise OSError("the table is gone")
+        self.emit(1, self.run.now())
+        self.run.loop.call_later(1, self.wake)
+
+
+def test_what_a_users_own_source_raises_ends_the_pipeline(run: Run) -> None:
+    info = StageInfo("breaks")
+    source: Flowable[Any] = Flowable(lambda down, r: Breaks(down, r, info).start(), info)
+    with pytest.raises(OSError, match="the table is gone"):
+        run(source.to(MemorySink()).run())
