@@ -104,14 +104,16 @@ def microseconds(seconds: Sequence[float]) -> list[int]:
 class LatencyHistogram:
     """Count latencies from 1 microsecond to 1 hour with 3 digits.
 
-    Time: one pass of C code over each chunk. Memory: at most 32,768 counts and the values of one
-    chunk, however many values were recorded.
+    Time: one pass of C code over each chunk. Memory: at most 32,768 different values, 23,552 cells
+    and the values of one chunk, however many values were recorded.
     """
 
-    __slots__ = ("_beyond", "_counts", "_negative")
+    __slots__ = ("_beyond", "_cells", "_negative", "_values")
 
     def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
+        # Values as they came, which are put into their cells later, many at once.
+        self._values: Counter[int] = Counter()
+        self._cells: dict[int, int] = {}
         self._beyond = self._negative = 0
 
     def record(self, seconds: float) -> None:
@@ -124,27 +126,29 @@ class LatencyHistogram:
 
     def count(self, values: Iterable[int]) -> None:
         """Record many values, in microseconds."""
-        counts = self._counts
-        counts.update(values)
-        if len(counts) > _MOST_VALUES:
+        self._values.update(values)
+        if len(self._values) > _MOST_VALUES:
             self._merge()
 
     def add(self, other: LatencyHistogram) -> None:
         """Add everything that `other` has recorded; `other` keeps it."""
         other._merge()
+        cells = self._cells
+        for cell, n in other._cells.items():
+            cells[cell] = cells.get(cell, 0) + n
         self._beyond += other._beyond
         self._negative += other._negative
-        self.count(other._counts)
 
     def reset(self) -> None:
         """Forget everything recorded."""
-        self._counts.clear()
+        self._values.clear()
+        self._cells.clear()
         self._beyond = self._negative = 0
 
     def cells(self) -> list[tuple[int, int]]:
         """Return (lowest value of a cell in microseconds, count) in ascending order."""
         self._merge()
-        return sorted(self._counts.items())
+        return sorted(self._cells.items())
 
     def snapshot(self) -> Summary:
         """Summarise what was recorded since the last reset. Time: O(cells)."""
@@ -174,24 +178,20 @@ class LatencyHistogram:
         )
 
     def _merge(self) -> None:
-        """Merge values into HDR's cells, and count what lies outside the range."""
-        # The cells below have room for one value each.
-        cells = {value: n for value, n in self._counts.items() if 0 <= value < _EXACT}
-        if len(cells) == len(self._counts):
-            return
-        for value, n in self._counts.items():
+        """Put values into HDR's cells, and count what lies outside the range."""
+        cells = self._cells
+        for value, n in self._values.items():
             if value < 0:
                 value = 0
                 self._negative += n
-            elif value < _EXACT:
-                continue
             elif value > _HIGHEST:
                 value = _HIGHEST
                 self._beyond += n
-            spare = value.bit_length() - _CELL_BITS
-            cell = value >> spare << spare if spare > 0 else value
-            cells[cell] = cells.get(cell, 0) + n
-        self._counts = Counter(cells)
+            if value >= _EXACT:
+                spare = value.bit_length() - _CELL_BITS
+                value = value >> spare << spare
+            cells[value] = cells.get(value, 0) + n
+        self._values.clear()
 
 
 class IntervalLog:
