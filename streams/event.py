@@ -167,25 +167,29 @@ def new_events(values: Iterable[T], created: float, origin: Origin) -> list[Even
 def finish_all(events: list[Event[Any]]) -> None:
     """`finish` for each of `events`; their origins are told in as few calls as possible."""
     finished: list[Event[Any]] = []
+    holding: list[Event[Any]] = []
     for event in events:
         event.pending = pending = event.pending - 1
         if not pending:
             finished.append(event)
+            if event.turn is not None:
+                holding.append(event)
     tell_finished(finished)
-    for event in finished:
-        if event.turn is not None:
-            event.end_turn()
+    for event in holding:
+        event.end_turn()
 
 
 def tell_finished(events: list[Event[Any]]) -> None:
     """Tell the origins of `events` that these have finished, in as few calls as possible."""
-    while events:
-        origin = events[0].origin
-        others = [event for event in events if event.origin is not origin]
-        if others:
-            events = [event for event in events if event.origin is origin]
-        origin.finished_all(events)
-        events = others
+    begin = 0
+    origin = events[0].origin if events else None
+    for place, event in enumerate(events):
+        if event.origin is not origin:
+            assert origin is not None
+            origin.finished_all(events[begin:place])
+            begin, origin = place, event.origin
+    if origin is not None:
+        origin.finished_all(events[begin:])
 
 
 class _Counting:
