@@ -156,7 +156,7 @@ class _Recording(SinkStage[Any]):
         interval = self._interval
         interval["waiting"].count(waiting)
         interval["service"].count(service)
-        interval["total"].count(map(add, waiting, service))
+        interval["total"].count(list(map(add, waiting, service)))
         finish_all(batch)
         if self._timer is None and self._every is not None and batch:
             self._timer = self._run.loop.call_later(self._every, self._tick)

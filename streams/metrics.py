@@ -10,9 +10,10 @@ is used for the interval log, so that the usual tools can read it.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -31,6 +32,7 @@ _CELL_BITS = 11
 
 _PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
 
+_MOST_RECENT = 16_384
 # Different values kept before they are merged into cells, of which there are at most 23,552.
 _MOST_VALUES = 32_768
 _BEYOND = _HIGHEST + 2**30
@@ -104,14 +106,16 @@ def microseconds(seconds: Sequence[float]) -> list[int]:
 class LatencyHistogram:
     """Count latencies from 1 microsecond to 1 hour with 3 digits.
 
-    Time: one pass of C code over each chunk. Memory: at most 32,768 different values, 23,552 cells
-    and the values of one chunk, however many values were recorded.
+    Time: two passes of C code. Memory: 16,384 values, 32,768 different ones that are counted, and
+    23,552 cells, however many values were recorded.
     """
 
-    __slots__ = ("_beyond", "_cells", "_negative", "_values")
+    __slots__ = ("_beyond", "_cells", "_negative", "_recent", "_values")
 
     def __init__(self) -> None:
-        # Values as they came, which are put into their cells later, many at once.
+        # Values are counted many at once, while the table of counts is in the processor's cache,
+        # and put into their cells later still.
+        self._recent = array("q")
         self._values: Counter[int] = Counter()
         self._cells: dict[int, int] = {}
         self._beyond = self._negative = 0
@@ -124,11 +128,17 @@ class LatencyHistogram:
         """Record many values; the same as `record` for each, and cheaper."""
         self.count(microseconds(seconds))
 
-    def count(self, values: Iterable[int]) -> None:
+    def count(self, values: Sequence[int]) -> None:
         """Record many values, in microseconds."""
-        self._values.update(values)
-        if len(self._values) > _MOST_VALUES:
-            self._merge()
+        try:
+            self._recent += array("q", values)
+        except OverflowError:
+            self._recent += array("q", [max(-1, min(value, _BEYOND)) for value in values])
+        if len(self._recent) >= _MOST_RECENT:
+            self._values.update(self._recent)
+            del self._recent[:]
+            if len(self._values) > _MOST_VALUES:
+                self._merge()
 
     def add(self, other: LatencyHistogram) -> None:
         """Add everything that `other` has recorded; `other` keeps it."""
@@ -141,6 +151,7 @@ class LatencyHistogram:
 
     def reset(self) -> None:
         """Forget everything recorded."""
+        del self._recent[:]
         self._values.clear()
         self._cells.clear()
         self._beyond = self._negative = 0
@@ -179,6 +190,8 @@ class LatencyHistogram:
 
     def _merge(self) -> None:
         """Put values into HDR's cells, and count what lies outside the range."""
+        self._values.update(self._recent)
+        del self._recent[:]
         cells = self._cells
         for value, n in self._values.items():
             if value < 0:
