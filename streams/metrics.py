@@ -10,6 +10,7 @@ is used for the interval log, so that the usual tools can read it.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -32,10 +33,15 @@ _CELL_BITS = 11
 
 _PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
 
-_MOST_RECENT = 16_384
-# Different values kept before they are merged into cells, of which there are at most 23,552.
-_MOST_VALUES = 32_768
-_BEYOND = _HIGHEST + 2**30
+# Values that are counted at once: the table of counts is in the processor's cache then.
+_CHUNK = 16_384
+_BEYOND = 2.0 * _HIGHEST
+_LAST_CELL = _HIGHEST >> 21 << 21
+
+# A float32 has 23 bits after its first one. Clearing the last 13 leaves the 11 binary digits that
+# name an HDR cell: one whole byte, and 5 bits of the next, counted from the least significant.
+_CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
+_LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
 
 
 class _Histogram(Protocol):
@@ -106,19 +112,15 @@ def microseconds(seconds: Sequence[float]) -> list[int]:
 class LatencyHistogram:
     """Count latencies from 1 microsecond to 1 hour with 3 digits.
 
-    Time: two passes of C code. Memory: 16,384 values, 32,768 different ones that are counted, and
-    23,552 cells, however many values were recorded.
+    Time: two passes of C code. Memory: 16,384 values, and a count for each of at most 23,552 cells
+    that got any, or twice as many where times are negative.
     """
 
-    __slots__ = ("_beyond", "_cells", "_negative", "_recent", "_values")
+    __slots__ = ("_cells", "_recent")
 
     def __init__(self) -> None:
-        # Values are counted many at once, while the table of counts is in the processor's cache,
-        # and put into their cells later still.
-        self._recent = array("q")
-        self._values: Counter[int] = Counter()
-        self._cells: dict[int, int] = {}
-        self._beyond = self._negative = 0
+        self._recent = array("f")
+        self._cells: Counter[float] = Counter()
 
     def record(self, seconds: float) -> None:
         """Record one value, in seconds."""
@@ -130,36 +132,28 @@ class LatencyHistogram:
 
     def count(self, values: Sequence[int]) -> None:
         """Record many values, in microseconds."""
-        try:
-            self._recent += array("q", values)
-        except OverflowError:
-            self._recent += array("q", [max(-1, min(value, _BEYOND)) for value in values])
-        if len(self._recent) >= _MOST_RECENT:
-            self._values.update(self._recent)
-            del self._recent[:]
-            if len(self._values) > _MOST_VALUES:
-                self._merge()
+        self._recent += array("f", values)
+        if len(self._recent) >= _CHUNK:
+            self._count()
 
     def add(self, other: LatencyHistogram) -> None:
         """Add everything that `other` has recorded; `other` keeps it."""
-        other._merge()
-        cells = self._cells
-        for cell, n in other._cells.items():
-            cells[cell] = cells.get(cell, 0) + n
-        self._beyond += other._beyond
-        self._negative += other._negative
+        other._count()
+        self._cells.update(other._cells)
 
     def reset(self) -> None:
         """Forget everything recorded."""
         del self._recent[:]
-        self._values.clear()
         self._cells.clear()
-        self._beyond = self._negative = 0
 
     def cells(self) -> list[tuple[int, int]]:
         """Return (lowest value of a cell in microseconds, count) in ascending order."""
-        self._merge()
-        return sorted(self._cells.items())
+        self._count()
+        cells: dict[int, int] = {}
+        for value, n in sorted(self._cells.items()):
+            cell = int(min(max(value, 0.0), _LAST_CELL))
+            cells[cell] = cells.get(cell, 0) + n
+        return list(cells.items())
 
     def snapshot(self) -> Summary:
         """Summarise what was recorded since the last reset. Time: O(cells)."""
@@ -184,27 +178,21 @@ class LatencyHistogram:
             p99=p99 / 1e6,
             p999=p999 / 1e6,
             stddev=sqrt((of * squares - total * total) / (of * of)) / 1e6,
-            beyond=self._beyond,
-            negative=self._negative,
+            beyond=sum(n for value, n in self._cells.items() if value > _LAST_CELL),
+            negative=sum(n for value, n in self._cells.items() if value < 0),
         )
 
-    def _merge(self) -> None:
-        """Put values into HDR's cells, and count what lies outside the range."""
-        self._values.update(self._recent)
+    def _count(self) -> None:
+        """Count the recent values by their cells.
+
+        A float32 is exact for whole microseconds up to 16 seconds, and beyond them moves a value by
+        less than a 16-millionth.
+        """
+        octets = bytearray(self._recent)
+        octets[_LAST::4] = bytes(len(self._recent))
+        octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
+        self._cells.update(memoryview(octets).cast("f"))
         del self._recent[:]
-        cells = self._cells
-        for value, n in self._values.items():
-            if value < 0:
-                value = 0
-                self._negative += n
-            elif value > _HIGHEST:
-                value = _HIGHEST
-                self._beyond += n
-            if value >= _EXACT:
-                spare = value.bit_length() - _CELL_BITS
-                value = value >> spare << spare
-            cells[value] = cells.get(value, 0) + n
-        self._values.clear()
 
 
 class IntervalLog:

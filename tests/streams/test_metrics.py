@@ -76,7 +76,7 @@ def test_memory_stays_bounded_under_values_that_share_no_cell() -> None:
     for start in range(20):
         far_apart = [2.0**start * 1e-3 * i for i in range(4096)]
         histogram.record_many([math.nan] * 4096 + far_apart)
-        assert len(histogram._values) + len(histogram._cells) <= 32_768 + 23_552
+        assert len(histogram._recent) + len(histogram._cells) <= 16_384 + 2 * 23_552
     assert histogram.snapshot().count == 20 * 8192
     assert histogram.snapshot().beyond > 20 * 4096
 
@@ -105,11 +105,21 @@ def test_the_summary_is_the_one_of_hdr_histogram(microseconds: list[int]) -> Non
     assert summary.stddev == pytest.approx(expected.get_stddev() / 1e6)
 
 
-@given(st.lists(st.integers(0, 3_600_000_000), max_size=100))
-def test_every_whole_microsecond_is_in_its_exact_hdr_cell(microseconds: list[int]) -> None:
+@given(st.lists(st.integers(0, 16_000_000), max_size=100))
+def test_up_to_16_seconds_every_whole_microsecond_is_in_its_exact_hdr_cell(
+    microseconds: list[int],
+) -> None:
     cells = recorded(*[value / 1e6 for value in microseconds]).cells()
     expected = Counter(LAYOUT.get_lowest_equivalent_value(value) for value in microseconds)
     assert cells == sorted(expected.items())
+
+
+@given(st.lists(st.floats(16, 3600)))
+def test_beyond_16_seconds_a_value_is_in_its_hdr_cell_or_beside_it(seconds: list[float]) -> None:
+    for value in seconds:
+        ((cell, _),) = recorded(value).cells()
+        near = [value * 1e6 * factor for factor in (1 - 2**-23, 1, 1 + 2**-23)]
+        assert cell in [LAYOUT.get_lowest_equivalent_value(int(x)) for x in near]
 
 
 @given(LATENCIES.filter(bool))
