@@ -25,7 +25,7 @@ Errors:  a line that is not a JSON object, or is too long, is no event: it is re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from operator import length_hint
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ from orjson import JSONDecodeError, loads
 from streams.compression import check_suffix
 from streams.creation import Creation
 from streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
-from streams.event import Event, Nobody
+from streams.event import Event, Nobody, new_events
 from streams.faults import Route
 from streams.flowable import Flowable
 from streams.follow import Following
@@ -50,7 +50,6 @@ __all__ = ["read_jsonl"]
 
 # The loop gets a turn at least this often (seconds), and lines go out so many at a time.
 _SLICE = 0.005
-_LARGEST_CHUNK = 256
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOBODY = Nobody()
@@ -148,8 +147,7 @@ class _Reading(Emission[dict[str, Any]]):
             if length_hint(self._lines):
                 self._emit_lines()
                 before, now = now, run.now()
-                quick = now - before < _SLICE / 4
-                self._chunk = min(self._chunk * 2, _LARGEST_CHUNK) if quick else 1
+                self.adapt(now - before)
             elif not self._read():
                 return
             if self._failure is not None:
@@ -192,23 +190,20 @@ class _Reading(Emission[dict[str, Any]]):
 
     def _emit_lines(self) -> None:
         """Emit a chunk of what is at hand."""
-        read_at, created = self._read_at, self._created
-        number = self._number
-        events: list[Event[Any]] = []
-        for line in islice(self._lines, min(self._chunk, self.demand)):
-            number += 1
-            try:
-                value: Any = loads(line)  # type: ignore[arg-type]  # refuses TooLong
-            except JSONDecodeError as error:
-                value = self._second_look(line, number, error)
-            if value.__class__ is dict:
-                stamp = read_at if created is None else created(value, read_at)
-                events.append(Event(value, stamp, self, number))
-            elif value is not _NOTHING:
-                self._bad_line(line, number, f"is {_kind(value)}, not an object")
-            if self._failure is not None:
-                break
-        self._number = number
+        lines = list(islice(self._lines, min(self._chunk, self.demand)))
+        try:
+            values: list[Any] = list(map(loads, lines))  # type: ignore[arg-type]  # refuses TooLong
+            all_good = set(map(type, values)) == {dict}
+        except JSONDecodeError:
+            all_good = False
+        if all_good:
+            events = new_events(values, self._read_at, self, count(self._number + 1))
+            self._number += len(lines)
+        else:
+            events = self._good_ones(lines)
+        if self._created is not None:
+            for event in events:
+                event.created = self._created(event.value, self._read_at)
         self.demand -= len(events)
         self.received += len(events)
         if self._chunky is not None:
@@ -221,6 +216,23 @@ class _Reading(Emission[dict[str, Any]]):
                 event.give_back()
             else:
                 on_next(event)
+
+    def _good_ones(self, lines: list[Line]) -> list[Event[Any]]:
+        """The events of a chunk that has other lines too, up to one that ends the stream."""
+        events: list[Event[Any]] = []
+        for line in lines:
+            self._number = number = self._number + 1
+            try:
+                value: Any = loads(line)  # type: ignore[arg-type]  # refuses TooLong
+            except JSONDecodeError as error:
+                value = self._second_look(line, number, error)
+            if value.__class__ is dict:
+                events.append(Event(value, self._read_at, self, number))
+            elif value is not _NOTHING:
+                self._bad_line(line, number, f"is {_kind(value)}, not an object")
+            if self._failure is not None:
+                break
+        return events
 
     def _second_look(self, line: Line, number: int, error: JSONDecodeError) -> Any:
         """The value of a line that was refused for its byte-order mark only, or `_NOTHING`."""

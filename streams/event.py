@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import Enum
+from itertools import repeat
 from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = [
@@ -149,16 +150,19 @@ class Event(Generic[T]):
             turn.end()
 
 
-def new_events(values: Iterable[T], created: float, origin: Origin) -> list[Event[T]]:
-    """`Event(value, created, origin)` for each of `values`, in half the time."""
+def new_events(
+    values: Iterable[T], created: float, origin: Origin, tokens: Iterable[Any] = repeat(None)
+) -> list[Event[T]]:
+    """`Event(value, created, origin, token)` for each of `values`, in half the time."""
     events: list[Event[T]] = []
     append, new = events.append, Event.__new__
-    for value in values:
+    for value, token in zip(values, tokens, strict=False):
         event: Event[T] = new(Event)
         event.value = value
         event.created = created
         event.origin = origin
-        event.token = event.started = event.turn = event.outer = None
+        event.token = token
+        event.started = event.turn = event.outer = None
         event.pending = 1
         append(event)
     return events

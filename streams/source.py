@@ -114,11 +114,14 @@ class Emission(Generic[T]):
                 self.error(error)
             elif len(values) < wanted:
                 self.complete()
-            took = run.now() - created
-            if took < _SLICE / 4:
-                self._chunk = min(self._chunk * 2, _LARGEST_CHUNK)
-            elif took > _SLICE:
-                self._chunk = max(1, self._chunk // 4)
+            self.adapt(run.now() - created)
+
+    def adapt(self, took: float) -> None:
+        """Let the next chunk fit the `took` seconds of the last: at most a slice of time."""
+        if took < _SLICE / 4:
+            self._chunk = min(self._chunk * 2, _LARGEST_CHUNK)
+        elif took > _SLICE:
+            self._chunk = max(1, self._chunk // 4)
 
     def emit_all(self, values: Sequence[T], created: float) -> None:
         """Send values that there is demand for down the pipe."""
