@@ -172,28 +172,34 @@ def finish_all(events: list[Event[Any]]) -> None:
     """`finish` for each of `events`; their origins are told in as few calls as possible."""
     finished: list[Event[Any]] = []
     holding: list[Event[Any]] = []
+    origin: Any = None
     for event in events:
         event.pending = pending = event.pending - 1
-        if not pending:
-            finished.append(event)
-            if event.turn is not None:
-                holding.append(event)
-    tell_finished(finished)
+        if pending:
+            continue
+        if event.origin is not origin:
+            if finished:
+                origin.finished_all(finished)
+                finished = []
+            origin = event.origin
+        finished.append(event)
+        if event.turn is not None:
+            holding.append(event)
+    if finished:
+        origin.finished_all(finished)
     for event in holding:
         event.end_turn()
 
 
 def tell_finished(events: list[Event[Any]]) -> None:
-    """Tell the origins of `events` that these have finished, in as few calls as possible."""
+    """Tell the origins of `events`, one or more, that these finished, in as few calls as possible."""
     begin = 0
-    origin = events[0].origin if events else None
+    origin = events[0].origin
     for place, event in enumerate(events):
         if event.origin is not origin:
-            assert origin is not None
             origin.finished_all(events[begin:place])
             begin, origin = place, event.origin
-    if origin is not None:
-        origin.finished_all(events[begin:])
+    origin.finished_all(events[begin:])
 
 
 class _Counting:

@@ -70,9 +70,14 @@ class Unfinished(Interposed):
     def finished_all(self, events: list[Event[Any]], /) -> None:
         recent, recent_from, sharing = self._recent, self._recent_from, self._sharing
         shared: list[int] = []
+        origin: Any = None
+        origins = 0
         for event in events:
             outer: Any = event.outer
             event.origin, event.outer, _, number = outer
+            if outer[0] is not origin:
+                origin = outer[0]
+                origins += 1
             place = number - recent_from
             if place >= 0:
                 recent[place] = None
@@ -82,7 +87,10 @@ class Unfinished(Interposed):
                 shared.append(number)
         for number in shared:
             self._settle(number, Ending.FINISHED)
-        tell_finished(events)
+        if origins == 1:
+            origin.finished_all(events)
+        else:
+            tell_finished(events)
 
     def _settle(self, number: int, ending: Ending) -> None:
         for duplicate in self._sharing.pop(number, ()):
