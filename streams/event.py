@@ -192,7 +192,7 @@ def finish_all(events: list[Event[Any]]) -> None:
 
 
 def tell_finished(events: list[Event[Any]]) -> None:
-    """Tell the origins of `events`, one or more, that these finished, in as few calls as possible."""
+    """Tell the origins of these events, one or more, that they finished, in few calls."""
     begin = 0
     origin = events[0].origin
     for place, event in enumerate(events):
