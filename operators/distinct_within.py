@@ -21,9 +21,11 @@ Errors:  a key or time that is missing, a key that cannot be hashed or a time th
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable
-from itertools import count, takewhile
+from itertools import count, repeat, takewhile
 from math import inf, isfinite
 from typing import Any, TypeVar
 
@@ -83,23 +85,22 @@ def distinct_within(
 
 
 class _Window(Stage[T, T]):
-    """Every event gets a number, and `_seen` has the number of the first event of each key.
+    """Every event gets a number; `_times` has the time of each, from number `_base` on, and
+    `_seen` the number of the first event of each key.
 
-    Numbers and times rise together, so a key is still in the window when its number is not
-    below `_live`, the lowest number in it. `_seen` is in the order of the numbers: what has left
-    the window is at the front, and is removed when it is a quarter of all. One at a time would
-    cost the whole window for each: a dict whose front was removed is walked through from where
-    it once began. An ordered dict, which is not, costs twice as much for each key; it serves
-    `max_keys`, which removes one by one.
+    Numbers and times rise together, so in `_seen`, too, what has left the window is at the front.
+    It is removed when it is a quarter of all. One at a time would cost the whole window for
+    each: a dict whose front was removed is walked through from where it once began. An ordered
+    dict, which is not, costs twice as much for each key; it serves `max_keys`, which removes one
+    by one.
 
     An entry is a bare int: nothing that the garbage collector has to visit, and there may be
     millions.
     """
 
-    __slots__ = ("_chunky", "_done", "_event_time", "_faults", "_forgotten", "_key_of", "_live",
-                 "_max_keys", "_next", "_now", "_peak", "_removed", "_room", "_seconds", "_seen",
-                 "_singly", "_starts", "_time_of", "_times", "_unfinished",
-                 "chunks")  # fmt: skip
+    __slots__ = ("_base", "_chunky", "_done", "_event_time", "_faults", "_forgotten",
+                 "_key_of", "_max_keys", "_now", "_peak", "_room", "_seconds", "_seen", "_time_of",
+                 "_times", "_unfinished", "chunks")  # fmt: skip
 
     def __init__(
         self,
@@ -119,14 +120,10 @@ class _Window(Stage[T, T]):
         self._time_of = time_of
         self._seconds = seconds
         self._max_keys = max_keys
-        # Events of one chunk share the loop's time, but neither their own nor the bound.
-        self._singly = time_of is not None or max_keys is not None
         self._faults = faults
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
-        self._next = self._live = self._removed = 0
-        # The time of a chunk of the window, and the number of its first event.
-        self._times: deque[float] = deque()
-        self._starts: deque[int] = deque()
+        self._times = array("d")
+        self._base = 0
         self._unfinished = Unfinished(self._seen)
         self._event_time = -inf
         self._forgotten = self._peak = self._room = 0
@@ -137,7 +134,8 @@ class _Window(Stage[T, T]):
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         fresh: list[Event[Any]] = []
-        stride = 1 if self._singly else len(events)
+        # Those of one chunk are looked up at once, which could go beyond a bound.
+        stride = len(events) if self._max_keys is None else 1
         place = 0
         while place < len(events):
             begin = self._next
@@ -155,32 +153,43 @@ class _Window(Stage[T, T]):
         if missing and not self._done:
             self.upstream.request(missing)
 
+    @property
+    def _next(self) -> int:
+        return self._base + len(self._times)
+
     def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> None:
         """Number `events` and add those with a new key to `fresh`, up to one that raises."""
+        now = self._now() if self._time_of is None else self._event_time
+        times, seconds = self._times, self._seconds
+        quarter = max(_LEAST_REMOVED, len(times) // 4)
+        if len(times) > quarter and times[quarter] + seconds <= now:
+            self._expire(now)
         seen, unfinished = self._seen, self._unfinished
-        numbers = count(self._next)
-        self._move_on(self._now() if self._time_of is None else self._time(events[0].value))
-        live = self._live
+        base, begin = self._base, self._next
         keys: list[Any] = []
         firsts: list[int] = []
         error: Exception | None = None
-        # What came before an error is in the list: extend appends one by one.
+        # What came before an error is in the lists: extend appends one by one.
         try:
-            keys.extend(map(self._key_of, [event.value for event in events]))
+            values = [event.value for event in events]
+            times.extend(
+                repeat(now, len(values)) if self._time_of is None else map(self._time, values)
+            )
+            keys.extend(map(self._key_of, values))
         except Exception as raised:
             error = raised
         try:
             # One look-up tells whether the key is new, and remembers it.
-            firsts.extend(map(seen.setdefault, keys, count(self._next)))
+            firsts.extend(map(seen.setdefault, keys, range(begin, self._next)))
         except Exception as raised:
             error = raised
+        del times[begin - base + len(firsts) :]
         unfinished.number(events[: len(firsts)])
-        self._next += len(firsts)
-        for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
+        for event, key, first, number in zip(events, keys, firsts, count(begin), strict=False):
             if first != number:
                 # Asked again, for an event of this chunk may have renewed the key.
                 first = seen[key]
-                if first >= live:
+                if first >= base and times[first - base] + seconds > times[number - base]:
                     self._duplicate(event, number, first)
                     continue
                 # Not assigned: it is the youngest now, and belongs at the end.
@@ -193,19 +202,6 @@ class _Window(Stage[T, T]):
             self._make_room()
         if error is not None:
             raise error
-
-    def _move_on(self, now: float) -> None:
-        """The time is `now`; what is older than the window leaves it."""
-        times, starts = self._times, self._starts
-        while times and times[0] + self._seconds <= now:
-            times.popleft()
-            starts.popleft()
-        if not times or times[-1] != now:
-            times.append(now)
-            starts.append(self._next)
-        self._live = starts[0]
-        if self._live - self._removed >= max(_LEAST_REMOVED, len(self._seen) // 4):
-            self._expire()
 
     def _broke(self, error: Exception, fresh: list[Event[Any]], rest: list[Event[Any]]) -> None:
         self._pass_on(fresh)
@@ -252,12 +248,18 @@ class _Window(Stage[T, T]):
 
     def _make_room(self) -> None:
         oldest = next(iter(self._seen))
-        if self._seen.pop(oldest) >= self._live:
+        first = self._seen.pop(oldest)
+        if (
+            first >= self._base
+            and self._times[first - self._base] + self._seconds > self._times[-1]
+        ):
             self._forgotten += 1
 
-    def _expire(self) -> None:
-        seen, live = self._seen, self._live
-        self._removed = live
+    def _expire(self, now: float) -> None:
+        seen, seconds, times = self._seen, self._seconds, self._times
+        gone = bisect_left(times, True, key=lambda time: time + seconds > now)
+        del times[:gone]
+        self._base = live = self._base + gone
         self._peak = max(self._peak, len(seen))
         self._room = max(self._room, len(seen))
         expired = [key for key, _ in takewhile(lambda item: item[1] < live, seen.items())]
@@ -273,8 +275,7 @@ class _Window(Stage[T, T]):
     def statistics(self) -> dict[str, Any]:
         """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`."""
         if self._seen:
-            self._move_on(self._now() if self._time_of is None else self._event_time)
-            self._expire()
+            self._expire(self._now() if self._time_of is None else self._event_time)
         keys = len(self._seen)
         return {
             "keys": keys,

@@ -193,14 +193,15 @@ def test_only_the_keys_of_the_window_are_remembered() -> None:
     numbers = statistics_after(events, distinct_within(10, by=1, time=0))
     assert numbers["keys"] == 10_000
     # Keys that have left the window go when they are a quarter of all.
-    assert 10_000 < numbers["peak"] <= 13_500
+    assert 10_000 < numbers["peak"] <= 10_000 * 4 / 3 + 2 * 256
 
 
 def test_after_a_burst_only_the_keys_of_the_window_are_remembered() -> None:
     burst = [(0.0, n) for n in range(50_000)]
     later = [(20.0 + n, -n) for n in range(1, 100)]
     numbers = statistics_after(burst + later, distinct_within(10, by=1, time=0))
-    assert numbers["peak"] == 50_000
+    # A chunk is looked at when it has come.
+    assert 50_000 <= numbers["peak"] <= 50_000 + 256
     assert numbers["keys"] == 10
 
 
