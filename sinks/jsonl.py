@@ -24,6 +24,7 @@ Errors:  a value that cannot be encoded fails its event: the pipeline stops, or 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from orjson import OPT_APPEND_NEWLINE, dumps
@@ -63,5 +64,5 @@ class _JsonLines(Sink[Any]):
         return LineWriting(run, closed, self.info, self._path, _line, self._on_error, append=False)
 
 
-def _line(value: Any) -> bytes:
-    return dumps(value, option=OPT_APPEND_NEWLINE)
+# A partial, which costs less than a function of Python's around it.
+_line = partial(dumps, option=OPT_APPEND_NEWLINE)
