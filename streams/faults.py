@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
-from streams.errors import BufferFull, BuildError, describe
+from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.stage import StageInfo
 
@@ -21,7 +19,6 @@ __all__ = [
     "Backoff",
     "DeadLetter",
     "Faults",
-    "Letters",
     "LettersOnly",
     "OnError",
     "Retry",
@@ -31,8 +28,6 @@ __all__ = [
     "retry",
     "route",
 ]
-
-_MOST_LETTERS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,115 +194,3 @@ class Faults:
             return True
         event.fail(error)
         return False
-
-
-class Letters:
-    """The way to one dead-letter sink: a source of letters, each tied to its event."""
-
-    def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
-        self.accepted = 0
-        self._run = run
-        self._waiting: deque[Event[DeadLetter]] = deque()
-        self._demand = 0
-        self._done = self._sink_closed = False
-        self._when_closed: asyncio.Future[None] | None = None
-        self._overdue: asyncio.TimerHandle | None = None
-        self._subscriber = sink.open(run, self._closed)
-        self._subscriber.on_subscribe(self)
-
-    def send(self, event: Event[Any], error: BaseException, stage: str, attempts: int) -> None:
-        """Write `event` down as given up; it is acknowledged when the sink has accepted."""
-        letter = Event(
-            DeadLetter(
-                event.value, error, stage, attempts, event.created, self._run.now(), event.token
-            ),
-            event.created,
-            _Given(event, error, self),
-            event.token,
-        )
-        event.end_turn()
-        if self._done:
-            letter.give_back()
-        elif self._demand:
-            self._demand -= 1
-            self._subscriber.on_next(letter)
-        elif len(self._waiting) < _MOST_LETTERS:
-            self._waiting.append(letter)
-        else:
-            letter.give_back()
-            self._run.failed(
-                BufferFull(
-                    f"{_MOST_LETTERS:,} dead letters wait for their sink after {stage}: it is "
-                    "too slow for so many failures. Find out why so many events fail."
-                )
-            )
-
-    async def close(self) -> None:
-        """No more letters will come: have the sink flush what it got, and wait for that."""
-        if not self._done and not self._waiting:
-            self._done = True
-            self._subscriber.on_completed()
-        if not self._sink_closed:
-            self._when_closed = self._run.loop.create_future()
-            await self._when_closed
-
-    def hurry(self, grace: float) -> None:
-        """Wait at most `grace` seconds more for the sink; then take back what is not out."""
-        if not self._sink_closed and self._overdue is None:
-            self._overdue = self._run.loop.call_later(grace, self._give_up)
-
-    def _give_up(self) -> None:
-        self.cancel()
-        self._subscriber.cancel()
-
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        while self._demand and self._waiting:
-            self._demand -= 1
-            self._subscriber.on_next(self._waiting.popleft())
-        if self._when_closed is not None and not self._waiting and not self._done:
-            self._done = True
-            self._subscriber.on_completed()
-
-    def cancel(self) -> None:
-        self._done = True
-        while self._waiting:
-            self._waiting.popleft().give_back()
-
-    def _closed(self, error: BaseException | None) -> None:
-        self._sink_closed = True
-        if self._overdue is not None:
-            self._overdue.cancel()
-        if self._when_closed is not None and not self._when_closed.done():
-            self._when_closed.set_result(None)
-        if error is not None:
-            self.cancel()
-            self._run.failed(error)
-
-
-class _Given:
-    """The origin of a letter: what becomes of the letter decides about the failed event."""
-
-    __slots__ = ("_error", "_event", "_letters")
-
-    def __init__(self, event: Event[Any], error: BaseException, letters: Letters) -> None:
-        self._event = event
-        self._error = error
-        self._letters = letters
-
-    def finished(self, event: Event[Any], /) -> None:
-        self._letters.accepted += 1
-        self._event.fail(self._error, acknowledged=True)
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.finished(event)
-
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        self._event.fail(self._error, acknowledged=True)
-
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self._event.fail(self._error, acknowledged=acknowledged)
-
-    def returned(self, event: Event[Any], /) -> None:
-        self._event.fail(self._error)

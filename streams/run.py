@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.clock import clock_of
 from streams.errors import BadLine, DrainTimeout, NoLoop
-from streams.faults import DeadLetter, Letters
+from streams.faults import DeadLetter
+from streams.letters import Letters
 from streams.limits import Limiter
 from streams.stage import StageInfo
 

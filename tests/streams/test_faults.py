@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from operators import adaptive_flat_map, group_by, spread
-from streams import DeadLetter, Fixed, from_iterable, route
-from streams.errors import BufferFull, BuildError
-from streams.event import Ending, Event, Nobody
+from operators import adaptive_flat_map
+from streams.errors import BuildError
+from streams.event import Event, Nobody
 from streams.faults import Backoff, blame, check_policy, retry
 from streams.run import Run as StreamRun
 from streams.stage import StageInfo
@@ -65,84 +63,7 @@ def test_a_policy_that_a_stage_does_not_have_is_refused(policy: Any) -> None:
         check_policy(policy, "group_by")
 
 
-# Letters.
-
-
-def test_a_letter_tells_all_there_is_to_know(run: Run) -> None:
-    async def fails_later(value: int) -> None:
-        await asyncio.sleep(2)
-        raise ValueError(value)
-
-    dead = MemorySink()
-    operator = adaptive_flat_map(fails_later, Fixed(1), on_error=route(dead))
-    run(MemorySource([7]).pipe(operator).to(MemorySink()).run())
-    (letter,) = dead.values
-    assert isinstance(letter, DeadLetter)
-    assert (letter.value, letter.stage) == (7, "stage 2 'adaptive_flat_map'")
-    assert (letter.attempts, letter.created, letter.failed) == (1, 0, 2)
-    assert letter.token is None
-
-
-def test_a_routed_event_ends_its_turn_at_once(run: Run) -> None:
-    async def story() -> None:
-        dead, sink = MemorySink(hold=True), MemorySink()
-        handler = lambda n: fails(n) if n == 1 else n  # noqa: E731
-        flow = MemorySource([1, 2]).pipe(
-            group_by(lambda _: 0), spread(), adaptive_flat_map(handler, on_error=route(dead))
-        )
-        async with flow.to(sink).start():
-            await asyncio.sleep(1)
-            assert sink.values == [2]
-            dead.accept()
-
-    run(story())
-
-
-def test_letters_that_wait_are_all_sent_before_the_sink_is_closed(run: Run) -> None:
-    dead = MemorySink(seconds=1)
-    operator = adaptive_flat_map(fails, on_error=route(dead))
-    report = run(MemorySource(range(5)).pipe(operator).to(MemorySink()).run())
-    assert [letter.value for letter in dead.values] == [0, 1, 2, 3, 4]
-    assert report.statistics["failed"] == 5
-    assert report.statistics["seconds"] == 5
-
-
-def test_a_letter_that_is_dropped_counts_as_written(run: Run) -> None:
-    async def story() -> None:
-        source, dead = MemorySource([1]), MemorySink(hold=True)
-        operator = adaptive_flat_map(fails, on_error=route(dead))
-        async with source.pipe(operator).to(MemorySink()).start():
-            await asyncio.sleep(1)
-            assert source.acked == []
-            dead.accept()
-        assert source.ledger.endings == [(1, Ending.FORGIVEN)]
-
-    run(story())
-
-
-def test_too_many_waiting_letters_end_the_pipeline(run: Run) -> None:
-    source, dead = MemorySource(range(5000)), MemorySink(hold=True)
-    operator = adaptive_flat_map(fails, on_error=route(dead))
-    with pytest.raises(BufferFull, match="1,024 dead letters"):
-        run(source.pipe(operator).to(MemorySink()).run())
-    assert source.unsettled == []
-    assert source.acked == []
-
-
-def test_a_sink_is_opened_once_for_all_stages_that_route_to_it(run: Run) -> None:
-    dead = MemorySink()
-    policy = route(dead)
-    flow = from_iterable([{"k": 1}, {}, {"k": 2}]).pipe(
-        group_by("k", on_error=policy), spread(), adaptive_flat_map(fails, on_error=policy)
-    )
-    report = run(flow.to(MemorySink()).run())
-    assert sorted(letter.stage for letter in dead.values) == [
-        "stage 2 'group_by'",
-        "stage 4 'adaptive_flat_map'",
-        "stage 4 'adaptive_flat_map'",
-    ]
-    assert dead.closed == 1
-    assert report.statistics["failed"] == 3
+# Reports.
 
 
 def test_only_the_first_few_errors_are_reported_one_by_one(
