@@ -16,8 +16,11 @@ Errors:  what the handler raises, with its traceback as its cause. A process tha
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial, reduce
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.handler import Pooled, pool_size
 
@@ -31,7 +34,7 @@ R = TypeVar("R")
 
 
 def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
-    """Wrap a plain handler: `adaptive_flat_map(in_processes(4)(render))`.
+    """Wrap a plain handler: `adaptive_flat_map(in_processes(4)(render))`, or decorate one.
 
     The handler must be a function of a module, its values and results picklable. Raises
     BuildError when `n` is below 1 or the handler is asynchronous.
@@ -39,9 +42,28 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     size = pool_size("in_processes", n)
 
     def wrap(handler: Callable[[T], R]) -> Pooled[T, R]:
-        return Pooled(handler, lambda: _pool(size), "in_processes")
+        return _Processes(handler, lambda: _pool(size), "in_processes")
 
     return wrap
+
+
+class _Processes(Pooled[T, R]):
+    def open(self) -> Any:
+        """The handler for one running."""
+        opened = super().open()
+        # Functions are pickled by name, and that of a decorated one leads to this wrapper.
+        module, name = (getattr(self.func, key, "") for key in ("__module__", "__qualname__"))
+        if _named(sys.modules.get(module), name) is self:
+            opened.func = partial(_call_decorated, module, name)
+        return opened
+
+
+def _named(module: Any, name: str) -> Any:
+    return reduce(lambda found, part: getattr(found, part, None), name.split("."), module)
+
+
+def _call_decorated(module: str, name: str, value: Any) -> Any:
+    return _named(import_module(module), name).func(value)
 
 
 def _pool(size: int) -> ProcessPoolExecutor:

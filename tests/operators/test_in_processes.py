@@ -18,6 +18,8 @@ from streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 HANDLERS = """
 import os
 
+from operators import in_processes
+
 def where(value):
     return value, os.getpid()
 
@@ -31,6 +33,10 @@ def unpicklable(value):
 
 def fails(value):
     raise ValueError(value)
+
+@in_processes(1)
+def decorated(value):
+    return value, os.getpid()
 """
 
 
@@ -69,6 +75,16 @@ def test_calls_run_in_another_process_which_ends_with_the_running(
     assert pid != os.getpid()
     assert not Path(f"/proc/{pid}").exists() or sys.platform != "linux"
     assert not [thread for thread in threading.enumerate() if "Executor" in thread.name]
+
+
+def test_a_handler_may_be_decorated(virtual_loop: VirtualTimeLoop, handlers: Any) -> None:
+    async def story() -> Any:
+        with virtual_loop.hold():
+            return await handlers.decorated(7)
+
+    value, pid = virtual_loop.run_until_complete(story())
+    assert value == 7
+    assert pid != os.getpid()
 
 
 def test_a_process_that_dies_fails_its_call_and_later_ones_get_a_new_one(
