@@ -46,8 +46,7 @@ def status(running: Running) -> Generator[None]:
     def show() -> None:
         numbers = running.statistics()
         readings.append((clock.monotonic(), numbers["finished"]))
-        text = Text(line(numbers, _rate(readings)), no_wrap=True, overflow="ellipsis")
-        live.update(text, refresh=True)
+        live.update(Text(line(numbers, _rate(readings))), refresh=True)
         timers.append(loop.call_later(_EVERY, show))
 
     timers.append(loop.call_later(_EVERY, show))

@@ -191,8 +191,9 @@ class _Reading(Emission[dict[str, Any]]):
     def _emit_lines(self) -> None:
         """Emit a chunk of what is at hand."""
         lines = list(islice(self._lines, min(self._chunk, self.demand)))
+        values: list[Any] = []
         try:
-            values: list[Any] = list(map(loads, lines))  # type: ignore[arg-type]  # refuses TooLong
+            values += map(loads, lines)  # type: ignore[arg-type]  # refuses TooLong
             all_good = set(map(type, values)) == {dict}
         except JSONDecodeError:
             all_good = False

@@ -11,7 +11,7 @@ of them are origins as well, so an operator settles any event the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import repeat
 from typing import Any, Generic, Protocol, TypeVar
@@ -155,9 +155,10 @@ def new_events(
 ) -> list[Event[T]]:
     """`Event(value, created, origin, token)` for each of `values`, in half the time."""
     events: list[Event[T]] = []
-    append, new = events.append, Event.__new__
+    append = events.append
+    new: Callable[[type[Any]], Any] = Event.__new__
     for value, token in zip(values, tokens, strict=False):
-        event: Event[T] = new(Event)
+        event = new(Event)
         event.value = value
         event.created = created
         event.origin = origin

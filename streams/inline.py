@@ -83,7 +83,7 @@ class Inline(Working):
         self.in_flight = 1
         done: list[Event[Any]] = []
         turns: list[Turn | None] = []
-        kind: type | None = None
+        kind: Any = None
         is_plain = True
         deliver_at = ended + _DELIVER_AFTER
         for i, event in enumerate(events):
@@ -97,7 +97,7 @@ class Inline(Working):
                 result = handler(event.value)
                 if type(result) is not kind:
                     is_plain = self._is_plain(result)
-                    kind = type(result)
+                    kind = result.__class__
             except BaseException as error:
                 self._deliver(done, turns)
                 self._give_up_stride(events[i + 1 :], event, error=error)

@@ -418,20 +418,21 @@ class Rotation:
 
 def end_turns(turns: Iterable[Turn | None]) -> None:
     """`end` for each; their lanes are all in line before the next events go."""
-    rotation: Rotation | None = None
+    rotations: list[Rotation] = []
+    line: deque[Lane] = deque()
     for turn in turns:
-        if type(turn) is Lane and turn.holders == 1 and turn.events and turn.outer is None:
-            if turn.rotation is not rotation:
-                if rotation is not None:
-                    rotation.go_on()
-                rotation = turn.rotation
-            if rotation.direct:
+        if type(turn) is Lane and turn.events and turn.holders == 1 and turn.outer is None:
+            rotation = turn.rotation
+            if rotation.line is not line and rotation.direct:
+                rotations.append(rotation)
+                line = rotation.line
+            if rotation.line is line:
                 turn.holders = 0
-                rotation.line.append(turn)
+                line.append(turn)
                 continue
         if turn is not None:
             turn.end()
-    if rotation is not None:
+    for rotation in rotations:
         rotation.go_on()
 
 

@@ -65,9 +65,9 @@ pipeline = read_jsonl({path!r}).pipe(adaptive_flat_map(work)).to(for_each(lambda
 """
 
 
-@pytest.mark.parametrize("rich", [True, False])
+@pytest.mark.parametrize(("rich", "columns"), [(True, 120), (True, 40), (False, 120)])
 def test_a_terminal_shows_the_line_and_then_the_report(
-    script: list[str], write_file: Write, tmp_path: Path, rich: bool
+    script: list[str], write_file: Write, tmp_path: Path, rich: bool, columns: int
 ) -> None:
     # A real terminal and real time: 0.4 s of work after an event without, so that a line with
     # percentiles is due at least once.
@@ -75,7 +75,7 @@ def test_a_terminal_shows_the_line_and_then_the_report(
     hide = "" if rich else "import sys; sys.modules['rich.console'] = None\n"
     path = write_file("job.py", hide + JOB.format(path=str(tmp_path / "in.jsonl")))
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     with subprocess.Popen(
         [*script, "run", str(path)],
         stdin=subprocess.DEVNULL,
@@ -88,7 +88,7 @@ def test_a_terminal_shows_the_line_and_then_the_report(
         assert process.wait(30) == 0
     os.close(ours)
     assert ("in flight 1/" in seen) is rich
-    assert bool(re.search(r"p50 [\d.]+ p99 [\d.]+ ms", seen)) is rich
+    assert bool(re.search(r"p50\s+[\d.]+\s+p99\s+[\d.]+\s+ms", seen)) is rich
     assert ("no status line without rich: pip install 'penstock[terminal]'" in seen) is not rich
     assert "a line of its own" in seen
     assert "2 in, 2 finished" in seen
