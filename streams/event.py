@@ -11,7 +11,7 @@ of them are origins as well, so an operator settles any event the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from enum import Enum
 from itertools import repeat
 from typing import Any, Generic, Protocol, TypeVar
@@ -156,9 +156,9 @@ def new_events(
     """`Event(value, created, origin, token)` for each of `values`, in half the time."""
     events: list[Event[T]] = []
     append = events.append
-    new: Callable[[type[Any]], Any] = Event.__new__
+    new: Any = Event.__new__
     for value, token in zip(values, tokens, strict=False):
-        event = new(Event)
+        event: Event[T] = new(Event)
         event.value = value
         event.created = created
         event.origin = origin
