@@ -134,7 +134,7 @@ class Flowable(Fluent[T_co]):
         return from_observable(observable, on_overflow)
 
     @staticmethod
-    def from_iterable(iterable: Iterable[T]) -> Flowable[T]:
+    def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
         """A stream of an iterable's items; nothing of it is touched before the first request."""
         from streams.iterables import from_iterable
 

@@ -23,22 +23,27 @@ _KNOW_THEIR_END: frozenset[type] = frozenset(
 T = TypeVar("T")
 
 
-def from_iterable(iterable: Iterable[T]) -> Flowable[T]:
+def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
     """Emit the items of `iterable`, one for each unit of demand.
 
         iterable        1 2 3
         from_iterable   123|
 
-    Items:   every item, in order; each connection calls `iter` anew.
+    Items:   every item, in order; each connection calls `iter` anew. A function that makes the
+             iterable is called anew for each connection too: give a generator's function, so
+             that the stream can be run many times. A bare generator can be run once.
     Time:    at once, in the call that requests; the loop gets a turn every few milliseconds.
     Memory:  nothing but the iterator.
-    Demand:  `iter` is called at the first request, `next` once for each unit.
+    Demand:  the function and `iter` are called at the first request, `next` once for each unit.
     Ends:    with the iterator: that of a list, tuple or range with the last item, any
              other when one more is asked for. On cancel and drain a generator is closed.
     Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
     """
-    if not hasattr(iterable, "__iter__"):
-        raise TypeError(f"from_iterable() takes an iterable, not {type(iterable).__name__}")
+    if not callable(iterable) and not hasattr(iterable, "__iter__"):
+        raise TypeError(
+            "from_iterable() takes an iterable or a function that makes one, "
+            f"not {type(iterable).__name__}"
+        )
     info = StageInfo("from_iterable")
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
@@ -51,7 +56,11 @@ class _Iteration(Emission[T]):
     _iterator: Iterator[T] | None = None
 
     def __init__(
-        self, downstream: Subscriber[T], run: Run, info: StageInfo, iterable: Iterable[T]
+        self,
+        downstream: Subscriber[T],
+        run: Run,
+        info: StageInfo,
+        iterable: Callable[[], Iterable[T]] | Iterable[T],
     ) -> None:
         super().__init__(downstream, run, info)
         self._iterable = iterable
@@ -59,7 +68,8 @@ class _Iteration(Emission[T]):
     def produce(self) -> None:
         if self._iterator is None:
             try:
-                self._iterator = iter(self._iterable)
+                made: Any = self._iterable
+                self._iterator = iter(made if hasattr(made, "__iter__") else made())
             except Exception as error:
                 self.error(error)
                 return

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from streams import from_async_iterable
+import pytest
+
+from streams import Flowable, from_async_iterable, from_iterable
 from streams.testing import MemorySink
 from streams.testing.plugin import Run
 
@@ -93,3 +95,26 @@ def test_an_item_that_is_given_to_a_cancelled_pull_is_returned(run: Run) -> None
         assert (report.statistics["in"], report.statistics["returned"]) == (1, 1)
 
     run(story())
+
+
+def test_a_generator_function_is_called_for_each_run_at_its_first_request(run: Run) -> None:
+    calls: list[str] = []
+
+    def numbers() -> Iterator[int]:
+        calls.append("begun")
+        yield from (1, 2)
+
+    for stream in (from_iterable(numbers), Flowable.from_iterable(numbers)):
+        calls.clear()
+        for runs in (1, 2):
+            sink = MemorySink()
+            pipeline = stream.to(sink)
+            assert len(calls) == runs - 1
+            run(pipeline.run())
+            assert sink.values == [1, 2]
+            assert len(calls) == runs
+
+
+def test_what_is_no_iterable_and_makes_none_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="an iterable or a function that makes one, not int"):
+        from_iterable(7)  # type: ignore[arg-type]
