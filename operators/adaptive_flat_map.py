@@ -36,8 +36,9 @@ from streams.inline import Inline
 from streams.limits import Limiter
 from streams.limits.choice import Limit, limiter_for
 from streams.run import Run
+from streams.settings import Settings
 from streams.stage import StageInfo, Subscriber
-from streams.working import Settings, Working
+from streams.workers import Workers
 
 __all__ = ["adaptive_flat_map"]
 
@@ -120,7 +121,7 @@ def adaptive_flat_map(
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             limiter = fresh.next() if run.limit is None else limiter_for(run.limit)
-            kind = Working if is_async(handler) else Inline
+            kind = Workers if is_async(handler) else Inline
             stage = kind(downstream, run, flowable.info, settings, limiter)
             run.add_stage(flowable.info, stage.statistics)
             run.tunable[flowable.info.number] = stage.retune

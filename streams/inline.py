@@ -12,8 +12,9 @@ from streams.event import Event, Turn
 from streams.limits import Limiter
 from streams.rotation import end_turns
 from streams.run import Run
+from streams.settings import Settings
 from streams.stage import StageInfo, Subscriber, in_chunks
-from streams.working import Settings, Working
+from streams.working import Working
 
 __all__ = ["Inline"]
 

@@ -91,12 +91,12 @@ def test_a_handlers_error_is_shown_with_stage_event_and_the_users_frames_only(
     assert "KeyError: 'missing'" in result.err
     assert "in stage 2 'adaptive_flat_map', on the event {'uuid': 'u0'" in result.err
     assert f'File "{path}", line 8, in work' in result.err
-    assert "working.py" not in result.err
+    assert "workers.py" not in result.err
     assert "penstock: stopped by an error" in result.err
 
     result = penstock("run", path, "--input", tmp_path / "in.jsonl", "--traceback")
     assert result.status == 1
-    assert "working.py" in result.err
+    assert "workers.py" in result.err
 
 
 @pytest.mark.parametrize("raised", ["SystemExit(3)", "KeyboardInterrupt()", "BaseException('x')"])

@@ -1,0 +1,24 @@
+"""What a user says about a stage that calls a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streams.faults import OnError
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The arguments of `operators.adaptive_flat_map`, which explains each."""
+
+    handler: Callable[[Any], Any]
+    name: str
+    ordered: bool
+    timeout: float | None
+    on_error: OnError
+    overload: Callable[[Exception], bool] | None
+    window: int
