@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from streams.blocking import BLOCKED, Complaint
-from streams.calls import is_iterator
+from streams.blocking import BLOCKED
 from streams.event import Event, Turn
 from streams.limits import Limiter
+from streams.plain import Plain
 from streams.rotation import end_turns
 from streams.run import Run
 from streams.settings import Settings
 from streams.stage import StageInfo, Subscriber, in_chunks
-from streams.working import Working
 
 __all__ = ["Inline"]
 
@@ -25,7 +23,7 @@ _SLICE = 0.005
 _DELIVER_AFTER = 0.001
 
 
-class Inline(Working):
+class Inline(Plain):
     """Asks for a stride of events at a time, with the demand for their results set aside.
 
     An inline call ends before the next event comes, so however many are asked for, one is in
@@ -50,12 +48,7 @@ class Inline(Working):
         self._stride_began = self._slice_end = 0.0
         self._late: deque[Event[Any]] = deque()
         self._at_work = self._slice_is_due = self._waits_for_slice = False
-        # Types of results that are neither awaitable nor iterators.
-        self._plain: set[type] = set()
-        self._asynchronous = self._completed = False
-        # Calls whose task has not had its first step; a task that is cancelled never has one.
-        self._unawaited: dict[Event[Any], Any] = {}
-        self._complain = Complaint(run)
+        self._completed = False
 
     # Strides.
 
@@ -260,78 +253,6 @@ class Inline(Working):
             self._at_work = False
         self._end_of_work()
 
-    def _call(self, event: Event[Any]) -> None:
-        self._results.begin(event)
-        event.started = started = self._now()
-        self.in_flight = in_flight = self.in_flight + 1
-        try:
-            result = self._handler(event.value)
-            is_plain = self._is_plain(result)
-        except BaseException as error:
-            self._failed(event, error, started, in_flight)
-            return
-        took = self._now() - started
-        if took > BLOCKED:
-            self._blocked(took)
-        if is_plain:
-            self._succeeded(event, result, started, in_flight)
-        else:
-            self._begun(event, result)
-
-    def _is_plain(self, result: object) -> bool:
-        kind = type(result)
-        if kind in self._plain:
-            return True
-        plain = not (is_iterator(result) or isinstance(result, Awaitable))
-        if plain:
-            self._plain.add(kind)
-        return plain
-
-    def _begun(self, event: Event[Any], call: Any) -> None:
-        """The handler returned an awaitable or an iterator: its work has only begun."""
-        if self._cancelled:
-            self._not_awaited(event, call)
-            return
-        if not self._asynchronous:
-            # From now on as if the handler had been declared so.
-            self._asynchronous = True
-            self._set_limiter(self._limiter, learns=True)
-        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
-        self._results.begin(event)
-        self._watch.begin()
-        self._unawaited[event] = call
-        self._spawn(self._finish(event, call, self.in_flight))
-
-    def _not_awaited(self, event: Event[Any], call: Any) -> None:
-        close: Callable[[], None] | None = getattr(call, "close", None)
-        if close is not None:
-            # A coroutine that is not wanted would warn that nobody awaited it.
-            close()
-        self.in_flight -= 1
-        self._open -= 1
-        event.give_back()
-
-    async def _finish(self, event: Event[Any], call: Any, in_flight: int) -> None:
-        del self._unawaited[event]
-        started = event.started
-        assert started is not None
-        try:
-            result = await self._calls.outcome(event, call)
-        except BaseException as error:
-            self._failed(event, error, started, in_flight)
-        else:
-            self._succeeded(event, result, started, in_flight)
-        self._dispatch()
-
-    def retune(self, limiter: Limiter) -> None:
-        self._set_limiter(limiter, learns=self._asynchronous)
-        self._dispatch()
-        self._ask()
-
-    def _blocked(self, seconds: float) -> None:
-        if self._run.has_loop:
-            self._complain(f"{self._who} blocked the loop for {seconds:.2f} s")
-
     # The end.
 
     def on_completed(self) -> None:
@@ -348,12 +269,6 @@ class Inline(Working):
     def cancel(self) -> None:
         self._return_reserve(0)
         super().cancel()
-
-    def _end_work(self) -> None:
-        super()._end_work()
-        for event, call in self._unawaited.items():
-            self._not_awaited(event, call)
-        self._unawaited.clear()
 
     def statistics(self) -> dict[str, Any]:
         numbers = super().statistics()

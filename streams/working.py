@@ -50,7 +50,7 @@ class Working(InFlight, ABC):
         self._calls = Calls(run, settings.name, settings.timeout, results)
         self._siblings = waiting.siblings
         self._parking = waiting.parking
-        self._open = 0
+        self._open: int = 0
         # A worker is settling an event, and takes the first event that comes itself.
         self._busy = False
 
