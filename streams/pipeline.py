@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -146,32 +145,33 @@ class drain_on_signals:
 
     def _listen(self, number: signal.Signals) -> None:
         loop = asyncio.get_running_loop()
-        before = signal.getsignal(number)
+        # Not add_signal_handler, which needs the loop to hear of a signal: a handler of the
+        # user's that never lets go of the loop must not keep a process alive against all signals.
+        before = signal.signal(number, partial(self._on_signal, loop))
         # None is a handler that was not set by Python, and that Python cannot set again.
         self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
-        if sys.platform == "win32":
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(self._on_signal))
-        else:
-            loop.add_signal_handler(number, self._on_signal)
-            self._restore.append(partial(loop.remove_signal_handler, number))
 
-    def _on_signal(self) -> None:
+    def _on_signal(self, loop: asyncio.AbstractEventLoop, *_: object) -> None:
         self._received += 1
         if self._received == 1:
-            self._say(f"draining, for at most {self._deadline:g} s; another signal cancels")
-            self._running.begin_drain(self._deadline, by_signal=True)
+            loop.call_soon_threadsafe(self._drain)
         elif self._received == 2:
-            self._say("cancelling")
-            # Work that cannot be cancelled must not keep a process alive against all signals.
             self._end_at_once_next_time()
-            self._running.cancel()
+            loop.call_soon_threadsafe(self._cancel)
+
+    def _drain(self) -> None:
+        self._say(f"draining, for at most {self._deadline:g} s; another signal cancels")
+        self._running.begin_drain(self._deadline, by_signal=True)
+
+    def _cancel(self) -> None:
+        self._say("cancelling")
+        self._running.cancel()
 
     def _say(self, text: str) -> None:
         if self._tell is not None:
             self._tell(text)
 
     def _end_at_once_next_time(self) -> None:
-        self.__exit__()
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.signal(number, signal.SIG_DFL)
             self._restore.append(partial(signal.signal, number, before))

@@ -147,6 +147,31 @@ def test_the_third_signal_ends_even_what_cannot_be_cancelled(
     assert status == -signal.SIGINT
 
 
+BLOCKED = """
+import signal, sys, time
+
+def work(event):
+    # The first two, of which the loop does not get to hear.
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
+    print("begun", file=sys.stderr, flush=True)
+    while True:
+        time.sleep(3600)
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())
+"""
+
+
+def test_the_third_signal_ends_even_a_handler_that_never_lets_go_of_the_loop(
+    script: list[str], write_file: Write
+) -> None:
+    with _started([*script, "run", str(write_file("job.py", BLOCKED))]) as running:
+        running.send(1)
+        running.wait_for("begun")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(10) == -signal.SIGTERM
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["run", "draw", "check"])
 def test_a_signal_while_the_file_is_loaded_ends_with_one_line(
