@@ -188,9 +188,11 @@ class Faults:
             event.fail(error, acknowledged=True)
             return True
         if self._letters is not None:
-            self.routed += 1
             self._run.count_error(self._info, error)
-            self._letters.send(event, error, str(self._info), attempts)
+            self._letters.send(event, error, str(self._info), attempts, self._was_routed)
             return True
         event.fail(error)
         return False
+
+    def _was_routed(self) -> None:
+        self.routed += 1

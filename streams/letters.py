@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import BufferFull
@@ -33,14 +34,21 @@ class Letters:
         self._subscriber = sink.open(run, self._closed)
         self._subscriber.on_subscribe(self)
 
-    def send(self, event: Event[Any], error: BaseException, stage: str, attempts: int) -> None:
-        """Write `event` down as given up; it is acknowledged when the sink has accepted."""
+    def send(
+        self,
+        event: Event[Any],
+        error: BaseException,
+        stage: str,
+        attempts: int,
+        accepted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write `event` down as given up; it is acknowledged when the sink has `accepted`."""
         letter = Event(
             DeadLetter(
                 event.value, error, stage, attempts, event.created, self._run.now(), event.token
             ),
             event.created,
-            _Given(event, error, self),
+            _Given(event, error, self, accepted),
             event.token,
         )
         event.end_turn()
@@ -106,15 +114,23 @@ class Letters:
 class _Given:
     """The origin of a letter: what becomes of the letter decides about the failed event."""
 
-    __slots__ = ("_error", "_event", "_letters")
+    __slots__ = ("_accepted", "_error", "_event", "_letters")
 
-    def __init__(self, event: Event[Any], error: BaseException, letters: Letters) -> None:
+    def __init__(
+        self,
+        event: Event[Any],
+        error: BaseException,
+        letters: Letters,
+        accepted: Callable[[], None],
+    ) -> None:
+        self._accepted = accepted
         self._event = event
         self._error = error
         self._letters = letters
 
     def finished(self, event: Event[Any], /) -> None:
         self._letters.accepted += 1
+        self._accepted()
         self._event.fail(self._error, acknowledged=True)
 
     def finished_all(self, events: list[Event[Any]], /) -> None:

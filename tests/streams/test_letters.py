@@ -92,3 +92,21 @@ def test_a_sink_is_opened_once_for_all_stages_that_route_to_it(run: Run) -> None
     ]
     assert dead.closed == 1
     assert report.statistics["failed"] == 3
+
+
+def test_an_event_counts_as_routed_when_its_letter_is_written(run: Run) -> None:
+    async def story() -> None:
+        dead = MemorySink(hold=True)
+        operator = adaptive_flat_map(fails, on_error=route(dead))
+        flow = MemorySource(range(3)).pipe(operator).to(MemorySink())
+        async with flow.start() as running:
+            routed = lambda: running.statistics()["stages"][1]["routed"]  # noqa: E731
+            await asyncio.sleep(1)
+            assert routed() == 0
+            dead.accept(2)
+            await asyncio.sleep(1)
+            assert routed() == 2
+            dead.accept()
+        assert routed() == 3
+
+    run(story())
