@@ -57,7 +57,7 @@ class LineWriting(SinkStage[Any]):
         self._encode = encode
         self._name = name = output_name(path)
         self._compressor = compressor(name)
-        self._faults = Faults(on_error, run, info)
+        self._faults = Faults(on_error, run, self)
         self._accepted: list[Event[Any]] = []
         self._buffer = bytearray()
         self._batch: bytes | bytearray = b""
@@ -187,15 +187,10 @@ class LineWriting(SinkStage[Any]):
             return
         if not self._ending:
             self.upstream.cancel()
-        unwritten = len(self._accepted)
         self._give_back()
         if error.errno in _GONE:
-            closed(
-                OutputClosed(
-                    f"The reader of {self._name} went away after {self._events:,} lines; "
-                    f"{unwritten:,} more were given back."
-                )
-            )
+            lines = "1 line" if self._events == 1 else f"{self._events:,} lines"
+            closed(OutputClosed(f"The reader of {self._name} went away after {lines}."))
         else:
             error.filename = self._name
             closed(error)
