@@ -11,7 +11,6 @@ import copy
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -103,7 +102,7 @@ class Run:
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Let a running source be paused, stopped and counted."""
         self.sources.append(source)
-        self.stages.append((replace(info, number=1), source.statistics))
+        self.stages.append((info.at(1), source.statistics))
         if self._paused:
             source.pause()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -41,7 +40,7 @@ class Running:
         run.on_stopping = self._stopping
         self._flowable = flowable
         last = flowable.info.number
-        self._plan = [(replace(s.info, number=last + i), s) for i, s in enumerate(sinks, 1)]
+        self._plan = [(s.info.at(last + i), s) for i, s in enumerate(sinks, 1)]
         self._sinks: list[SinkStage[Any]] = []
         self._open: set[SinkStage[Any]] = set()
         self._head: SinkStage[Any] | Fork | None = None
