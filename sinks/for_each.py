@@ -22,10 +22,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from streams.errors import BuildError, HandlerCancelled
+from streams.errors import BuildError
 from streams.event import Event, finish_all
 from streams.faults import Faults, OnError, blame, check_policy
-from streams.handler import handler_name, is_async
+from streams.handler import (
+    cancelled_inside,
+    handler_name,
+    is_async,
+    is_being_cancelled,
+    not_awaited,
+)
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -129,13 +135,9 @@ class _Calling(SinkStage[Any]):
             event.give_back()
             raise error
         if isinstance(error, asyncio.CancelledError):
-            name = handler_name(self._function)
-            inside = HandlerCancelled(f"'{name}' was cancelled from inside")
-            inside.__cause__ = error
-            task = asyncio.current_task() if self._run.has_loop else None
-            if task is not None and task.cancelling():
-                # Somebody else ends this task, who cannot be told from a function that cancels
-                # its own: obey, and leave no sink behind that nobody works in.
+            inside = cancelled_inside(handler_name(self._function), error)
+            if is_being_cancelled(self._run):
+                # Obey, and leave no sink behind that nobody works in.
                 blame(inside, self.info, event)
                 event.give_back()
                 self._give_back()
@@ -211,10 +213,7 @@ class _Calling(SinkStage[Any]):
 
     def _give_back(self) -> None:
         begun, self._begun = self._begun, None
-        close = getattr(begun, "close", None)
-        if close is not None:
-            # A coroutine that was made and is not wanted would warn that nobody awaited it.
-            close()
+        not_awaited(begun)
         while self._waiting:
             self._waiting.popleft().give_back()
 

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from streams.errors import BuildError
+from streams.errors import BuildError, HandlerCancelled
 
 if TYPE_CHECKING:
     from streams.run import Run
 
 __all__ = [
     "Pooled",
+    "cancelled_inside",
     "handler_name",
     "is_async",
+    "is_being_cancelled",
     "is_coroutine_function",
+    "not_awaited",
     "opened_pool",
     "pool_size",
 ]
@@ -46,6 +49,26 @@ def is_async(handler: Callable[..., Any]) -> bool:
         or inspect.isasyncgenfunction(handler)
         or inspect.isasyncgenfunction(call)
     )
+
+
+def cancelled_inside(name: str, cause: asyncio.CancelledError) -> HandlerCancelled:
+    """What a call failed with that nobody outside of it cancelled."""
+    inside = HandlerCancelled(f"'{name}' was cancelled from inside")
+    inside.__cause__ = cause
+    return inside
+
+
+def is_being_cancelled(run: Run) -> bool:
+    """Whether somebody ends the task that runs now, who cannot be told from its own call."""
+    task = asyncio.current_task() if run.has_loop else None
+    return task is not None and bool(task.cancelling())
+
+
+def not_awaited(call: object) -> None:
+    """Let go of what a handler returned: a coroutine would warn that nobody awaited it."""
+    close: Callable[[], None] | None = getattr(call, "close", None)
+    if close is not None:
+        close()
 
 
 class Pooled(Generic[T, R]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from streams.blocking import BLOCKED, Complaint
 from streams.calls import is_iterator
 from streams.event import Event
+from streams.handler import not_awaited
 from streams.limits import Limiter
 from streams.run import Run
 from streams.settings import Settings
@@ -82,10 +83,7 @@ class Plain(Working):
         self._spawn(self._finish(event, call, self.in_flight))
 
     def _not_awaited(self, event: Event[Any], call: Any) -> None:
-        close: Callable[[], None] | None = getattr(call, "close", None)
-        if close is not None:
-            # A coroutine that is not wanted would warn that nobody awaited it.
-            close()
+        not_awaited(call)
         self.in_flight -= 1
         self._open -= 1
         event.give_back()

@@ -15,7 +15,7 @@ from streams.errors import HandlerCancelled
 from streams.event import Event, Family, Turn
 from streams.faults import Faults, blame
 from streams.feedback import Feedback
-from streams.handler import is_async, opened_pool
+from streams.handler import cancelled_inside, is_async, is_being_cancelled, opened_pool
 from streams.in_flight import InFlight
 from streams.limits import Fixed, Limiter, Outcome
 from streams.results import InOrder, Results
@@ -212,12 +212,9 @@ class Working(InFlight, ABC):
     def _cancelled_inside(
         self, event: Event[Any], error: asyncio.CancelledError
     ) -> HandlerCancelled:
-        inside = HandlerCancelled(f"'{self._settings.name}' was cancelled from inside")
-        inside.__cause__ = error
-        task = asyncio.current_task() if self._run.has_loop else None
-        if task is not None and task.cancelling():
-            # Somebody else ends this worker, who cannot be told from a handler that cancels
-            # its own task: obey, lose nothing, and leave no stage behind that nobody works in.
+        inside = cancelled_inside(self._settings.name, error)
+        if is_being_cancelled(self._run):
+            # Obey, lose nothing, and leave no stage behind that nobody works in.
             self._busy = False
             blame(inside, self._info, event)
             event.give_back()
