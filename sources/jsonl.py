@@ -43,13 +43,11 @@ from streams.keys import By, key_name
 from streams.lines import Line, LineSplitter, TooLong
 from streams.paths import Path, input_name
 from streams.run import Run
+from streams.slices import SLICE, fitting
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 
 __all__ = ["read_jsonl"]
-
-# The loop gets a turn at least this often (seconds), and lines go out so many at a time.
-_SLICE = 0.005
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NOBODY = Nobody()
@@ -142,20 +140,19 @@ class _Reading(Emission[dict[str, Any]]):
     def produce(self) -> None:
         run = self.run
         now = run.now()
-        until = now + _SLICE
+        until = now + SLICE
         while self.demand:
             if length_hint(self._lines):
                 self._emit_lines()
                 before, now = now, run.now()
-                self.adapt(now - before)
+                self._chunk = fitting(self._chunk, now - before)
             elif not self._read():
                 return
             if self._failure is not None:
                 self.error(self._failure)
             elif self._ended and not length_hint(self._lines):
                 self.complete()
-            elif now >= until and run.has_loop:
-                run.loop.call_soon(self.wake)
+            elif self.gives_way(now, until):
                 return
 
     def _read(self) -> bool:

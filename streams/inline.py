@@ -12,13 +12,11 @@ from streams.plain import Plain
 from streams.rotation import end_turns
 from streams.run import Run
 from streams.settings import Settings
+from streams.slices import SLICE, fitting
 from streams.stage import StageInfo, Subscriber, in_chunks
 
 __all__ = ["Inline"]
 
-_LARGEST_STRIDE = 256
-# The loop gets a turn at least this often (seconds), unless a single call takes longer.
-_SLICE = 0.005
 # Results that are finished wait at most about this long (seconds) for others of their chunk.
 _DELIVER_AFTER = 0.001
 
@@ -189,7 +187,7 @@ class Inline(Plain):
             return now >= self._slice_end
         if self._run.has_loop:
             self._slice_is_due = True
-            self._slice_end = now + _SLICE
+            self._slice_end = now + SLICE
             self._run.loop.call_soon(self._next_slice)
         return False
 
@@ -213,11 +211,7 @@ class Inline(Plain):
             return
         now = self._now()
         if not (self._stride or self._late):
-            took = now - self._stride_began
-            if took < _SLICE / 4:
-                self._next_stride = min(self._next_stride * 2, _LARGEST_STRIDE)
-            elif took > _SLICE:
-                self._next_stride = max(1, self._next_stride // 4)
+            self._next_stride = fitting(self._next_stride, now - self._stride_began)
         if self._error is not None or self._cancelled:
             self._give_back_unstarted()
             self._ask()

@@ -8,15 +8,12 @@ from typing import Any, Generic, TypeVar
 
 from streams.event import Event, new_events
 from streams.run import Run
+from streams.slices import SLICE, fitting
 from streams.stage import StageInfo, Subscriber, in_chunks
 
 __all__ = ["Emission"]
 
 T = TypeVar("T")
-
-# The loop gets a turn at least this often, however fast events can be made (seconds).
-_SLICE = 0.005
-_LARGEST_CHUNK = 256
 
 
 class Emission(Generic[T]):
@@ -93,14 +90,9 @@ class Emission(Generic[T]):
         turn between them, so that a slow inline handler does not shut it out.
         """
         run = self.run
-        until: float | None = None
-        while self.demand:
-            created = run.now()
-            if until is None:
-                until = created + _SLICE
-            elif created >= until and run.has_loop:
-                run.loop.call_soon(self.wake)
-                return
+        created = run.now()
+        until = created + SLICE
+        while self.demand and not self.gives_way(created, until):
             wanted = min(self._chunk, self.demand)
             values: list[T] = []
             error: Exception | None = None
@@ -114,14 +106,15 @@ class Emission(Generic[T]):
                 self.error(error)
             elif len(values) < wanted:
                 self.complete()
-            self.adapt(run.now() - created)
+            before, created = created, run.now()
+            self._chunk = fitting(self._chunk, created - before)
 
-    def adapt(self, took: float) -> None:
-        """Let the next chunk fit the `took` seconds of the last: at most a slice of time."""
-        if took < _SLICE / 4:
-            self._chunk = min(self._chunk * 2, _LARGEST_CHUNK)
-        elif took > _SLICE:
-            self._chunk = max(1, self._chunk // 4)
+    def gives_way(self, now: float, until: float) -> bool:
+        """Whether the loop must have its turn first, since `until` has come; then this wakes."""
+        if now < until or not self.run.has_loop:
+            return False
+        self.run.loop.call_soon(self.wake)
+        return True
 
     def emit_all(self, values: Sequence[T], created: float) -> None:
         """Send values that there is demand for down the pipe."""

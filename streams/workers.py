@@ -16,13 +16,11 @@ from streams.handler import is_coroutine_function
 from streams.limits import Limiter
 from streams.run import Run
 from streams.settings import Settings
+from streams.slices import SLICE
 from streams.stage import StageInfo, Subscriber
 from streams.working import Working
 
 __all__ = ["Workers"]
-
-# The loop gets a turn at least this often (seconds), unless a single step takes longer.
-_SLICE = 0.005
 
 
 class Workers(Working):
@@ -69,7 +67,7 @@ class Workers(Working):
         """One worker: take, call, settle, and sleep when there is nothing to do."""
         inbox, now = self._inbox, self._now
         while not self._cancelled:
-            self._slice_end = now() + _SLICE
+            self._slice_end = now() + SLICE
             while inbox and self.in_flight < self._limit:
                 event = inbox.popleft()
                 self._results.begin(event)
@@ -98,7 +96,7 @@ class Workers(Working):
         take: Callable[[], Event[Any] | None] | None = getattr(self.upstream, "take", None)
         event: Event[Any] | None = None
         while not self._cancelled:
-            self._slice_end = now() + _SLICE
+            self._slice_end = now() + SLICE
             while event is not None or (inbox and self.in_flight < self._limit):
                 if event is None:
                     event = inbox.popleft()
@@ -159,7 +157,7 @@ class Workers(Working):
         """Let the loop have its turn, which handlers that never wait would not; then begin."""
         await asyncio.sleep(0)
         event.started = started = self._now()
-        self._slice_end = started + _SLICE
+        self._slice_end = started + SLICE
         return started
 
     def _not_begun(self, event: Event[Any]) -> None:
