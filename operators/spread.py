@@ -26,10 +26,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, overload
 
 from streams.errors import BuildError, describe
-from streams.event import Event, Family
+from streams.event import Event
 from streams.faults import blame
 from streams.flowable import Flowable
 from streams.groups import Group, Grouped
+from streams.origins import Family
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber
 

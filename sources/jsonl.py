@@ -34,13 +34,14 @@ from orjson import JSONDecodeError, loads
 from streams.compression import check_suffix
 from streams.creation import Creation
 from streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
-from streams.event import Event, Nobody, new_events
+from streams.event import Event, new_events
 from streams.faults import Route
 from streams.flowable import Flowable
 from streams.follow import Following
 from streams.input import Input, open_input
 from streams.keys import By, key_name
 from streams.lines import Line, LineSplitter, TooLong
+from streams.origins import Nobody
 from streams.paths import Path, input_name
 from streams.run import Run
 from streams.slices import SLICE, fitting

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 from streams.errors import HandlerTimeout
-from streams.event import Event, Family
+from streams.event import Event
+from streams.origins import Family
 from streams.results import Results
 from streams.run import Run
 

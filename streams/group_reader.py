@@ -10,6 +10,7 @@ from streams.errors import PenstockError
 from streams.event import Event
 from streams.faults import Faults
 from streams.groups import Group
+from streams.origins import OneByOne
 from streams.rotation import Lane, Rotation
 from streams.run import Run
 from streams.stage import UNBOUNDED, StageInfo, Subscriber
@@ -23,7 +24,7 @@ __all__ = ["GroupReader"]
 _AT_A_TURN = 256
 
 
-class GroupReader(Rotation):
+class GroupReader(OneByOne, Rotation):
     """Emits a `Group` for each lane, instead of its events; the origin of those envelopes.
 
     A group that its reader lets go without reading has its events dropped as `unread group`,
@@ -120,10 +121,6 @@ class GroupReader(Rotation):
 
     def finished(self, event: Event[Any], /) -> None:
         self._unread(event.token, lambda unread: unread.drop("unread group"))
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.finished(event)
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self._unread(event.token, lambda unread: unread.drop(cause))

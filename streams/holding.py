@@ -9,8 +9,9 @@ from typing import Any
 from reactivex.abc import ObserverBase
 
 from streams.errors import HoldExceeded
-from streams.event import Event, Joined, Nobody
+from streams.event import Event
 from streams.lifted import Lifted
+from streams.origins import Joined, Nobody
 from streams.recognise import Part
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber

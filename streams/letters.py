@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streams.errors import BufferFull
 from streams.event import Event
 from streams.faults import DeadLetter
+from streams.origins import OneByOne
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -111,7 +112,7 @@ class Letters:
             self._run.failed(error)
 
 
-class _Given:
+class _Given(OneByOne):
     """The origin of a letter: what becomes of the letter decides about the failed event."""
 
     __slots__ = ("_accepted", "_error", "_event", "_letters")
@@ -132,10 +133,6 @@ class _Given:
         self._letters.accepted += 1
         self._accepted()
         self._event.fail(self._error, acknowledged=True)
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.finished(event)
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self._event.fail(self._error, acknowledged=True)

@@ -10,8 +10,9 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from streams.event import Event, Family, Nobody
+from streams.event import Event
 from streams.faults import blame
+from streams.origins import Family, Nobody
 from streams.recognise import Part
 from streams.run import Run
 from streams.scheduler import LoopScheduler

@@ -9,8 +9,9 @@ from reactivex import Observable
 from reactivex.internal.utils import is_future
 
 from streams.errors import PenstockError, describe
-from streams.event import Event, Family
+from streams.event import Event
 from streams.faults import blame
+from streams.origins import Family
 from streams.recognise import Part
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks

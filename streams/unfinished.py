@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.event import Ending, Event, Interposed, tell_finished
+from streams.event import Ending, Event, tell_finished
+from streams.origins import Interposed
 
 __all__ = ["Unfinished"]
 

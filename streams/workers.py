@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from streams.calls import is_iterator
-from streams.event import Event, Family
+from streams.event import Event
 from streams.handler import is_coroutine_function
 from streams.limits import Limiter
+from streams.origins import Family
 from streams.run import Run
 from streams.settings import Settings
 from streams.slices import SLICE

@@ -12,12 +12,13 @@ from typing import Any
 
 from streams.calls import Calls
 from streams.errors import HandlerCancelled
-from streams.event import Event, Family, Turn
+from streams.event import Event, Turn
 from streams.faults import Faults, blame
 from streams.feedback import Feedback
 from streams.handler import cancelled_inside, is_async, is_being_cancelled, opened_pool
 from streams.in_flight import InFlight
 from streams.limits import Fixed, Limiter, Outcome
+from streams.origins import Family
 from streams.results import InOrder, Results
 from streams.run import Run
 from streams.settings import Settings

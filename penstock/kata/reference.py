@@ -19,9 +19,10 @@ from penstock.kata.observe import Measured, Observer
 from penstock.kata.work import Work
 from sinks.latency import latency_histogram
 from streams.clock import clock_of
-from streams.event import Ending, Interposed
+from streams.event import Ending
 from streams.event import Event as Envelope
 from streams.flowable import Flowable
+from streams.origins import Interposed
 from streams.pipeline import Pipeline
 from streams.run import Run
 from streams.running import Running

@@ -6,13 +6,14 @@ from typing import Any
 from weakref import WeakSet
 
 from streams.event import Ending, Event
+from streams.origins import OneByOne
 from streams.rotation import turns_held
 from streams.testing.leaks import register
 
 __all__ = ["Ledger"]
 
 
-class Ledger:
+class Ledger(OneByOne):
     """The events of one source: those that have not ended, and how the others did.
 
     Values are those that the source emitted, whatever operators made of them. Each event
@@ -50,10 +51,6 @@ class Ledger:
 
     def finished(self, event: Event[Any], /) -> None:
         self.end(event, Ending.FINISHED)
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.finished(event)
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self.end(event, Ending.DROPPED)

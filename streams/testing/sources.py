@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from streams.event import Ending, Event
 from streams.flowable import Flowable
+from streams.origins import OneByOne
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
@@ -106,7 +107,7 @@ class MemorySource(Flowable[T]):
             yield item
 
 
-class _Emitting(Emission[Any]):
+class _Emitting(OneByOne, Emission[Any]):
     """Emits an iterator's items, and enters each of its events in a ledger."""
 
     keep: Callable[[Any], None] | None = None
@@ -148,10 +149,6 @@ class _Emitting(Emission[Any]):
     def finished(self, event: Event[Any], /) -> None:
         self._ledger.end(event, Ending.FINISHED)
         super().finished(event)
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.finished(event)
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         self._ledger.end(event, Ending.DROPPED)

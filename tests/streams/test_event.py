@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.event import Ending, Event, Family, Interposed, Joined, finish_all
+from streams.event import Ending, Event, finish_all
+from streams.origins import Family, Interposed, Joined
 from streams.testing import Ledger
 
 ENDS: dict[Ending, Callable[[Event[Any]], None]] = {

@@ -6,8 +6,9 @@ import pytest
 
 from operators import adaptive_flat_map
 from streams.errors import BuildError
-from streams.event import Event, Nobody
+from streams.event import Event
 from streams.faults import Backoff, blame, check_policy, retry
+from streams.origins import Nobody
 from streams.run import Run as StreamRun
 from streams.stage import StageInfo
 from streams.testing import MemorySink, MemorySource

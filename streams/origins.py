@@ -1,0 +1,170 @@
+"""What stands in the place of a source, and is told how events ended.
+
+Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
+an operator that wants to hear how events end stands in front of their origin (`Interposed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from streams.event import Ending, Event, Origin
+
+__all__ = ["Family", "Interposed", "Joined", "Nobody", "OneByOne"]
+
+T = TypeVar("T")
+
+
+class OneByOne:
+    """An origin that is told of several events that finished as of each of them."""
+
+    __slots__ = ()
+
+    def finished_all(self: Origin, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.finished(event)
+
+
+class Family(OneByOne):
+    """The origin of an event's children: the parent ends when the last of them has ended.
+
+    Whoever makes the children holds the family open until `close`, so that children may
+    come one by one. A failed child fails the parent, else a returned one returns it, else it
+    finishes; with no child, or none but dropped ones, it is dropped for `cause`.
+    """
+
+    __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_parent", "_returned")
+
+    def __init__(self, parent: Event[Any], cause: str) -> None:
+        self._parent = parent
+        self._cause = cause
+        self._open = 1
+        self._finished = self._returned = False
+        self._error: BaseException | None = None
+        self._forgive = True
+
+    def child(self, value: T) -> Event[T]:
+        """One more event that came of the parent; it shares the parent's times and turn."""
+        parent = self._parent
+        child = Event(value, parent.created, self, parent.token)
+        if parent.started is not None:
+            child.started = parent.started
+            child.ended = getattr(parent, "ended", parent.started)
+        turn = parent.turn
+        if turn is not None:
+            turn.holders += 1
+            child.turn = turn
+        self._open += 1
+        return child
+
+    def close(self) -> None:
+        """No more children will come."""
+        self._parent.end_turn()
+        self._one_less()
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._finished = True
+        self._one_less()
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._cause = cause
+        self._one_less()
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        if self._error is None:
+            self._error = error
+        self._forgive = self._forgive and acknowledged
+        self._one_less()
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._returned = True
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._open -= 1
+        if self._open:
+            return
+        if self._error is not None and not self._forgive:
+            self._parent.fail(self._error)
+        elif self._returned:
+            self._parent.give_back()
+        elif self._error is not None:
+            self._parent.fail(self._error, acknowledged=True)
+        elif self._finished:
+            self._parent.finish()
+        else:
+            self._parent.drop(self._cause)
+
+
+class Interposed(OneByOne):
+    """An origin in front of another: it hears how events end before that one does.
+
+    Whoever wants to hear of an event sets `event.outer = (event.origin, event.outer, ...)` and
+    `event.origin` to this.
+    """
+
+    __slots__ = ()
+
+    def ended(self, event: Event[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
+        """`event` has ended; `outer` is the tuple that was made for it."""
+        raise NotImplementedError
+
+    def _behind(self, event: Event[Any], ending: Ending) -> Origin:
+        outer = event.outer
+        assert outer is not None
+        event.origin, event.outer = outer[:2]
+        self.ended(event, ending, outer)
+        return event.origin
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._behind(event, Ending.FINISHED).finished(event)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._behind(event, Ending.DROPPED).dropped(event, cause)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
+        self._behind(event, ending).failed(event, error, acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._behind(event, Ending.RETURNED).returned(event)
+
+
+class Joined(OneByOne):
+    """The origin of an event that several others went into; they share its outcome."""
+
+    __slots__ = ("_parents",)
+
+    def __init__(self, parents: Iterable[Event[Any]]) -> None:
+        self._parents = tuple(parents)
+
+    def finished(self, event: Event[Any], /) -> None:
+        for parent in self._parents:
+            parent.finish()
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        for parent in self._parents:
+            parent.drop(cause)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        for parent in self._parents:
+            parent.fail(error, acknowledged=acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        for parent in self._parents:
+            parent.give_back()
+
+
+class Nobody(OneByOne):
+    """The origin of values that an operator made up by itself, such as `start_with`'s."""
+
+    __slots__ = ()
+
+    def finished(self, event: Event[Any], /) -> None: ...
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None: ...
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None: ...
+
+    def returned(self, event: Event[Any], /) -> None: ...
