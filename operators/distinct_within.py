@@ -138,12 +138,18 @@ class _Window(Stage[T, T]):
         stride = len(events) if self._max_keys is None else 1
         place = 0
         while place < len(events):
-            begin = self._next
+            begin, clock = self._next, self._event_time
             try:
                 self._sift(events[place : place + stride], fresh)
                 place += self._next - begin
             except Exception as error:
                 place += self._next - begin
+                # What was read of events that did not pass has not moved the clock.
+                self._event_time = self._times[-1] if self._next > begin else clock
+                if stride > 1:
+                    # All times are read before all keys: which event it was shows one by one.
+                    stride = 1
+                    continue
                 if not self._faults.survives(events[place], error):
                     self._broke(error, fresh, events[place + 1 :])
                     return

@@ -404,6 +404,18 @@ def test_a_value_without_a_key_can_be_skipped() -> None:
     assert source.acked == [{"id": 1}, {}, {"id": 2}]
 
 
+@given(st.lists(st.tuples(st.none() | TIMES, st.sampled_from(["a", "b", []])), max_size=60))
+def test_a_bad_event_harms_no_other_of_its_chunk(events: list[Any]) -> None:
+    async def story() -> list[Any]:
+        passed: list[Any] = []
+        skipping = distinct_within(2.5, by=1, time=0, on_error="skip")
+        await from_iterable(events).pipe(skipping).to(collect(passed)).run()
+        return passed
+
+    good = [event for event in events if event[0] is not None and event[1] != []]
+    assert run_virtual(story()) == model(good, 2.5)
+
+
 def test_after_an_error_of_the_reader_nothing_more_is_asked_or_said() -> None:
     source: ManualPublisher[Any] = ManualPublisher()
     probe = Probe[Any](request=1, on_event=lambda probe, _: probe.cancel())
