@@ -11,8 +11,8 @@ Memory:  one key and one number for each key of the window and for at most a thi
          counted as `forgotten_early`. One small entry for each event that is unfinished.
 Demand:  one more for each event dropped.
 Ends:    with the source.
-Errors:  a key or time that is missing, a key that cannot be hashed or a time that is not a
-         finite number is this stage's error, by default the pipeline's end;
+Errors:  a key or time that is missing, a key that cannot be hashed or a time that cannot be
+         read is this stage's error, by default the pipeline's end;
          `on_error="skip"` or `route(sink)` go on.
 
     source                --a--b--a--b--------a--|
@@ -36,11 +36,14 @@ from streams.flowable import Flowable
 from streams.keys import By, KeyFaults, key_function, key_name
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks
+from streams.stamps import seconds_of
 from streams.unfinished import Unfinished
 
 __all__ = ["distinct_within"]
 
 T = TypeVar("T")
+
+_NUMBERS = frozenset((float, int))
 
 # Keys that have left the window are removed when there are this many, or a quarter of all.
 _LEAST_REMOVED = 512
@@ -56,8 +59,9 @@ def distinct_within(
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let a key pass once in `seconds`.
 
-    `by` is the key and `time` the event's own time in seconds, each a field name, an index or
-    a function. Raises BuildError when `seconds` is not positive or `max_keys` is below 1.
+    `by` is the key and `time` the event's own time, each a field name, an index or a function.
+    A time is a number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC.
+    Raises BuildError when `seconds` is not positive or `max_keys` is below 1.
     """
     if not seconds > 0:
         raise BuildError(f"distinct_within(seconds={seconds!r}): the window must be positive")
@@ -246,10 +250,12 @@ class _Window(Stage[T, T]):
 
     def _time(self, value: Any) -> float:
         assert self._time_of is not None
-        time = float(self._time_of(value))
-        if not isfinite(time):
-            raise ValueError(f"the event's time is {time}, which is no point in time")
-        self._event_time = max(time, self._event_time)
+        time: Any = self._time_of(value)
+        # Spares numbers, which most times are, a call.
+        if type(time) not in _NUMBERS or not isfinite(time):
+            time = seconds_of(time)
+        if time > self._event_time:
+            self._event_time = time
         return self._event_time
 
     def _make_room(self) -> None:

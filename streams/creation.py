@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from streams import clock
 from streams.keys import By, key_function
+from streams.stamps import seconds_of
 
 __all__ = ["Creation"]
 
@@ -15,11 +15,10 @@ __all__ = ["Creation"]
 class Creation:
     """Converts an event's own time stamp to the time line of the loop.
 
-    A stamp is a number of seconds since 1970, an ISO 8601 text or a datetime; one without a
-    time zone is taken as UTC. The distance between the two clocks is read once, so that stamps
-    keep their distances from each other when the wall clock is set. A stamp later than the
-    receipt is taken as the receipt, and `in_future` counts it; one that is missing or cannot
-    be read is too, and `unknown` counts it.
+    The distance between the two clocks is read once, so that stamps keep their distances from
+    each other when the wall clock is set. A stamp later than the receipt is taken as the
+    receipt, and `in_future` counts it; one that is missing or cannot be read is too, and
+    `unknown` counts it.
     """
 
     def __init__(self, by: By[Any], now: Callable[[], float]) -> None:
@@ -30,25 +29,12 @@ class Creation:
     def __call__(self, value: Any, received: float) -> float:
         """The time of creation in seconds of the loop's clock, at most `received`."""
         try:
-            created = _seconds(self._stamp_of(value)) + self._offset
+            created = seconds_of(self._stamp_of(value)) + self._offset
         except Exception:
             # Whatever the function raises: the event has no usable stamp, which is counted.
             self.unknown += 1
             return received
-        if created <= received:
-            return created
         if created > received:
             self.in_future += 1
-        else:
-            self.unknown += 1
-        return received
-
-
-def _seconds(stamp: Any) -> float:
-    if isinstance(stamp, str):
-        stamp = datetime.fromisoformat(stamp)
-    if isinstance(stamp, datetime):
-        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
-    if isinstance(stamp, bool):
-        raise TypeError("a truth value is no time")
-    return float(stamp)
+            return received
+        return created

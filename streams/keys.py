@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from streams.event import Event
 from streams.faults import Faults, OnError, blame
 from streams.stage import StageInfo
+from streams.stamps import seconds_of
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -37,29 +38,34 @@ def key_name(by: By[Any]) -> str:
 
 
 class KeyFaults(Faults):
-    """The policy of a stage that reads keys: an error in one says what the event lacks.
+    """The policy of a stage that reads a key, and perhaps a time: an error says what is amiss.
 
-    `keys` are all that the stage reads. They are looked at again when one has failed, so that
-    reading them costs nothing more as long as they are there.
+    Both are looked at again when one has failed, so that reading them costs nothing more as
+    long as all is well.
     """
 
-    def __init__(self, policy: OnError, run: Run, info: StageInfo, *keys: By[Any] | None) -> None:
+    def __init__(
+        self, policy: OnError, run: Run, info: StageInfo, by: By[Any], time: By[Any] | None = None
+    ) -> None:
         super().__init__(policy, run, info)
-        self._keys = keys
+        self._by = by
+        self._time = time
         self._stops = policy == "stop"
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         blame(error, self._info, event)
-        for key in self._keys:
-            lack = None if key is None or callable(key) else _lack(event.value, key)
-            if lack is not None:
-                error.add_note(lack + (_ADVICE if self._stops else ""))
-                break
+        lack = _lack(event.value, self._by, hash, "cannot be a key")
+        if lack is None and self._time is not None:
+            lack = _lack(event.value, self._time, seconds_of, "cannot be read as a time")
+        if lack is not None:
+            error.add_note(lack + (_ADVICE if self._stops else ""))
         return super().survives(event, error, attempts)
 
 
-def _lack(value: Any, key: str | int) -> str | None:
-    """Why `value` has no key `key`; None if it has one."""
+def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) -> str | None:
+    """Why `value` has no `key` that can be used, where that is not for a function to say."""
+    if callable(key):
+        return None
     part = f"item {key}" if isinstance(key, int) else f"field {key!r}"
     try:
         found = value[key]
@@ -68,7 +74,7 @@ def _lack(value: Any, key: str | int) -> str | None:
     except Exception:
         return f"the event is of type {type(value).__name__}, which has no {part}"
     try:
-        hash(found)
+        use(found)
     except Exception:
-        return f"{part} of the event is of type {type(found).__name__}, which cannot be a key"
+        return f"{part} of the event, of type {type(found).__name__}, {unfit}"
     return None

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from operators import group_by, spread
+from operators import distinct_within, group_by, spread
 from sinks import collect
-from streams import route
+from streams import from_iterable, route
+from streams.errors import describe
 from streams.faults import Faults
 from streams.keys import KeyFaults
 from streams.run import Run
@@ -35,7 +36,7 @@ def notes_for(value: Any, by: Any) -> list[str]:
         (
             {"client_id": [7]},
             "client_id",
-            "field 'client_id' of the event is of type list, which cannot be a key",
+            "field 'client_id' of the event, of type list, cannot be a key",
         ),
     ],
 )
@@ -69,11 +70,23 @@ def test_what_is_skipped_or_routed_says_what_is_wrong_and_nothing_more() -> None
     assert len(letters) == 1
 
 
+@pytest.mark.parametrize("time", ["noon", None, True, [7], float("nan"), 10**400, "2026-13-01"])
+def test_an_unreadable_time_is_shown_with_its_field_stage_and_event(time: Any) -> None:
+    event = {"uuid": 7, "at": time}
+    probe = Probe[Any](request=9)
+    from_iterable([event]).pipe(distinct_within(5, by="uuid", time="at")).connect(probe)
+    where, hint = probe.error.__notes__ if probe.error else ("", "")
+    assert where == f"in stage 2 'distinct_within', on the event {describe(event)}"
+    kind = type(time).__name__
+    assert hint.startswith(f"field 'at' of the event, of type {kind}, cannot be read as a time;")
+    assert 'on_error="skip"' in hint
+
+
 def test_every_field_that_a_stage_reads_is_looked_at() -> None:
     event_without_time = {"uuid": 7}
     source, probe = MemorySource([event_without_time]), Probe[Any](request=1, hold=True)
     source.connect(probe)
-    faults: Faults = KeyFaults("stop", Run(), StageInfo("window"), "uuid", "created", None)
+    faults: Faults = KeyFaults("stop", Run(), StageInfo("window"), "uuid", "created")
     error = KeyError("created")
     assert not faults.survives(probe.events[0], error)
     assert error.__notes__[1].startswith("the event has no field 'created'")
