@@ -38,6 +38,8 @@ def as_text(report: Report) -> str:
     lines.append("  events: " + ", ".join(counts))
     if numbers["bad_lines"]:
         lines.append(f"  bad lines: {numbers['bad_lines']:,}")
+    if unknown := sum(stage.get("created_unknown", 0) for stage in numbers["stages"]):
+        lines.append(f"  events without a readable time of creation: {unknown:,}")
     if report.outcome in ("stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])

@@ -127,6 +127,18 @@ def test_a_bad_line_is_reported_with_its_number_and_makes_the_status_three(
     assert len(result.out.splitlines()) == 2
 
 
+def test_a_time_of_creation_that_cannot_be_read_is_counted_in_the_text_and_no_failure(
+    penstock: Penstock, write_file: Write, tmp_path: Path
+) -> None:
+    path = write_file("job.py", "pipeline = read_jsonl(created='at').to(write_jsonl())\n")
+    (tmp_path / "in.jsonl").write_text('{"at": "noon"}\n{}\n{"at": "2024-01-01"}\n')
+    result = penstock("run", path, "--input", tmp_path / "in.jsonl")
+    assert result.status == 0
+    assert "\n  events without a readable time of creation: 2" in result.err
+    (tmp_path / "in.jsonl").write_text('{"at": 0}\n')
+    assert "creation" not in penstock("run", path, "--input", tmp_path / "in.jsonl").err
+
+
 def test_a_skipped_event_makes_the_status_three(
     penstock: Penstock, write_file: Write, tmp_path: Path
 ) -> None:
