@@ -44,7 +44,7 @@ from streams.lines import Line, LineSplitter, TooLong
 from streams.origins import Nobody
 from streams.paths import Path, input_name
 from streams.run import Run
-from streams.slices import SLICE, fitting
+from streams.slices import fitting
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 
@@ -141,8 +141,7 @@ class _Reading(Emission[dict[str, Any]]):
     def produce(self) -> None:
         run = self.run
         now = run.now()
-        until = now + SLICE
-        while self.demand:
+        while self.demand and not self._slice.is_over(now):
             if length_hint(self._lines):
                 self._emit_lines()
                 before, now = now, run.now()
@@ -153,8 +152,6 @@ class _Reading(Emission[dict[str, Any]]):
                 self.error(self._failure)
             elif self._ended and not length_hint(self._lines):
                 self.complete()
-            elif self.gives_way(now, until):
-                return
 
     def _read(self) -> bool:
         """Read some lines, if there is something to read."""

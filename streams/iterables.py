@@ -32,7 +32,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     Items:   every item, in order; each connection calls `iter` anew. A function that makes the
              iterable is called anew for each connection too: give a generator's function, so
              that the stream can be run many times. A bare generator can be run once.
-    Time:    at once, in the call that requests; the loop gets a turn every few milliseconds.
+    Time:    at once, in the call that requests; but every few milliseconds the loop has its
+             turn first.
     Memory:  nothing but the iterator.
     Demand:  the function and `iter` are called at the first request, `next` once for each unit.
     Ends:    with the iterator: that of a list, tuple or range with the last item, any
@@ -102,7 +103,8 @@ def from_async_iterable(
 
     Items:   every item, in order. A factory is called anew for each connection, so that the
              stream can be run many times; a bare async generator can be run once.
-    Time:    as the items come.
+    Time:    as the items come; if they come at once, the loop gets a turn every few
+             milliseconds.
     Memory:  the iterator, and during a pause the item that was being pulled.
     Demand:  the factory is called at the first request; one `__anext__` for each unit, one
              at a time.
@@ -159,13 +161,16 @@ class _Pulling(Emission[T]):
         try:
             factory: Any = self._factory
             iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
+            now = self.run.now()
             while True:
-                if self.done:
-                    # This task was cancelled from inside its own call. It takes notice here,
-                    # or else where the iterator cleans up.
+                # A task that was cancelled from inside its own call takes notice here, or else
+                # where the iterator cleans up.
+                if self.done or self._slice.is_over(now):
                     await asyncio.sleep(0)
                 if self.demand:
-                    self._arrived(await anext(iterator))
+                    value = await anext(iterator)
+                    now = self.run.now()
+                    self._arrived(value, now)
                 else:
                     self._wanted.clear()
                     await self._wanted.wait()
@@ -180,11 +185,11 @@ class _Pulling(Emission[T]):
             if close is not None:
                 await close()
 
-    def _arrived(self, value: T) -> None:
+    def _arrived(self, value: T, now: float) -> None:
         if self.demand:
-            self.emit(value, self.run.now())
+            self.emit(value, now)
             return
-        self._pulled = (value, self.run.now())
+        self._pulled = (value, now)
         if self.done:
             self._return_pulled()
 

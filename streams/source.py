@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from streams.event import Event, new_events
 from streams.run import Run
-from streams.slices import SLICE, fitting
+from streams.slices import Slice, fitting
 from streams.stage import StageInfo, Subscriber, in_chunks
 
 __all__ = ["Emission"]
@@ -41,6 +41,7 @@ class Emission(Generic[T]):
         self._withheld: int | None = None
         self._producing = False
         self._chunk = 1
+        self._slice = Slice(run, self.wake)
         self._chunky = in_chunks(downstream)
         run.add_source(info, self)
 
@@ -91,8 +92,7 @@ class Emission(Generic[T]):
         """
         run = self.run
         created = run.now()
-        until = created + SLICE
-        while self.demand and not self.gives_way(created, until):
+        while self.demand and not self._slice.is_over(created):
             wanted = min(self._chunk, self.demand)
             values: list[T] = []
             error: Exception | None = None
@@ -108,13 +108,6 @@ class Emission(Generic[T]):
                 self.complete()
             before, created = created, run.now()
             self._chunk = fitting(self._chunk, created - before)
-
-    def gives_way(self, now: float, until: float) -> bool:
-        """Whether the loop must have its turn first, since `until` has come; then this wakes."""
-        if now < until or not self.run.has_loop:
-            return False
-        self.run.loop.call_soon(self.wake)
-        return True
 
     def emit_all(self, values: Sequence[T], created: float) -> None:
         """Send values that there is demand for down the pipe."""

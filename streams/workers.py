@@ -17,7 +17,7 @@ from streams.limits import Limiter
 from streams.origins import Family
 from streams.run import Run
 from streams.settings import Settings
-from streams.slices import SLICE
+from streams.slices import Slice
 from streams.stage import StageInfo, Subscriber
 from streams.working import Working
 
@@ -41,7 +41,8 @@ class Workers(Working):
             and settings.timeout is None
             and not settings.ordered
         )
-        self._slice_end = 0.0
+        # One for all workers: each has its step in a turn, and one of them more.
+        self._slice = Slice(run)
         self._sleepers: list[asyncio.Future[None]] = []
         # Types of results that are a single one.
         self._single: set[type] = set()
@@ -66,9 +67,8 @@ class Workers(Working):
 
     async def _work(self) -> None:
         """One worker: take, call, settle, and sleep when there is nothing to do."""
-        inbox, now = self._inbox, self._now
+        inbox, now, slice_ = self._inbox, self._now, self._slice
         while not self._cancelled:
-            self._slice_end = now() + SLICE
             while inbox and self.in_flight < self._limit:
                 event = inbox.popleft()
                 self._results.begin(event)
@@ -77,7 +77,7 @@ class Workers(Working):
                 if in_flight > self.peak_in_flight:
                     self.peak_in_flight = in_flight
                 try:
-                    if started >= self._slice_end:
+                    if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
                     result = await self._calls.attempt(event, self._handler)
                 except BaseException as error:
@@ -93,11 +93,11 @@ class Workers(Working):
     async def _work_directly(self) -> None:
         """The same for a coroutine function without timeout or order, with no call to spare."""
         inbox, handler, now, results = self._inbox, self._handler, self._now, self._results
+        slice_ = self._slice
         pass_on, single = self.downstream.on_next, self._single
         take: Callable[[], Event[Any] | None] | None = getattr(self.upstream, "take", None)
         event: Event[Any] | None = None
         while not self._cancelled:
-            self._slice_end = now() + SLICE
             while event is not None or (inbox and self.in_flight < self._limit):
                 if event is None:
                     event = inbox.popleft()
@@ -107,7 +107,7 @@ class Workers(Working):
                     self.peak_in_flight = in_flight
                 event.started = started = now()
                 try:
-                    if started >= self._slice_end:
+                    if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
                     result = await handler(event.value)
                     if type(result) not in single and not self._is_single(result):
@@ -158,7 +158,8 @@ class Workers(Working):
         """Let the loop have its turn, which handlers that never wait would not; then begin."""
         await asyncio.sleep(0)
         event.started = started = self._now()
-        self._slice_end = started + SLICE
+        # A slice begins when it is asked for: that of whoever is the first to go on.
+        self._slice.is_over(started)
         return started
 
     def _not_begun(self, event: Event[Any]) -> None:
