@@ -75,13 +75,18 @@ def distinct_within(
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
+            if run.is_unique(source, by):
+                source.attach(downstream, run)
+                return
             faults = KeyFaults(on_error, run, flowable.info, by, time)
             stage = _Window(downstream, run.now, key_of, time_of, seconds, max_keys, faults)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
         flowable: Flowable[T] = Flowable(
-            attach, StageInfo("distinct_within", detail, 0, note), source
+            attach,
+            StageInfo("distinct_within", detail, 0, note, by=by, seconds=seconds),
+            source,
         )
         return flowable
 

@@ -110,7 +110,7 @@ def group_by(
         raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
     check_policy(on_error, "group_by")
     key_of = key_function(by)
-    info = StageInfo("group_by", key_name(by), buffer)
+    info = StageInfo("group_by", key_name(by), buffer, by=by)
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def states(run: Run) -> GroupStates | None:

@@ -165,6 +165,7 @@ class Faults:
         self.skipped = self.routed = 0
         self._stage = stage
         self._run = run
+        policy = run.policy(policy)
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters(last.sink) if isinstance(last, Route) else None
         self._skip = last == "skip"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
+from streams.engine import Engine
 from streams.errors import BuildError
 from streams.faults import LettersOnly
 from streams.flowable import Flowable
@@ -50,7 +51,11 @@ class Pipeline:
             raise BuildError("a stream of groups cannot end in a sink: insert spread()")
 
     def start(
-        self, *, drain_deadline: float = 20.0, limit: tuple[int, int] | None = None
+        self,
+        *,
+        drain_deadline: float = 20.0,
+        limit: tuple[int, int] | None = None,
+        engine: Engine | None = None,
     ) -> Running:
         """Start a running on the running loop: `async with pipeline.start() as running`.
 
@@ -58,12 +63,13 @@ class Pipeline:
         by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
         after an error, and that a sink of dead letters may take none at the end; `limit`, a
         pair (floor, ceiling), takes the place of what every working stage says itself, from the
-        first event on. The loop's signal handlers and logging are left alone. Raises BuildError
-        where the pipeline would write into the file it reads.
+        first event on; `engine` is where it runs, if not on its own. The loop's signal handlers
+        and logging are left alone. Raises BuildError where the pipeline would write into the
+        file it reads.
         """
         for sink in self.sinks:
             refuse_same_file(self.flowable.chain()[0].info.path, sink.info.path)
-        return Running(self.flowable, self.sinks, drain_deadline, limit)
+        return Running(self.flowable, self.sinks, drain_deadline, limit, engine)
 
     async def run(self, *, drain_deadline: float = 20.0) -> Report:
         """Run to the end of the input. Raises the error that stopped it, else reports."""

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.clock import clock_of
 from streams.errors import BadLine, DrainTimeout, NoLoop
-from streams.faults import DeadLetter
+from streams.faults import DeadLetter, OnError
 from streams.letters import Letters
 from streams.limits import Limiter
 from streams.stage import StageInfo
 
 if TYPE_CHECKING:
+    from streams.engine import Engine
+    from streams.flowable import Flowable
     from streams.sink import Sink
 
 __all__ = ["Run", "Source", "Statistics"]
@@ -78,6 +80,7 @@ class Run:
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
         self._paused = False
         self._closing: asyncio.Task[None] | None = None
+        self._engine: tuple[Flowable[Any], Engine] | None = None
         self._failed: Callable[[BaseException], None] | None = None
 
     @property
@@ -89,6 +92,29 @@ class Run:
                 "with .to(sink) and run the pipeline: `run(pipeline)`."
             )
         return self._loop
+
+    def use_engine(self, source: Flowable[Any], engine: Engine) -> None:
+        """Run on `engine`, whose source takes the place of `source`."""
+        self._engine = source, engine
+
+    def in_place_of(self, stream: Flowable[Any]) -> Flowable[Any]:
+        """What is attached where a pipeline says `stream`."""
+        if self._engine is None or self._engine[0] is not stream:
+            return stream
+        return self._engine[1].source
+
+    def is_unique(self, stream: Flowable[Any], by: object) -> bool:
+        """Whether no two events of `stream` with the same key come within the window."""
+        if self._engine is None:
+            return False
+        source, engine = self._engine
+        return source is stream and engine.unique_by is not None and engine.unique_by == by
+
+    def policy(self, on_error: OnError) -> OnError:
+        """What a stage does that was built with `on_error`."""
+        if self._engine is None or on_error != "stop":
+            return on_error
+        return self._engine[1].on_error
 
     @property
     def has_loop(self) -> bool:

@@ -12,6 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from streams.engine import Engine
 from streams.errors import BuildError, DrainTimeout, OutputClosed
 from streams.flowable import Flowable
 from streams.fork import Fork
@@ -33,8 +34,11 @@ class Running:
         sinks: Sequence[Sink[Any]],
         drain_deadline: float,
         limit: tuple[int, int] | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self._run = run = Run(drain_deadline, limit)
+        if engine is not None:
+            run.use_engine(flowable.chain()[0], engine)
         loop = run.loop  # NoLoop is raised here rather than in some stage.
         run.on_failure(self._failed)
         run.on_stopping = self._stopping

@@ -96,7 +96,8 @@ class StageInfo:
 
     `bound` is the most events that ever wait in the stage, None for a stage whose bound its
     user chose to leave open. `number` counts from 1 at the source; 0 is a stage that is not in
-    a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes.
+    a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is
+    the key of a stage that has one, and `seconds` the length of its window.
     """
 
     name: str
@@ -105,6 +106,8 @@ class StageInfo:
     note: str = ""
     number: int = 0
     path: str | os.PathLike[str] | int | None = None
+    by: Any = None
+    seconds: float | None = None
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""

@@ -39,7 +39,7 @@ class Working(InFlight, ABC):
         settings: Settings,
         limiter: Limiter,
     ) -> None:
-        waiting = Waiting(settings.on_error, run, settings.window, self._again)
+        waiting = Waiting(run.policy(settings.on_error), run, settings.window, self._again)
         results = (InOrder if settings.ordered else Results)(downstream, settings.window)
         super().__init__(downstream, run, info, settings.name, waiting, results)
         self._settings = settings

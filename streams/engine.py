@@ -1,0 +1,29 @@
+"""Where a pipeline runs that does not run on its own: what other machines do for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streams.faults import OnError
+from streams.keys import By
+
+if TYPE_CHECKING:
+    from streams.flowable import Flowable
+
+__all__ = ["Engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What changes of a pipeline, which is otherwise the same, stage by stage.
+
+    `source` takes the place of its own source. `on_error` is what stages do whose own choice is
+    "stop": one bad event would stop one worker after the other. `unique_by` is the key by which
+    the engine itself drops duplicates, so that the pipeline's `distinct_within` by that key, at
+    its head, need not: it would take an event that comes again for a duplicate.
+    """
+
+    source: Flowable[Any]
+    on_error: OnError
+    unique_by: By[Any] | None = None
