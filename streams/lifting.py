@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from reactivex import Observable
+
 from streams.errors import BuildError
+from streams.flattening import FlatMap
 from streams.flowable import Flowable
 from streams.holding import LiftedHolding
 from streams.lift import HOLD, Operator, apply_unknown, name_of
 from streams.lift_table import Kind
 from streams.lifted import Lifted
-from streams.native import native_stage
+from streams.native import Filter, Map
 from streams.recognise import Part, recognise
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 
 __all__ = ["apply_all", "lift_one"]
+
+_MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
 
 # What emits the values of the streams that it is given, or that its function makes of them.
 _READING = ("flat_map", "flat_map_indexed")
@@ -83,7 +88,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             "their groups' turns for ever: put it into group_by(each=lambda group: "
             "group.pipe(...), idle=...), or after the working stage"
         )
-    make = native_stage(parts)
+    make = _native_stage(parts)
     bound = hold if holds else 0
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
@@ -102,3 +107,33 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         attach, StageInfo(name, "", bound, note), source, groups=source.groups and not reads
     )
     return flowable
+
+
+def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
+    """What makes the stage for an operator that is done natively; None for all others."""
+    if len(parts) != 1:
+        return None
+    (part,) = parts
+    match part.name:
+        case "map" if callable(part.arguments.get("mapper")):
+            mapper = part.arguments["mapper"]
+            return lambda downstream, run, info: Map(downstream, info, mapper)
+        case "filter" if callable(part.arguments.get("predicate")):
+            predicate = part.arguments["predicate"]
+            return lambda downstream, run, info: Filter(downstream, info, predicate)
+        case "flat_map" if _is_function(part.arguments.get("mapper")):
+            project: Callable[..., Any] = part.arguments["mapper"]
+
+            def unnumbered(value: Any, _: int) -> Any:
+                return project(value)
+
+            return lambda downstream, run, info: FlatMap(downstream, run, info, unnumbered)
+        case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
+            numbered = part.arguments["mapper_indexed"]
+            return lambda downstream, run, info: FlatMap(downstream, run, info, numbered)
+        case _:
+            return None
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, Observable)

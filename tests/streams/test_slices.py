@@ -47,6 +47,11 @@ def twice(value: Any) -> list[Any]:
     return [value, value]
 
 
+def endless(_: Any) -> Iterator[int]:
+    # A test that fails should end.
+    return generated()
+
+
 async def never_waits(value: Any) -> Any:
     return value
 
@@ -64,6 +69,7 @@ STAGES: dict[str, tuple[Any, ...]] = {
     "a lifted one": (rx.scan(latest),),
     "one that holds": (rx.buffer_with_count(3),),
     "lists": (rx.flat_map(twice),),
+    "an endless list": (rx.take(1), rx.flat_map(endless)),
     "an async handler": (adaptive_flat_map(never_waits, Fixed(1)),),
 }
 
