@@ -9,10 +9,10 @@ from streams.event import Event
 from streams.faults import blame
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks
 
-__all__ = ["Filter", "Map", "Native"]
+__all__ = ["Filter", "Map"]
 
 
-class Native(Stage[Any, Any]):
+class _Native(Stage[Any, Any]):
     """A stage whose user function may raise, which stops the pipeline."""
 
     __slots__ = ("_function", "_info")
@@ -34,7 +34,7 @@ class Native(Stage[Any, Any]):
         return {}
 
 
-class _InChunks(Native):
+class _InChunks(_Native):
     """A stage that takes several events in one call where the stage below does."""
 
     __slots__ = ("_chunky", "_done", "chunks")
