@@ -19,13 +19,14 @@ def say(text: str) -> None:
 
 
 def put(text: str) -> int:
-    """Write a result to standard output; returns the exit status, 1 if it could not be written.
+    """Write a result to standard output; returns the exit status.
 
-    A reader who went away, as `head` does, is no error.
+    2 if there is no standard output, 1 if it could not be written. A reader who went away, as
+    `head` does, is no error.
     """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         say("penstock: cannot write standard output: it is closed")
-        return 1
+        return 2
     return _write(text)
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from streams.compression import decompressing
 from streams.errors import CannotOpen
-from streams.paths import Path, input_name
+from streams.paths import Path, input_mode, input_name
 from streams.run import Run
 from streams.standard import actual_input
 from streams.watch import watch
@@ -73,10 +73,7 @@ def _of_descriptor(
     descriptor: int, path: Path, run: Run, ready: Callable[[], None], own: int | None
 ) -> Input:
     name = input_name(path)
-    try:
-        mode = os.fstat(descriptor).st_mode
-    except OSError as error:
-        raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
+    mode = input_mode(descriptor, name)
     if stat.S_ISDIR(mode):
         raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
     regular = stat.S_ISREG(mode)

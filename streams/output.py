@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streams.errors import CannotOpen
-from streams.paths import Path, output_name
+from streams.paths import Path, output_mode, output_name
 from streams.run import Run
 from streams.standard import actual_output
 from streams.watch import watch
@@ -53,9 +53,9 @@ def open_output(path: Path, run: Run, ready: Callable[[], None], *, append: bool
     """
     path = actual_output(path)
     if path == "-":
-        return _of_descriptor(STANDARD_OUTPUT, None, run, ready)
+        return _of_descriptor(STANDARD_OUTPUT, path, None, run, ready)
     if isinstance(path, int):
-        return _of_descriptor(path, None, run, ready)
+        return _of_descriptor(path, path, None, run, ready)
     name = output_name(path)
     try:
         descriptor = os.open(name, _FLAGS | (os.O_APPEND if append else os.O_TRUNC), 0o666)
@@ -63,18 +63,16 @@ def open_output(path: Path, run: Run, ready: Callable[[], None], *, append: bool
         reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
         raise CannotOpen(f"Cannot write {name}: {reason}.") from error
     try:
-        return _of_descriptor(descriptor, descriptor, run, ready)
+        return _of_descriptor(descriptor, path, descriptor, run, ready)
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def _of_descriptor(descriptor: int, own: int | None, run: Run, ready: Callable[[], None]) -> Output:
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    except OSError as error:
-        raise CannotOpen(f"Cannot write descriptor {descriptor}: {error.strerror}.") from error
-    if not regular:
+def _of_descriptor(
+    descriptor: int, path: Path, own: int | None, run: Run, ready: Callable[[], None]
+) -> Output:
+    if not stat.S_ISREG(output_mode(descriptor, output_name(path))):
         try:
             return _Polled(descriptor, own, run.loop, ready)
         except NotImplementedError:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import sys
 
-from streams.errors import BuildError
+from streams.errors import BuildError, CannotOpen
 from streams.standard import actual_input, actual_output
 
-__all__ = ["Path", "input_name", "output_name", "refuse_same_file"]
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["Path", "input_mode", "input_name", "output_mode", "output_name", "refuse_same_file"]
 
 Path = str | os.PathLike[str] | int
 """A file's name, "-" for a standard stream, or an open descriptor, which stays open."""
@@ -28,6 +33,33 @@ def output_name(path: Path) -> str:
 
 def _name(path: Path) -> str:
     return f"descriptor {path}" if isinstance(path, int) else os.fspath(path)
+
+
+def input_mode(descriptor: int, name: str) -> int:
+    """What kind of file is to be read, as `st_mode`. CannotOpen if it is not open for that."""
+    try:
+        return _mode(descriptor, os.O_RDONLY)
+    except OSError as error:
+        raise CannotOpen(
+            f"Cannot read {name}: it is closed, or only open to be written."
+        ) from error
+
+
+def output_mode(descriptor: int, name: str) -> int:
+    """What kind of file is to be written, as `st_mode`. CannotOpen if it is not open for that."""
+    try:
+        return _mode(descriptor, os.O_WRONLY)
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {name}: it is closed, or only open to be read.") from error
+
+
+def _mode(descriptor: int, access: int) -> int:
+    # Windows does not tell how a descriptor is open; there the first use of a wrong one fails.
+    if sys.platform != "win32":
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if flags not in (access, os.O_RDWR):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return os.fstat(descriptor).st_mode
 
 
 def refuse_same_file(read: Path | None, written: Path | None) -> None:

@@ -68,8 +68,17 @@ def test_what_the_command_prints_is_not_lost_in_silence(
     assert result.stderr == ("penstock: cannot write standard output: No space left on device\n")
 
 
+@pytest.mark.parametrize("words", [["draw"], ["check"]])
+def test_without_a_standard_output_there_is_nothing_to_print_to(
+    process: Process, script: list[str], pipeline_file: Path, words: list[str]
+) -> None:
+    result = process(["sh", "-c", '"$0" "$@" >&-'], script[0], *words, pipeline_file)
+    assert result.returncode == 2
+    assert result.stderr == "penstock: cannot write standard output: it is closed\n"
+
+
 @pytest.mark.parametrize(
-    ("closed", "status"), [("<&-", 1), (">&-", 1), ("2>&-", 0), ("2>/dev/full", 0)]
+    ("closed", "status"), [("<&-", 2), (">&-", 2), ("2>&-", 0), ("2>/dev/full", 0)]
 )
 def test_a_closed_standard_stream_is_never_mixed_up_with_another(
     process: Process,
@@ -89,3 +98,23 @@ def test_a_closed_standard_stream_is_never_mixed_up_with_another(
     if status == 0:
         assert len(result.stdout.splitlines()) == 3
         assert all(json.loads(line) for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("closed", "said"),
+    [
+        ("<&-", "Cannot read standard input: it is closed"),
+        (">&-", "Cannot write standard output: it is closed"),
+        ("0>&1", "Cannot read standard input: it is closed"),
+        ("1<&0", "Cannot write standard output: it is closed"),
+    ],
+)
+def test_a_standard_stream_that_is_not_open_for_its_use_is_a_usage_error(
+    process: Process, script: list[str], pipeline_file: Path, closed: str, said: str
+) -> None:
+    result = process(
+        ["sh", "-c", f'"$0" run "$1" < /dev/null > /dev/full {closed}'], script[0], pipeline_file
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith(said)
+    assert "in, 0 finished" in result.stderr
