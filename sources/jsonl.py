@@ -233,7 +233,7 @@ class _Reading(Emission[dict[str, Any]]):
     def _second_look(self, line: Line, number: int, error: JSONDecodeError) -> Any:
         """The value of a line that was refused for its byte-order mark only, or `_NOTHING`."""
         if isinstance(line, TooLong):
-            self._bad_line(line, number, f"is longer than {self._max_line:,} bytes (max_line)")
+            self._bad_line(line, number, f"is longer than max_line ({self._max_line:,} bytes)")
             return _NOTHING
         if number == 1 and line.startswith(_BYTE_ORDER_MARK):
             line = line[len(_BYTE_ORDER_MARK) :]
@@ -251,7 +251,9 @@ class _Reading(Emission[dict[str, Any]]):
         raw = line.head if isinstance(line, TooLong) else line
         text = raw.decode("utf-8", "backslashreplace").removesuffix("\r")
         kind = LineTooLong if isinstance(line, TooLong) else BadLine
-        error = kind(f"{self._name}, line {number} {what}: {describe(text)}")
+        # Only the head of a line that is too long is known, not its size.
+        shown = f"it begins with {text[:80]!r}" if kind is LineTooLong else describe(text)
+        error = kind(f"{self._name}, line {number} {what}: {shown}")
         self._bad += 1
         self.run.count_bad_line(error)
         if self._stop_at_bad_line:

@@ -307,6 +307,18 @@ def test_a_line_of_a_gigabyte_is_skipped_without_being_held(run: Run) -> None:
     assert letter.token == 2
 
 
+def test_an_overlong_line_is_told_by_its_number_the_bound_and_how_it_begins(
+    run: Run, file: Path
+) -> None:
+    file.write_text('{"n":1}\n"' + "long" * 5000 + '"\n{"n":3}\n')
+    with pytest.raises(LineTooLong) as refused:
+        run(read(read_jsonl(file, max_line=10_000, on_bad_line="stop")))
+    begins = '"' + "long" * 19 + "lon"
+    assert str(refused.value) == (
+        f"{file}, line 2 is longer than max_line (10,000 bytes): it begins with {begins!r}"
+    )
+
+
 # Inputs.
 
 
