@@ -1,0 +1,131 @@
+"""Büchi automata over events, with acceptance on transitions.
+
+A run is accepted if it passes edges of every acceptance set again and again; with no set, every
+infinite run is. One set makes a Büchi automaton, several a generalised one.
+
+Source: Couvreur, "On-the-fly verification of linear temporal logic" (FM 1999), for acceptance on
+transitions; Tarjan (1972) for the components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["Automaton", "Edge", "components"]
+
+
+class Edge(NamedTuple):
+    """A transition to `target` on events of which a conjunction of literals holds.
+
+    Propositions are bits: those in `care` matter, and of these exactly those in `value` hold.
+    `marks` are the acceptance sets that it is in, as bits too.
+    """
+
+    target: int
+    care: int
+    value: int
+    marks: int
+
+    def allows(self, letter: int) -> bool:
+        """Whether it may be taken on an event of which exactly the propositions `letter` hold."""
+        return letter & self.care == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """States are numbers; `edges[state]` are the edges that leave it.
+
+    `propositions` are the names of the bits of letters, `sets` is the number of acceptance sets.
+    """
+
+    propositions: tuple[str, ...]
+    edges: tuple[tuple[Edge, ...], ...]
+    initial: tuple[int, ...]
+    sets: int
+
+    def __len__(self) -> int:
+        """The number of states."""
+        return len(self.edges)
+
+    def literals(self, edge: Edge) -> frozenset[tuple[str, bool]]:
+        """What `edge` asks of an event: names, and whether they must hold."""
+        return frozenset(
+            (name, bool(edge.value >> bit & 1))
+            for bit, name in enumerate(self.propositions)
+            if edge.care >> bit & 1
+        )
+
+    def letter(self, true: Iterable[str]) -> int:
+        """The letter of an event of which exactly the propositions `true` hold."""
+        names = frozenset(true)
+        return sum(1 << bit for bit, name in enumerate(self.propositions) if name in names)
+
+    def successors(self, state: int) -> Iterator[int]:
+        return (edge.target for edge in self.edges[state])
+
+    def live(self) -> frozenset[int]:
+        """The states from which some infinite word is accepted. Linear time."""
+        all_sets = (1 << self.sets) - 1
+        live: set[int] = set()
+        # A component comes after all that can be reached from it.
+        for component in components(range(len(self.edges)), self.successors):
+            inside = frozenset(component)
+            marks, cyclic = 0, False
+            for state in component:
+                for edge in self.edges[state]:
+                    if edge.target in inside:
+                        marks |= edge.marks
+                        cyclic = True
+                    elif edge.target in live:
+                        live |= inside
+            if cyclic and marks == all_sets:
+                live |= inside
+        return frozenset(live)
+
+    def is_empty(self) -> bool:
+        """Whether it accepts no word at all."""
+        return self.live().isdisjoint(self.initial)
+
+
+def components(
+    states: Iterable[int], successors: Callable[[int], Iterable[int]]
+) -> Iterator[list[int]]:
+    """The strongly connected components, each after those that can be reached from it.
+
+    Linear time, and memory of a few words a state.
+    """
+    number: dict[int, int] = {}
+    lowest: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    for root in states:
+        if root in number:
+            continue
+        number[root] = lowest[root] = len(number)
+        stack.append(root)
+        on_stack.add(root)
+        work = [(root, iter(successors(root)))]
+        while work:
+            state, targets = work[-1]
+            for target in targets:
+                if target not in number:
+                    number[target] = lowest[target] = len(number)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(successors(target))))
+                    break
+                if target in on_stack:
+                    lowest[state] = min(lowest[state], number[target])
+            else:
+                work.pop()
+                if work:
+                    above = work[-1][0]
+                    lowest[above] = min(lowest[above], lowest[state])
+                if lowest[state] == number[state]:
+                    component: list[int] = []
+                    while not component or component[-1] != state:
+                        component.append(stack.pop())
+                        on_stack.discard(component[-1])
+                    yield component

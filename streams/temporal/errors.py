@@ -1,0 +1,70 @@
+"""The errors of temporal formulas and automata; all are raised before any event is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from streams.errors import BuildError
+
+__all__ = ["AutomatonFormatError", "FormulaSyntaxError", "FormulaTooLarge", "UnknownProposition"]
+
+
+class FormulaSyntaxError(BuildError, ValueError):
+    """A text that is no formula.
+
+    `position` is the index of the first token that cannot continue a formula, the length of
+    the text at its end; `expected` says what could have stood there.
+    """
+
+    def __init__(self, text: str, position: int, found: str, expected: tuple[str, ...]) -> None:
+        self.text = text
+        self.position = position
+        self.expected = expected
+        line_begin = text.rfind("\n", 0, position) + 1
+        line = text[line_begin:].split("\n", 1)[0].expandtabs(1)
+        super().__init__(
+            f"no formula: {found} at position {position}, where {' or '.join(expected)} "
+            f"was expected\n    {line}\n    {' ' * (position - line_begin)}^"
+        )
+
+
+class UnknownProposition(BuildError, KeyError):
+    """A formula names a proposition that nothing was given for."""
+
+    def __init__(self, name: str, position: int | None, known: Iterable[str]) -> None:
+        self.name = name
+        self.position = position
+        self.known = tuple(sorted(known))
+        near = get_close_matches(name, self.known, 1)
+        where = "" if position is None else f" at position {position}"
+        self._message = (
+            f"the formula has a proposition {name!r}{where} that is not given; "
+            f"given are: {', '.join(self.known) or 'none'}"
+            + (f". Did you mean {near[0]!r}?" if near else "")
+        )
+        super().__init__(self._message)
+
+    def __str__(self) -> str:
+        # KeyError would print the representation of its argument.
+        return self._message
+
+
+class FormulaTooLarge(BuildError):
+    """A formula that is nested too deep, or whose automaton or monitor has too many states."""
+
+    def __init__(self, what: str, reached: int, limit: int) -> None:
+        self.reached = reached
+        self.limit = limit
+        super().__init__(
+            f"the formula is too large: {what} reached {reached:,}, and {limit:,} is the limit. "
+            "Split it into several formulas"
+        )
+
+
+class AutomatonFormatError(BuildError, ValueError):
+    """A text that is no automaton in the format it should have."""
+
+    def __init__(self, line: int, problem: str) -> None:
+        self.line = line
+        super().__init__(f"line {line}: {problem}")

@@ -1,0 +1,231 @@
+"""What a formula asks of the next event, and what it leaves for those after it.
+
+Every formula is a disjunction of terms: literals that must hold of the next event, formulas that
+must hold after it, and promises, the parts that were put off and may not be for ever. This is the
+tableau of Couvreur (FM 1999), a form of Gerth, Peled, Vardi and Wolper's (PSTV 1995); SEREs are
+taken apart by Antimirov's partial derivatives (1996).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from typing import NamedTuple
+
+from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.normal import FALSE, TRUE, Normal
+from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
+
+__all__ = ["Expansion", "Term"]
+
+Terms = frozenset["Term"]
+
+
+class Term(NamedTuple):
+    """Of the propositions in `care` those in `value` must hold, and the others not.
+
+    `after` are formulas for the following events. Over infinite words, `promises` are the right
+    sides of `U` (or `<>->`) that are put off; over finite ones it is not empty if there must be
+    another event.
+    """
+
+    care: int
+    value: int
+    after: frozenset[int]
+    promises: frozenset[int]
+
+
+_NONE: frozenset[int] = frozenset()
+_NO_TERMS: Terms = frozenset()
+_ANYTHING = Term(0, 0, _NONE, _NONE)
+_ANOTHER_EVENT = frozenset((TRUE,))
+
+
+class Expansion:
+    """Expands the formulas of one `Normal`; at most `limit` terms each, else FormulaTooLarge."""
+
+    def __init__(self, normal: Normal, limit: int) -> None:
+        self._normal = normal
+        self._limit = limit
+        self._known: dict[int, Terms] = {FALSE: _NO_TERMS, TRUE: frozenset((_ANYTHING,))}
+        self._derivatives: dict[Sere, tuple[tuple[int, Sere], ...]] = {}
+
+    def all_of(self, numbers: Iterable[int]) -> Terms:
+        """The terms of the conjunction of several formulas."""
+        return reduce(self._product, map(self.of, sorted(numbers)), self._known[TRUE])
+
+    def of(self, number: int) -> Terms:
+        """The terms of a formula."""
+        terms = self._known.get(number)
+        if terms is None:
+            terms = self._known[number] = self._expand(number)
+        return terms
+
+    def _expand(self, number: int) -> Terms:
+        kind, parts, sere = self._normal.nodes[number]
+        if kind == "+" or kind == "-":
+            bit = 1 << parts[0]
+            return frozenset((Term(bit, bit if kind == "+" else 0, _NONE, _NONE),))
+        if kind == "&":
+            return self.all_of(parts)
+        if kind == "|":
+            return self._disjunction(parts)
+        if kind == "X" or kind == "N":
+            return self._later(parts[0], _ANOTHER_EVENT if kind == "X" and self._finite else _NONE)
+        if kind == "U":
+            left, right = parts
+            wait = self._product(self.of(left), self._later(number, self._promise(right)))
+            return self._or_else(right, wait)
+        if kind == "R":
+            left, right = parts
+            going_on = self._or_else(left, self._later(number, _NONE))
+            return self._product(self.of(right), going_on)
+        assert sere is not None
+        return self._some(sere, parts[0]) if kind == "E" else self._each(sere, parts[0])
+
+    @property
+    def _finite(self) -> bool:
+        return self._normal.finite
+
+    def _promise(self, right: int) -> frozenset[int]:
+        return _ANOTHER_EVENT if self._finite else frozenset((right,))
+
+    def _later(self, number: int, promises: frozenset[int]) -> Terms:
+        nodes = self._normal.nodes
+        after = nodes[number].parts if nodes[number].kind == "&" else (number,)
+        if number == FALSE:
+            return _NO_TERMS
+        return frozenset((Term(0, 0, frozenset(after) - {TRUE}, promises),))
+
+    def _or_else(self, number: int, otherwise: Terms) -> Terms:
+        """`number`, or `otherwise`; where it can be told from one event, only if not `number`."""
+        if otherwise and self._normal.is_boolean(number):
+            otherwise = self._product(self.of(self._normal.negation(number)), otherwise)
+        return self._least(self.of(number) | otherwise)
+
+    def _disjunction(self, parts: tuple[int, ...]) -> Terms:
+        boolean = [part for part in parts if self._normal.is_boolean(part)]
+        others = [part for part in parts if not self._normal.is_boolean(part)]
+        if not boolean or not others:
+            return self._least(_NO_TERMS.union(*map(self.of, parts)))
+        rest = _NO_TERMS.union(*map(self.of, others))
+        return self._or_else(self._normal.either(*boolean), rest)
+
+    def _product(self, left: Terms, right: Terms) -> Terms:
+        terms: set[Term] = set()
+        for a in left:
+            for b in right:
+                if (a.value ^ b.value) & a.care & b.care:
+                    continue
+                term = Term(
+                    a.care | b.care, a.value | b.value, a.after | b.after, a.promises | b.promises
+                )
+                terms.add(term)
+            if len(terms) > self._limit:
+                raise FormulaTooLarge("the number of edges of a state", len(terms), self._limit)
+        return self._least(terms)
+
+    def _least(self, terms: Iterable[Term]) -> Terms:
+        """Without the terms that ask for all that another one does, and for more."""
+        kept: list[Term] = []
+        for term in sorted(set(terms), key=_size):
+            if not any(_asks_less(other, term) for other in kept):
+                kept.append(term)
+        return frozenset(kept)
+
+    # Regular expressions.
+
+    def _some(self, sere: Sere, number: int) -> Terms:
+        terms: set[Term] = set()
+        for guard, rest in self._after(sere):
+            ends = self.of(number) if may_be_empty(rest) else _NO_TERMS
+            if rest != EMPTY:
+                again = self._normal.match("E", rest, number)
+                ends |= self._later(again, self._promise(number))
+            terms |= self._product(self.of(guard), ends)
+        return self._least(terms)
+
+    def _each(self, sere: Sere, number: int) -> Terms:
+        terms = self._known[TRUE]
+        for guard, rest in self._after(sere):
+            asked = self.of(number) if may_be_empty(rest) else self._known[TRUE]
+            if rest != EMPTY:
+                again = self._normal.match("A", rest, number)
+                asked = self._product(asked, self._later(again, _NONE))
+            passed = self._product(self.of(guard), asked)
+            terms = self._product(terms, self.of(self._normal.negation(guard)) | passed)
+        return terms
+
+    def _after(self, sere: Sere) -> tuple[tuple[int, Sere], ...]:
+        """The partial derivatives of `sere`: what may be left after an event of which holds."""
+        known = self._derivatives.get(sere)
+        if known is None:
+            # What is left after the same guard is one expression less for each that is equal.
+            steps = {step: None for step in self._derive(sere) if step[0] != FALSE}
+            known = self._derivatives[sere] = tuple(steps)
+        return known
+
+    def _derive(self, sere: Sere) -> Iterable[tuple[int, Sere]]:
+        if isinstance(sere, Letter):
+            return [(self._normal.of(sere.formula), EMPTY)]
+        if isinstance(sere, Repeat):
+            if sere.high == 0:
+                return []
+            low = 0 if may_be_empty(sere.sere) else max(sere.low - 1, 0)
+            high = None if sere.high is None else sere.high - 1
+            rest = EMPTY if high == 0 else Repeat(sere.sere, low, high)
+            return [(guard, _chain(left, rest)) for guard, left in self._after(sere.sere)]
+        if sere.operator == "|":
+            return [step for part in sere.parts for step in self._after(part)]
+        first = sere.parts[0]
+        others = sere.parts[1:]
+        second = others[0] if len(others) == 1 else Joined(sere.operator, others)
+        if sere.operator == "&&":
+            return [
+                (self._normal.both(guard, other), together)
+                for guard, left in self._after(first)
+                for other, rest in self._after(second)
+                if (together := _together(left, rest)) is not None
+            ]
+        steps: list[tuple[int, Sere]] = []
+        for guard, left in self._after(first):
+            if sere.operator == ";":
+                steps.append((guard, _chain(left, second)))
+                continue
+            if left != EMPTY:
+                steps.append((guard, Joined(":", (left, second))))
+            if may_be_empty(left):
+                fused = self._after(second)
+                steps += [(self._normal.both(guard, other), rest) for other, rest in fused]
+        if sere.operator == ";" and may_be_empty(first):
+            steps += self._after(second)
+        return steps
+
+
+def _chain(first: Sere, second: Sere) -> Sere:
+    parts = [part for part in (*_links(first), *_links(second)) if part != EMPTY]
+    return parts[0] if len(parts) == 1 else Joined(";", tuple(parts)) if parts else EMPTY
+
+
+def _links(sere: Sere) -> tuple[Sere, ...]:
+    return sere.parts if isinstance(sere, Joined) and sere.operator == ";" else (sere,)
+
+
+def _together(first: Sere, second: Sere) -> Sere | None:
+    if EMPTY in (first, second):
+        # Nothing is as long as nothing, but nothing.
+        return EMPTY if may_be_empty(first) and may_be_empty(second) else None
+    return Joined("&&", (first, second))
+
+
+def _size(term: Term) -> tuple[int, int, int]:
+    return (len(term.after), len(term.promises), term.care.bit_count())
+
+
+def _asks_less(one: Term, other: Term) -> bool:
+    return (
+        one.care & other.care == one.care
+        and (one.value ^ other.value) & one.care == 0
+        and one.after <= other.after
+        and one.promises <= other.promises
+    )

@@ -1,0 +1,95 @@
+"""A formula's text, cut into tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["WORD", "Token", "is_plain_name", "tokens"]
+
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+
+_SPACE = re.compile(r"\s*")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_NUMBER = re.compile(r"[0-9]+")
+# The longest first. What has several spellings is told by the first of them.
+_SPELLINGS = {
+    "□": "G",
+    "◇": "F",
+    "○": "X",
+    "¬": "!",
+    "∧": "&",
+    "\N{LOGICAL OR}": "|",
+    "→": "->",
+    "↔": "<->",
+}
+_SIGNS = re.compile(
+    r"\|->|\|=>|<>->|<>=>|<->|->|\|\||\||&&|&|\[\*|\[\+\]|\.\.|[!(){};:\[\]]"
+    + f"|[{''.join(_SPELLINGS)}]"
+)
+# PSL's words with an exclamation mark, and those with an underline after it.
+_MARKED = re.compile(r"eventually!|(?:until|before)(?:!_(?![A-Za-z0-9.])|!)")
+_RESERVED = frozenset(
+    (
+        "U",
+        "W",
+        "R",
+        "M",
+        "true",
+        "false",
+        "always",
+        "never",
+        "eventually",
+        "next",
+        "until",
+        "until_",
+        "before",
+        "before_",
+    )
+)
+
+
+class Token(NamedTuple):
+    """`kind` is the token itself, or one of `name`, `number`, `bad` and `end`."""
+
+    kind: str
+    text: str
+    position: int
+
+
+def tokens(text: str) -> list[Token]:
+    """All tokens; a character that belongs to none is one of the kind `bad`. Linear time."""
+    found: list[Token] = []
+    position = 0
+    while True:
+        space = _SPACE.match(text, position)
+        position = space.end() if space else position
+        if position == len(text):
+            return [*found, Token("end", "", position)]
+        token, position = _next(text, position)
+        found.append(token)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a proposition of this name can be written without quotes."""
+    return WORD.fullmatch(name) is not None and name not in _RESERVED and name[0] not in "FGX"
+
+
+def _next(text: str, begin: int) -> tuple[Token, int]:
+    if quoted := _QUOTED.match(text, begin):
+        name = re.sub(r"\\(.)", r"\1", quoted[1], flags=re.DOTALL)
+        return Token("name", name, begin), quoted.end()
+    # A word that begins with F, G or X begins with an operator: `GFp` is `G F p`.
+    if text[begin] in "FGX":
+        return Token(text[begin], text[begin], begin), begin + 1
+    if found := _MARKED.match(text, begin):
+        return Token(found[0], found[0], begin), found.end()
+    if found := WORD.match(text, begin):
+        word = found[0]
+        return Token(word if word in _RESERVED else "name", word, begin), found.end()
+    if found := _NUMBER.match(text, begin):
+        return Token("number", found[0], begin), found.end()
+    if found := _SIGNS.match(text, begin):
+        sign = found[0]
+        return Token(_SPELLINGS.get(sign, sign), sign, begin), found.end()
+    return Token("bad", text[begin], begin), begin + 1

@@ -1,0 +1,66 @@
+"""From a formula to a generalised Büchi automaton that accepts the words on which it holds."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from streams.temporal.automaton import Automaton, Edge
+from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.expansion import Expansion, Term
+from streams.temporal.formula import Formula, propositions
+from streams.temporal.normal import Normal
+from streams.temporal.reduction import reduced
+
+__all__ = ["MAX_STATES", "translate"]
+
+MAX_STATES = 10_000
+
+
+@lru_cache(maxsize=256)
+def translate(
+    formula: Formula, names: tuple[str, ...] | None = None, max_states: int = MAX_STATES
+) -> Automaton:
+    """The automaton of `formula`, with the propositions `names`, by default its own.
+
+    A state is what is left to be met. Results are remembered. Time and memory: exponential in the
+    size of the formula at worst; FormulaTooLarge beyond `max_states` states.
+    """
+    names = tuple(propositions(formula)) if names is None else names
+    normal = Normal(False, names)
+    expansion = Expansion(normal, max_states)
+    numbers: dict[frozenset[Term], int] = {}
+    # States with the same terms are one state, however different their formulas look.
+    by_formulas: dict[frozenset[int], int] = {}
+    found: list[frozenset[Term]] = []
+
+    def state(formulas: frozenset[int]) -> int:
+        known = by_formulas.get(formulas)
+        if known is not None:
+            return known
+        terms = expansion.all_of(formulas)
+        if terms not in numbers:
+            if len(found) >= max_states:
+                raise FormulaTooLarge("the number of states", len(found) + 1, max_states)
+            numbers[terms] = len(found)
+            found.append(terms)
+        by_formulas[formulas] = numbers[terms]
+        return numbers[terms]
+
+    initial = state(frozenset((normal.of(formula),)))
+    steps: list[list[tuple[int, Term]]] = []
+    while len(steps) < len(found):
+        steps.append([(state(term.after), term) for term in found[len(steps)]])
+    promises = sorted({promise for terms in found for term in terms for promise in term.promises})
+    edges = tuple(
+        tuple(
+            Edge(
+                target,
+                term.care,
+                term.value,
+                sum(1 << at for at, one in enumerate(promises) if one not in term.promises),
+            )
+            for target, term in leaving
+        )
+        for leaving in steps
+    )
+    return reduced(Automaton(names, edges, (initial,), len(promises)))
