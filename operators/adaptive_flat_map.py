@@ -27,7 +27,7 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
-from streams.errors import BuildError
+from streams.errors import BuildError, describe
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
 from streams.groups import Grouped
@@ -36,7 +36,7 @@ from streams.inline import Inline
 from streams.limits import Limiter
 from streams.limits.choice import Limit, limiter_for
 from streams.run import Run
-from streams.settings import Settings
+from streams.settings import OnLimitChange, Settings
 from streams.stage import StageInfo, Subscriber
 from streams.workers import Workers
 
@@ -56,6 +56,7 @@ def adaptive_flat_map(
     on_error: OnError = ...,
     overload: Callable[[Exception], bool] | None = ...,
     window: int = ...,
+    on_limit_change: OnLimitChange | None = ...,
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
@@ -69,6 +70,7 @@ def adaptive_flat_map(
     on_error: OnError = ...,
     overload: Callable[[Exception], bool] | None = ...,
     window: int = ...,
+    on_limit_change: OnLimitChange | None = ...,
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
 
 
@@ -81,13 +83,18 @@ def adaptive_flat_map(
     on_error: OnError = "stop",
     overload: Callable[[Exception], bool] | None = None,
     window: int = 256,
+    on_limit_change: OnLimitChange | None = None,
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """Call `handler(value)` for each event, with a concurrency that adapts.
 
     `limit` is a limiter such as `Fixed(8)`, a pair `(floor, ceiling)` for the default limiter,
     or None for the default with no bounds of yours. `overload(error)` tells whether an error
     means that the dependency is overloaded (as a timeout always does) or says nothing about
-    its capacity. Raises BuildError for options that cannot work together: straight after
+    its capacity. `on_limit_change(old, new, reason)` is called when the limit changes, before
+    anything begins under the new one; the reason is the limiter's own, or "retuned". What it
+    raises stops the pipeline, as does a limiter that raises or proposes what is no limit
+    (BadLimit): what is in flight finishes, and the error names the limiter and the stage.
+    Raises BuildError for options that cannot work together: straight after
     `group_by`, or `timeout` with a plain handler, which nothing can interrupt.
     """
     name = handler_name(handler)
@@ -98,6 +105,11 @@ def adaptive_flat_map(
         raise BuildError(f"adaptive_flat_map(window={window!r}): at least 1 result must fit")
     if timeout is not None and not timeout > 0:
         raise BuildError(f"adaptive_flat_map(timeout={timeout!r}): must be positive seconds")
+    if on_limit_change is not None and (not callable(on_limit_change) or is_async(on_limit_change)):
+        raise BuildError(
+            f"adaptive_flat_map(on_limit_change={on_limit_change!r}): give a plain function of the "
+            "old limit, the new one and the reason"
+        )
     if timeout is not None and not is_async(handler):
         raise BuildError(
             f"adaptive_flat_map({name}, timeout={timeout:g}): '{name}' is a plain function that "
@@ -110,7 +122,9 @@ def adaptive_flat_map(
         None if ceiling is None else window + ceiling * (2 if isinstance(on_error, Retry) else 1)
     )
     fresh = _FreshLimiters(limit)
-    settings = Settings(handler, name, ordered, timeout, on_error, overload, window)
+    settings = Settings(
+        handler, name, ordered, timeout, on_error, overload, on_limit_change, window
+    )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         if isinstance(source, Grouped):
@@ -147,7 +161,13 @@ class _FreshLimiters:
 
     def __init__(self, limit: Limit) -> None:
         self._first: Limit = limit
-        self._pristine: Limit = copy.deepcopy(limit)
+        try:
+            self._pristine: Limit = copy.deepcopy(limit)
+        except Exception as error:
+            raise BuildError(
+                f"limit={describe(limit)}: every running begins with a copy of its own, and "
+                f"this cannot be copied: {error}"
+            ) from error
 
     def next(self) -> Limiter:
         """The limiter of one more running."""
@@ -156,7 +176,9 @@ class _FreshLimiters:
 
 
 def _bounds(limiter: Limiter) -> tuple[int | None, int | None]:
-    return getattr(limiter, "floor", None), getattr(limiter, "ceiling", None)
+    floor, ceiling = getattr(limiter, "floor", None), getattr(limiter, "ceiling", None)
+    # A limiter of the user's need not have them, and may mean something else by them.
+    return (floor if type(floor) is int else None, ceiling if type(ceiling) is int else None)
 
 
 def _at_once(floor: int | None, ceiling: int | None) -> str:

@@ -64,7 +64,7 @@ def line(numbers: dict[str, Any], rate: float) -> str:
     limit = "-" if numbers["limit"] is None else f"{numbers['limit']:,}"
     parts = [
         f"{rate:,.0f}/s",
-        f"in flight {numbers['in_flight']:,}/{limit}",
+        f"in flight {numbers['in_flight']:,}/{limit}{_why(numbers['limit_reason'])}",
         f"waiting {numbers['waiting']:,}",
     ]
     if numbers["groups"] is not None:
@@ -79,6 +79,11 @@ def line(numbers: dict[str, Any], rate: float) -> str:
     if numbers["state"] != "running":
         parts.append(numbers["state"])
     return "  ".join(parts)
+
+
+def _why(reason: str) -> str:
+    # A limit that is the user's own needs no explanation.
+    return f" ({reason})" if reason not in ("", "fixed") else ""
 
 
 def _rate(readings: deque[tuple[float, int]]) -> float:

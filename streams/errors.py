@@ -6,9 +6,11 @@ The user's own exceptions keep their type; the stage and the event are added as 
 from __future__ import annotations
 
 __all__ = [
+    "BadLimit",
     "BadLine",
     "BufferFull",
     "BuildError",
+    "CannotConnect",
     "CannotOpen",
     "DemandViolated",
     "DrainTimeout",
@@ -20,7 +22,11 @@ __all__ = [
     "MissingExtra",
     "NoLoop",
     "OutputClosed",
+    "PayloadTooLarge",
     "PenstockError",
+    "PublishFailed",
+    "ServerTooOld",
+    "StreamDiffers",
     "describe",
 ]
 
@@ -69,6 +75,10 @@ class DrainTimeout(PenstockError):
     """The deadline of a drain passed while events were still unfinished."""
 
 
+class BadLimit(PenstockError):
+    """A limiter proposed something that is no limit."""
+
+
 class BadLine(PenstockError):
     """A line of the input that is not a JSON object."""
 
@@ -83,6 +93,26 @@ class InputCorrupt(PenstockError):
 
 class OutputClosed(PenstockError):
     """The reader of the output went away."""
+
+
+class CannotConnect(BuildError):
+    """No server answers, or none that lets us in."""
+
+
+class ServerTooOld(BuildError):
+    """A server that lacks something that is needed."""
+
+
+class StreamDiffers(BuildError):
+    """A stream exists on the server with other settings than are needed."""
+
+
+class PayloadTooLarge(PenstockError):
+    """An event that is larger than the server takes."""
+
+
+class PublishFailed(PenstockError):
+    """No server has said that it stored an event."""
 
 
 def describe(value: object, limit: int = 200) -> str:

@@ -1,4 +1,4 @@
-"""What a limiter is told: of arrivals, and of calls that ended well or badly."""
+"""What a limiter is told, of arrivals and of how calls ended, and what it answers."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Any
 
 from streams.event import Event
 from streams.limits import ArrivalLimiter, Limiter, Outcome
+from streams.limits.choice import limit_of
+from streams.settings import Settings
 
 __all__ = ["Feedback"]
 
 
 class Feedback:
-    """Tells one limiter about the calls of one stage.
+    """Tells one limiter about the calls of one stage, and follows its limit.
 
-    `overload` says which errors are the limiter's business beside timeouts. When it or the
-    limiter raises, `broke(error, what)` hears of it: no event is to blame.
+    `settings.overload` says which errors are the limiter's business beside timeouts. When it,
+    the limiter or `settings.on_limit_change` raises, `broke(error, what)` hears of it: no event
+    is to blame. The last limit that was one stays.
     """
 
     def __init__(
-        self,
-        limiter: Limiter,
-        overload: Callable[[Exception], bool] | None,
-        broke: Callable[[Exception, str], None],
+        self, limiter: Limiter, settings: Settings, broke: Callable[[Exception, str], None]
     ) -> None:
+        self.limit = limit_of(limiter)
+        self.reason = reason_of(limiter)
+        """Why it changed last, in the limiter's words."""
         self._limiter = limiter
-        self._overload = overload
+        self._settings = settings
         self._broke = broke
         self.arrivals = limiter if isinstance(limiter, ArrivalLimiter) else None
         """The limiter, if it wants to hear of events from their arrival on."""
@@ -35,7 +38,7 @@ class Feedback:
         try:
             arrivals.on_arrive()
         except Exception as error:
-            self._broke(error, "limiter")
+            self._limiter_broke(error)
 
     def ended(
         self,
@@ -53,16 +56,47 @@ class Feedback:
             else:
                 self._limiter.on_complete(now, started, began_among, outcome)
         except Exception as error:
-            self._broke(error, "limiter")
+            self._limiter_broke(error)
 
     def outcome(self, error: BaseException) -> Outcome:
         """What a call that ended with `error` tells of the load."""
         if isinstance(error, TimeoutError):
             return Outcome.DROPPED
-        if self._overload is not None and isinstance(error, Exception):
+        overload = self._settings.overload
+        if overload is not None and isinstance(error, Exception):
             try:
-                if self._overload(error):
+                if overload(error):
                     return Outcome.DROPPED
             except Exception as raised:
                 self._broke(raised, "function given as overload=")
         return Outcome.IGNORED
+
+    def follow(self) -> bool:
+        """Read the limit; whether it has changed."""
+        try:
+            if self._limiter.limit == self.limit:
+                return False
+            limit, reason = limit_of(self._limiter), reason_of(self._limiter)
+        except Exception as error:
+            self._limiter_broke(error)
+            return False
+        old, self.limit, self.reason = self.limit, limit, reason
+        self.tell(old, reason)
+        return True
+
+    def tell(self, old: int, reason: str) -> None:
+        """Tell the user of a limit that was `old` before."""
+        on_limit_change = self._settings.on_limit_change
+        if on_limit_change is not None and old != self.limit:
+            try:
+                on_limit_change(old, self.limit, reason)
+            except Exception as error:
+                self._broke(error, "function given as on_limit_change=")
+
+    def _limiter_broke(self, error: Exception) -> None:
+        self._broke(error, f"limiter '{type(self._limiter).__name__}'")
+
+
+def reason_of(limiter: Limiter) -> str:
+    """Why the limit is what it is, as far as the limiter says."""
+    return str(getattr(limiter, "reason", ""))

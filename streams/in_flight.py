@@ -119,8 +119,3 @@ class InFlight(Stage[Any, Any]):
         self._give_back_unstarted()
         self._results.give_back()
         self._end_work()
-
-    def _broke(self, error: Exception, what: str) -> None:
-        """Something of the user's beside the handler raised: no event is to blame."""
-        error.add_note(f"in the {what} of {self._info}")
-        self._stop(error)

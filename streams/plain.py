@@ -32,10 +32,10 @@ class Plain(Working):
         settings: Settings,
         limiter: Limiter,
     ) -> None:
+        self._asynchronous = False
         super().__init__(downstream, run, info, settings, limiter)
         # Types of results that are neither awaitable nor iterators.
         self._plain: set[type] = set()
-        self._asynchronous = False
         # Calls whose task has not had its first step; a task that is cancelled never has one.
         self._unawaited: dict[Event[Any], Any] = {}
         self._complain = Complaint(run)
@@ -75,7 +75,7 @@ class Plain(Working):
         if not self._asynchronous:
             # From now on as if the handler had been declared so.
             self._asynchronous = True
-            self._set_limiter(self._limiter, learns=True)
+            self._set_limiter(self._limiter)
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._results.begin(event)
         self._watch.begin()
@@ -100,10 +100,9 @@ class Plain(Working):
             self._succeeded(event, result, started, in_flight)
         self._dispatch()
 
-    def retune(self, limiter: Limiter) -> None:
-        self._set_limiter(limiter, learns=self._asynchronous)
-        self._dispatch()
-        self._ask()
+    @property
+    def _may_learn(self) -> bool:
+        return self._asynchronous
 
     def _blocked(self, seconds: float) -> None:
         if self._run.has_loop:

@@ -84,6 +84,7 @@ def snapshot(
         "in_flight": in_flight,
         "bad_lines": run.bad_lines,
         "limit": sum(limits) if limits else None,
+        "limit_reason": "; ".join(reason for reason in _all("limit_reason", stages) if reason),
         "groups": sum(groups) if groups else None,
         "latency": latencies[0] if latencies else None,
         "stages": stages,

@@ -277,6 +277,7 @@ class Running:
 
         `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting`
         + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
+        `limit` is the sum of the stages' limits, `limit_reason` why they changed last.
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one.
         """

@@ -8,7 +8,10 @@ from typing import Any
 
 from streams.faults import OnError
 
-__all__ = ["Settings"]
+__all__ = ["OnLimitChange", "Settings"]
+
+OnLimitChange = Callable[[int, int, str], object]
+"""Told of the old limit, the new one, and the limiter's reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,4 +24,5 @@ class Settings:
     timeout: float | None
     on_error: OnError
     overload: Callable[[Exception], bool] | None
+    on_limit_change: OnLimitChange | None
     window: int

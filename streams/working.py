@@ -45,7 +45,7 @@ class Working(InFlight, ABC):
         self._settings = settings
         self._now = run.now
         self._handler = opened_pool(settings.handler, run)
-        self._set_limiter(limiter, learns=is_async(settings.handler))
+        self._set_limiter(limiter)
         self._special = self._learns
         self._faults = Faults(settings.on_error, run, info)
         self._calls = Calls(run, settings.name, settings.timeout, results)
@@ -55,13 +55,19 @@ class Working(InFlight, ABC):
         # A worker is settling an event, and takes the first event that comes itself.
         self._busy = False
 
-    def _set_limiter(self, limiter: Limiter, learns: bool) -> None:
+    def _set_limiter(self, limiter: Limiter) -> None:
         self._limiter = limiter
-        self._limit = max(1, limiter.limit)
+        self._feedback = Feedback(limiter, self._settings, self._broke)
+        self._limit = self._feedback.limit
         # A fixed limit learns nothing.
-        self._learns = learns and not isinstance(limiter, Fixed)
-        self._feedback = Feedback(limiter, self._settings.overload, self._broke)
+        self._learns = self._may_learn and not isinstance(limiter, Fixed)
         self._arrivals = self._feedback.arrivals if self._learns else None
+
+    def _broke(self, error: Exception, what: str) -> None:
+        """Something of the user's beside the handler raised: no event is to blame."""
+        self._learns, self._arrivals = False, None
+        error.add_note(f"in the {what} of {self._info}")
+        self._stop(error)
 
     # Demand.
 
@@ -93,15 +99,21 @@ class Working(InFlight, ABC):
 
     def retune(self, limiter: Limiter) -> None:
         """Work by another limiter from the next event on; nothing is cancelled."""
-        self._set_limiter(limiter, learns=is_async(self._settings.handler))
+        old = self._limit
+        self._set_limiter(limiter)
         self._special = True
+        self._feedback.tell(old, "retuned")
         self._dispatch()
         self._ask()
 
+    @property
+    def _may_learn(self) -> bool:
+        """Whether several calls can be in flight, so that something can be learnt."""
+        return is_async(self._settings.handler)
+
     def _follow_limiter(self) -> None:
-        limit = max(1, self._limiter.limit)
-        if limit != self._limit:
-            self._limit = limit
+        if self._feedback.follow():
+            self._limit = self._feedback.limit
             self._dispatch()
 
     # Events.
@@ -257,7 +269,7 @@ class Working(InFlight, ABC):
             "in_flight": self.in_flight,
             "peak_in_flight": self.peak_in_flight,
             "limit": self._limit,
-            "limit_reason": getattr(self._limiter, "reason", ""),
+            "limit_reason": self._feedback.reason,
             "undelivered": self._results.waiting,
             "retrying": self._waiting.retrying,
             "stuck": self._calls.stuck,

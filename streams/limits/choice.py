@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, cast
 
-from streams.errors import BuildError
+from streams.errors import BadLimit, BuildError, describe
 from streams.limits.default import default
 from streams.limits.fixed import Fixed
 from streams.limits.limiter import Limiter
 
-__all__ = ["Limit", "limiter_for"]
+__all__ = ["Limit", "limit_of", "limiter_for"]
 
 Limit = Limiter | tuple[int, int] | None
 
@@ -17,7 +18,8 @@ Limit = Limiter | tuple[int, int] | None
 def limiter_for(limit: Limit) -> Limiter:
     """The limiter that `limit=` stands for: itself, a default between bounds, or the default.
 
-    Raises BuildError for anything else, and for bounds that are none.
+    Raises BuildError for anything else, for bounds that are none, and for a limiter whose first
+    limit is none.
     """
     if limit is None:
         return default()
@@ -30,9 +32,28 @@ def limiter_for(limit: Limit) -> Limiter:
         except (TypeError, ValueError) as error:
             raise BuildError(f"limit={limit!r}: {error}") from error
     given = cast(Any, limit)
-    if isinstance(given, int) or not hasattr(given, "on_complete") or not hasattr(given, "limit"):
+    if isinstance(given, int) or not callable(getattr(given, "on_complete", None)):
         raise BuildError(
-            f"limit={given!r}: give a limiter such as Fixed(8), a pair (floor, ceiling), or "
-            "nothing for the default"
+            f"limit={describe(given)}: give a limiter such as Fixed(8), a pair (floor, ceiling), "
+            "or nothing for the default"
+        )
+    try:
+        limit_of(limit)
+    except Exception as error:
+        raise BuildError(f"limit={describe(given)}: {error}") from error
+    return limit
+
+
+def limit_of(limiter: Limiter) -> int:
+    """What a limiter proposes. BadLimit if that is no whole number of at least 1."""
+    given = cast(Any, limiter.limit)
+    try:
+        limit = 0 if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        limit = 0
+    if limit < 1:
+        raise BadLimit(
+            f"the limiter '{type(limiter).__name__}' proposes {describe(given)}; "
+            "a limit is a whole number of at least 1"
         )
     return limit

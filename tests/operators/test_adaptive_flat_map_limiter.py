@@ -128,41 +128,6 @@ def test_each_running_begins_with_a_fresh_limiter(run: Run) -> None:
     run(story())
 
 
-@pytest.mark.parametrize("limit", [0, -3])
-def test_a_limit_below_one_counts_as_one(run: Run, limit: int) -> None:
-    gauge = Gauge()
-    flow = CountedSource(range(3)).pipe(adaptive_flat_map(gauge, Recorder(limit)))
-    run(flow.to(MemorySink()).run())
-    assert gauge.peak == 1
-
-
-@pytest.mark.parametrize("method", ["on_complete", "on_arrive", "on_depart"])
-def test_a_limiter_that_raises_stops_the_pipeline_and_loses_nothing(run: Run, method: str) -> None:
-    class Broken(Arrivals):
-        pass
-
-    def broken(*_: Any) -> None:
-        raise ZeroDivisionError("limiter")
-
-    async def story() -> None:
-        limiter = Recorder() if method == "on_complete" else Broken()
-        setattr(limiter, method, broken)
-        running = (
-            CountedSource(range(5))
-            .pipe(adaptive_flat_map(declared, limiter))
-            .to(MemorySink())
-            .start()
-        )
-        with pytest.raises(ZeroDivisionError) as raised:
-            await running.wait()
-        assert raised.value.__notes__ == ["in the limiter of stage 2 'adaptive_flat_map'"]
-        numbers = running.statistics()
-        assert numbers["unfinished"] == 0
-        assert numbers["failed"] == 0
-
-    run(story())
-
-
 @pytest.mark.parametrize("handler", [later, declared], ids=["def", "async def"])
 def test_an_adaptive_limit_may_take_the_place_of_a_fixed_one(run: Run, handler: Any) -> None:
     limiter = Recorder(7)

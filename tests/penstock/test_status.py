@@ -20,6 +20,7 @@ NUMBERS: dict[str, Any] = {
     "state": "running",
     "in_flight": 12,
     "limit": 16,
+    "limit_reason": "fixed",
     "waiting": 1030,
     "groups": 100,
     "dropped": {},
@@ -43,8 +44,14 @@ def test_the_line_says_how_it_is_going() -> None:
 
 
 def test_the_line_leaves_out_what_the_pipeline_has_not_got() -> None:
-    assert line({**NUMBERS, "limit": None, "groups": None}, 0) == (
+    assert line({**NUMBERS, "limit": None, "limit_reason": "", "groups": None}, 0) == (
         "0/s  in flight 12/-  waiting 1,030"
+    )
+
+
+def test_the_line_says_why_the_limit_changed_last() -> None:
+    assert line({**NUMBERS, "limit_reason": "doubling pays", "groups": None}, 0) == (
+        "0/s  in flight 12/16 (doubling pays)  waiting 1,030"
     )
 
 
