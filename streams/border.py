@@ -31,7 +31,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """What happens to values of a plain Observable that nobody has asked for yet."""
+    """What happens to values of a plain Observable that nobody has asked for yet.
+
+    `name` is how it is written, with its argument.
+    """
 
     name: str
     size: int
@@ -41,7 +44,7 @@ class Overflow:
 def _sized(name: str, n: int, when_full: Any) -> Overflow:
     if isinstance(n, bool) or n < 1:
         raise BuildError(f"{name}({n!r}): at least 1 value must fit")
-    return Overflow(name, n, when_full)
+    return Overflow(f"{name}({n})", n, when_full)
 
 
 def buffer(n: int) -> Overflow:
@@ -61,12 +64,12 @@ def drop_newest(n: int = 1024) -> Overflow:
 
 def latest() -> Overflow:
     """Keep only the newest value; each one it replaces is counted."""
-    return Overflow("latest", 1, "drop_oldest")
+    return Overflow("latest()", 1, "drop_oldest")
 
 
 def error() -> Overflow:
     """Keep nothing: a value that nobody has asked for is the error BufferFull."""
-    return Overflow("error", 0, "error")
+    return Overflow("error()", 0, "error")
 
 
 def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
@@ -92,7 +95,7 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
             f"on_overflow={on_overflow!r}: use buffer(n), drop_oldest(n), drop_newest(n), "
             "latest() or error()"
         )
-    info = StageInfo("of", f"{on_overflow.name}({on_overflow.size})", on_overflow.size)
+    info = StageInfo("of", on_overflow.name, on_overflow.size)
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Listening(downstream, run, info, observable, on_overflow).start()
@@ -151,13 +154,7 @@ class _Listening(Emission[T]):
             return
         if len(self._waiting) >= self._overflow.size:
             if self._overflow.when_full == "error":
-                self._end(
-                    BufferFull(
-                        f"{self._overflow.size:,} values wait and nobody has asked for more "
-                        f"(Flowable.of, on_overflow={self._overflow.name}). Slow the source, "
-                        "raise buffer(n), or enter with drop_oldest(n)."
-                    )
-                )
+                self._end(_too_many(self._overflow))
                 self._dispose()
                 return
             self.received += 1
@@ -202,3 +199,14 @@ class _Listening(Emission[T]):
 
     def statistics(self) -> dict[str, Any]:
         return {**super().statistics(), "buffered": len(self._waiting)}
+
+
+def _too_many(overflow: Overflow) -> BufferFull:
+    waiting, advice = "", "or enter with buffer(n) or drop_oldest(n)"
+    if overflow.size:
+        waiting = f", with {overflow.size:,} waiting already"
+        advice = "raise buffer(n), or enter with drop_oldest(n)"
+    return BufferFull(
+        f"A value came that nobody has asked for{waiting} (Flowable.of, "
+        f"on_overflow={overflow.name}). Slow the source, {advice}."
+    )

@@ -51,15 +51,48 @@ def test_each_strategy_keeps_what_its_name_says(overflow: Any, kept: list[int]) 
     send(subject, 1, 2, 3, 4, 5, 6)
     probe.request(10)
     assert probe.values == kept
-    overflows = overflow.name in ("buffer", "error")
+    overflows = overflow.when_full == "error"
     assert isinstance(probe.error, BufferFull) == overflows
     if overflows:
-        assert overflow.name in str(probe.error)
         assert subject.observers == []
     else:
         send(subject, 7)
         assert probe.values == [*kept, 7]
         probe.cancel()
+
+
+@pytest.mark.parametrize(
+    ("overflow", "said"),
+    [
+        (
+            streams.buffer(3),
+            "A value came that nobody has asked for, with 3 waiting already (Flowable.of, "
+            "on_overflow=buffer(3)). Slow the source, raise buffer(n), or enter with "
+            "drop_oldest(n).",
+        ),
+        (
+            streams.error(),
+            "A value came that nobody has asked for (Flowable.of, on_overflow=error()). Slow the "
+            "source, or enter with buffer(n) or drop_oldest(n).",
+        ),
+    ],
+    ids=["buffer", "error"],
+)
+def test_a_value_too_many_is_told_with_what_the_strategy_can_do_about_it(
+    overflow: Any, said: str
+) -> None:
+    subject, probe = entered(overflow, request=1)
+    send(subject, 1, 2, 3, 4, 5)
+    probe.request(10)
+    assert str(probe.error) == said
+
+
+@pytest.mark.parametrize(
+    "overflow", ["buffer(8)", "drop_oldest(8)", "drop_newest(8)", "latest()", "error()"]
+)
+def test_the_stage_shows_its_strategy_as_it_is_written(overflow: str) -> None:
+    strategy = eval(overflow, vars(streams))
+    assert Flowable.of(Subject[int](), strategy).info.detail == overflow
 
 
 @given(
