@@ -1,7 +1,7 @@
 r"""Write each value as a line of JSON.
 
 Items:   one line for each event, in order, ended by `\n`, as orjson encodes it (dataclasses,
-         datetimes and UUIDs too; not-a-number becomes null).
+         datetimes and UUIDs too; not-a-number becomes null; no integer beyond 64 bits).
 Time:    a batch is written when it has 64 KiB or 512 events, or when nothing more came in the
          same turn of the loop. No timers. A pipe or socket that is full never blocks the loop;
          a regular file is written on it, which lasts as long as its disk takes, and for ever if

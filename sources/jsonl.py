@@ -1,7 +1,8 @@
 r"""Read JSON lines: one event for each line that is a JSON object.
 
-Items:   the object of each line, in order, as a dict. Lines end with `\n` or `\r\n`, the last
-         one may lack it; a UTF-8 byte-order mark and blank lines are ignored.
+Items:   the object of each line, in order, as a dict; an integer beyond 64 bits is a float.
+         Lines end with `\n` or `\r\n`, the last one may lack it; a UTF-8 byte-order mark and
+         blank lines are ignored.
 Time:    as the bytes come; an event is stamped with the time its bytes were read, or with its
          own time (`created`). A followed file is looked at every quarter of a second while it
          has nothing new. Between lines the loop gets a turn every few milliseconds. Pipes,

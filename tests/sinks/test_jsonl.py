@@ -359,6 +359,13 @@ def test_a_value_that_cannot_be_encoded_stops_the_pipeline_and_is_named(
     assert file.read_bytes().startswith(b'{"n":0}\n')
 
 
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_an_integer_beyond_64_bits_cannot_be_encoded(run: Run, tmp_path: Path, number: int) -> None:
+    source = CountedSource([{"n": number}])
+    with pytest.raises(TypeError, match="Integer exceeds 64-bit range"):
+        run(source.to(write_jsonl(tmp_path / "out.jsonl")).run())
+
+
 def test_skip_goes_on_after_a_value_that_cannot_be_encoded(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     report = run(strange().to(write_jsonl(file, on_error="skip")).run())

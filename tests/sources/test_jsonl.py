@@ -90,6 +90,17 @@ def test_each_line_gives_its_object(run: Run, file: Path, text: bytes) -> None:
     assert report.exit_status == 0
 
 
+def test_an_integer_beyond_64_bits_is_read_as_a_float(run: Run, file: Path) -> None:
+    largest, smallest = 2**64 - 1, -(2**63)
+    numbers = [largest, smallest, largest + 1, smallest - 1]
+    file.write_text("".join(f'{{"n":{number}}}\n' for number in numbers))
+    values, _ = run(read(read_jsonl(file)))
+    assert [repr(value["n"]) for value in values] == [
+        *map(repr, numbers[:2]),
+        *map(repr, map(float, numbers[2:])),
+    ]
+
+
 def test_blank_lines_are_counted_and_numbered(run: Run, file: Path) -> None:
     file.write_bytes(b'\n{"n":1}\n \n')
     tokens: list[Any] = []
