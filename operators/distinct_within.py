@@ -87,6 +87,7 @@ def distinct_within(
             attach,
             StageInfo("distinct_within", detail, 0, note, by=by, seconds=seconds),
             source,
+            mappings=source.mappings,
         )
         return flowable
 

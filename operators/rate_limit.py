@@ -109,7 +109,9 @@ def rate_limit(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[T] = Flowable(attach, StageInfo("rate_limit", detail, 1), source)
+        flowable: Flowable[T] = Flowable(
+            attach, StageInfo("rate_limit", detail, 1), source, mappings=source.mappings
+        )
         return flowable
 
     return operator

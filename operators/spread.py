@@ -11,7 +11,8 @@ Demand:  takes an event out of a group only for a unit of demand. A plain iterab
 Ends:    when the source has completed and every group is empty. Cancel closes open
          iterators and gives back what waits.
 Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops. So is
-         a value that is one event and no list of them: a mapping, a text, bytes, a number.
+         a value that is one event and no list of them: a mapping, a text, bytes, a number. Where
+         a source is known to give mappings, as read_jsonl, the pipeline is not built.
 
     groups          A = a1 a2 a3   B = b1   C = c1 c2 c3
     spread(1)       a1 a2 a3 b1 c1 c2 c3 |
@@ -67,6 +68,8 @@ class _Spread:
                 "spread() must stand directly after group_by: put what works on single events "
                 "before group_by, or into its each=lambda group: group.pipe(...)"
             )
+        if source.mappings:
+            raise BuildError(_not_iterables(f"the single events of {source.chain()[0].info}"))
         if isinstance(source, _Spreading) and isinstance(source.above, Grouped):
             raise BuildError(
                 "spread() straight after spread(): the first has taken the groups apart already; "
@@ -96,7 +99,8 @@ def spread(feeders: int | None = None) -> _Spread:
 
     `feeders` groups are worked on at a time and the next is opened when one runs empty, which
     is the job spreader; None rotates over all. A live group is empty when nothing of it waits
-    and its turn is not held. Raises BuildError when `feeders` is below 1.
+    and its turn is not held. Raises BuildError when `feeders` is below 1, and over a source that
+    gives single events.
     """
     if feeders is not None and (isinstance(feeders, bool) or feeders < 1):
         raise BuildError(f"spread(feeders={feeders!r}): at least 1 feeder is needed")
@@ -220,8 +224,12 @@ class _Spreader(Stage[Any, Any]):
 def _items(value: Any) -> Iterator[Any]:
     """The items of an iterable that is no single event itself."""
     if isinstance(value, _SINGLE) or not hasattr(value, "__iter__"):
-        raise TypeError(
-            f"spread() takes groups or iterables of events, not {describe(value, 80)}: put "
-            "group_by(...) before it, or a map(...) to the list of what is in it"
-        )
+        raise TypeError(_not_iterables(describe(value, 80)))
     return iter(value)
+
+
+def _not_iterables(what: str) -> str:
+    return (
+        f"spread() takes groups or iterables of events, not {what}: put group_by(...) before it, "
+        "or a map(...) to the list of what is in it"
+    )

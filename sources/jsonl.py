@@ -99,7 +99,7 @@ def read_jsonl(
             downstream, run, flowable.info, path, follow, created, on_bad_line, max_line
         ).start()
 
-    flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
+    flowable: Flowable[dict[str, Any]] = Flowable(attach, info, mappings=True)
     return flowable
 
 

@@ -50,6 +50,9 @@ class Flowable(Fluent[T_co]):
     groups = False
     """Whether its values are groups, for `spread` or something else to read."""
 
+    mappings = False
+    """Whether its values are known to be mappings: one event each, though they can be iterated."""
+
     def __init__(
         self,
         attach: Callable[[Subscriber[Any], Run], None],
@@ -58,6 +61,7 @@ class Flowable(Fluent[T_co]):
         *,
         turns: bool | None = None,
         groups: bool | None = None,
+        mappings: bool = False,
     ) -> None:
         """`groups` says that the stage can read groups, and whether it makes any.
 
@@ -70,6 +74,7 @@ class Flowable(Fluent[T_co]):
             self.groups = groups
         elif above is not None and above.groups:
             raise BuildError(_cannot_read_groups(self.info, above))
+        self.mappings = mappings
         self.above = above
         self._attach = attach
         self.turns = turns if turns is not None else above is not None and above.turns

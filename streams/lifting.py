@@ -104,7 +104,11 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     note = "holds events" if holds else ""
     reads = any(part.name in _READING for part in parts)
     flowable: Flowable[Any] = Flowable(
-        attach, StageInfo(name, "", bound, note), source, groups=source.groups and not reads
+        attach,
+        StageInfo(name, "", bound, note),
+        source,
+        groups=source.groups and not reads,
+        mappings=source.mappings and name == "filter",
     )
     return flowable
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,9 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as ops
 
-from operators import spread
+from operators import distinct_within, rate_limit, spread
+from sinks import collect
+from sources import read_jsonl
 from streams import from_iterable
-from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe
+from streams.errors import BuildError
+from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe, run_virtual
 
 GROUPS = [["a1", "a2", "a3"], ["b1"], ["c1", "c2", "c3"]]
 
@@ -182,6 +186,28 @@ def test_a_value_that_is_no_list_of_jobs_stops_the_pipeline_and_names_group_by(v
     assert "group_by" in str(probe.error)
     assert source.failed == [value]
     assert source.unsettled == []
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [],
+        [distinct_within(10, by="id"), rate_limit(100)],
+        [ops.filter(lambda event: "id" in event)],
+    ],
+    ids=len,
+)
+def test_a_source_of_mappings_is_refused_when_the_pipeline_is_built(stages: list[Any]) -> None:
+    with pytest.raises(BuildError, match=r"single events of stage 1 'read_jsonl': put group_by"):
+        read_jsonl().pipe(*stages, spread())
+
+
+def test_what_a_source_of_mappings_is_mapped_to_may_be_spread(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"jobs": [1, 3]}\n{"jobs": [2]}\n')
+    done: list[int] = []
+    jobs = read_jsonl(tmp_path / "in.jsonl").pipe(ops.map(lambda event: event["jobs"]), spread())
+    run_virtual(jobs.to(collect(done)).run())
+    assert done == [1, 2, 3]
 
 
 def test_an_iterable_that_raises_stops_the_pipeline_and_the_others_are_given_back() -> None:

@@ -28,6 +28,7 @@ def test_a_good_pipeline_is_shown_with_its_stages(penstock: Penstock, pipeline_f
         ("adaptive_flat_map(work, timeout=1)", "Make it async"),
         ("adaptive_flat_map(work, limit=4)", "Fixed(8)"),
         ("distinct_within(-1, by='uuid')", "distinct_within"),
+        ("spread(), adaptive_flat_map(work)", "put group_by(...) before it"),
     ],
 )
 def test_an_impossible_pipeline_is_explained_at_its_line(
