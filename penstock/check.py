@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+
+from penstock.load import load
 from penstock.output import put
 from streams.pipeline import Pipeline
 
-__all__ = ["check"]
+__all__ = ["call", "check"]
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    return check(options.file, load(options.file, for_the_file, whole=options.traceback))
 
 
 def check(where: str, pipeline: Pipeline) -> int:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Literal
 
+from penstock.load import load
 from penstock.output import put
 from streams.errors import CannotOpen
 from streams.pipeline import Pipeline
 from streams.stage import StageInfo
 
-__all__ = ["as_mermaid", "as_text", "bound_text", "draw", "total_text"]
+__all__ = ["as_mermaid", "as_text", "bound_text", "call", "draw", "total_text"]
 
 Format = Literal["text", "mermaid", "svg"]
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    pipeline = load(options.file, for_the_file, whole=options.traceback)
+    return draw(pipeline, options.format, options.output)
 
 
 def draw(pipeline: Pipeline, form: Format, output: str | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import logging
@@ -22,7 +23,7 @@ from streams.running import Report, Running
 from streams.stage import StageInfo
 from streams.standard import input_path, output_path
 
-__all__ = ["Options", "execute", "run"]
+__all__ = ["Options", "call", "execute", "redirect", "run", "warnings_to_standard_error"]
 
 # The stages that read and write the standard streams: a name, and how the detail begins.
 _READER = ("read_jsonl", "standard input")
@@ -41,6 +42,24 @@ class Options(NamedTuple):
     arguments: tuple[str, ...] = ()
 
 
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    said = Options(
+        options.input,
+        options.output,
+        options.limit,
+        options.drain_deadline,
+        options.report,
+        options.traceback,
+        tuple(for_the_file),
+    )
+    if options.on is not None:
+        from penstock.run_on import Cluster, work
+
+        return work(options.file, said, Cluster.of(options))
+    return run(options.file, said, alone=options.alone)
+
+
 def run(where: str, options: Options, *, alone: bool = False) -> int:
     """Load, run, report on standard error; returns the exit status.
 
@@ -51,13 +70,13 @@ def run(where: str, options: Options, *, alone: bool = False) -> int:
         # What is loaded stays to the end. No collection need look at it again, least of all the
         # one at the exit, which takes a fifth of the whole time of a short run.
         gc.freeze()
-    _log_to_standard_error()
+    warnings_to_standard_error()
     return execute(pipeline, options)
 
 
 def execute(pipeline: Pipeline, options: Options) -> int:
     """Run a pipeline as the command does; returns the exit status. Raises BuildError."""
-    _redirect(pipeline, options)
+    redirect(pipeline, options)
     if options.limit is not None:
         _check_limit(pipeline)
     watching = _no_status
@@ -102,7 +121,7 @@ def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
     return bool(asyncio.all_tasks(loop)) or any(threads)
 
 
-def _redirect(pipeline: Pipeline, options: Options) -> None:
+def redirect(pipeline: Pipeline, options: Options) -> None:
     for option, path, variable, name, stream in (
         ("--input", options.input, input_path, *_READER),
         ("--output", options.output, output_path, *_WRITER),
@@ -190,7 +209,7 @@ class _ToStandardError(logging.Handler):
         _mention(record.getMessage())
 
 
-def _log_to_standard_error() -> None:
+def warnings_to_standard_error() -> None:
     log = logging.getLogger("penstock")
     # A pipeline file that set up logging of its own has said where warnings go.
     if not log.hasHandlers():

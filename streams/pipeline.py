@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from streams.engine import Engine
 from streams.errors import BuildError
@@ -125,6 +125,14 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+class Drains(Protocol):
+    """What can be drained and cancelled, as a `Running` can."""
+
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
 class drain_on_signals:
     """While inside: the first SIGINT or SIGTERM drains, the second cancels.
 
@@ -134,7 +142,7 @@ class drain_on_signals:
     """
 
     def __init__(
-        self, running: Running, deadline: float, tell: Callable[[str], None] | None = None
+        self, running: Drains, deadline: float, tell: Callable[[str], None] | None = None
     ) -> None:
         self._running = running
         self._deadline = deadline

@@ -22,10 +22,10 @@ from streams.errors import BuildError
 from streams.pipeline import new_event_loop
 from streams.running import Running
 
-__all__ = ["run_kata"]
+__all__ = ["call"]
 
 
-def run_kata(options: argparse.Namespace) -> int:
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run the variants asked for and the reference pipeline, and print the table.
 
     Returns the exit status: 1 if the reference broke a promise of the kata, 128 and the number

@@ -1,0 +1,191 @@
+"""What can be said on the command line, one function a sub-command.
+
+Nothing of the library is imported here: a folder of the user's may shadow it, which is told first.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+__all__ = ["COMMANDS", "AddParser", "Formatter"]
+
+AddParser = Callable[..., argparse.ArgumentParser]
+
+_WIDTH = 88
+
+
+class Formatter(argparse.HelpFormatter):
+    """As wide everywhere: argparse makes one for every option, and imports much to be wider."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
+
+
+def _add_run(add_parser: AddParser) -> None:
+    run = _with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
+    run.add_argument("--input", metavar="PATH", help="read this instead of standard input")
+    run.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+    run.add_argument(
+        "--limit",
+        type=_limit,
+        metavar="N|FLOOR:CEILING",
+        help="work on N events at once, or on as many between two bounds as is best",
+    )
+    run.add_argument(
+        "--drain-deadline",
+        type=_seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="what work in flight gets after a signal or an error (default: 20)",
+    )
+    run.add_argument(
+        "--report",
+        choices=("text", "json"),
+        default="text",
+        help="the form of the report on standard error",
+    )
+
+    _add_servers(run, "--on", required=False)
+    run.add_argument(
+        "--lease",
+        type=_seconds,
+        default=10.0,
+        metavar="SECONDS",
+        help="with --on: after so long without a sign of life others take over (default: 10)",
+    )
+    run.add_argument("--worker", default="", help="with --on: this worker's name")
+
+
+def _add_publish(add_parser: AddParser) -> None:
+    publish = _with_file(
+        add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS JetStream"
+    )
+    publish.add_argument("--input", metavar="PATH", help="read this instead of standard input")
+    _add_servers(publish, "--on", required=True)
+    publish.add_argument(
+        "--drain-deadline",
+        type=_seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="what events under way get after a signal (default: 20)",
+    )
+    publish.add_argument(
+        "--report",
+        choices=("text", "json"),
+        default="text",
+        help="the form of the report on standard error",
+    )
+
+
+def _add_servers(parser: argparse.ArgumentParser, option: str, *, required: bool) -> None:
+    parser.add_argument(
+        option,
+        required=required,
+        metavar="URL[,URL...]",
+        help="the NATS servers, as in nats://a:4222,b:4222",
+    )
+    parser.add_argument("--name", help="the pipeline's name there (default: the file's)")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="into how many parts the keys are divided, when the stream is made (default: 64)",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        metavar="N",
+        help="on how many servers each event is kept (default: 3 where there are as many)",
+    )
+
+
+def _add_draw(add_parser: AddParser) -> None:
+    draw = _with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
+    draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
+    draw.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+
+
+def _add_check(add_parser: AddParser) -> None:
+    _with_file(add_parser, "check", "build a pipeline and tell what is wrong with it")
+
+
+def _add_kata(add_parser: AddParser) -> None:
+    kata = add_parser(
+        "kata",
+        help="run the stream kata at full load and measure it",
+        description="Run the stream kata on a load of events, and print one table: throughput, "
+        "queue, latency from creation to start in milliseconds, and what went wrong.",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+    for name, kind, default, what in (
+        ("rate", float, 1000, "events a second"),
+        ("clients", int, 100, "number of clients"),
+        ("duplicates", float, 0.01, "share of duplicates, from 0 to 1"),
+        ("seconds", float, 10, "how long the load lasts"),
+        ("handler-ms", float, 10, "mean time of work on one event"),
+        ("sigma-ms", float, 1, "its standard deviation"),
+        ("seed", int, 1, "of the load"),
+    ):
+        kata.add_argument(
+            f"--{name}", type=kind, default=default, help=f"{what} (default: {default})"
+        )
+    kata.add_argument(
+        "--variant",
+        action="append",
+        metavar="NAME",
+        help="run this step of the article as well, or all of them; may be repeated: "
+        "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
+    )
+
+
+def _with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+    parser = add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        usage=f"penstock {name} FILE[:NAME] [options] [-- ARGUMENTS OF THE FILE]",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE[:NAME]",
+        help="a Python file with a pipeline; NAME says which, where there are several",
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+    return parser
+
+
+def _limit(text: str) -> tuple[int, int]:
+    floor, colon, ceiling = text.partition(":")
+    try:
+        bounds = (int(floor), int(ceiling if colon else floor))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no N or FLOOR:CEILING") from None
+    if not 1 <= bounds[0] <= bounds[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 <= FLOOR <= CEILING is needed")
+    return bounds
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+COMMANDS: dict[str, Callable[[AddParser], None]] = {
+    "run": _add_run,
+    "draw": _add_draw,
+    "check": _add_check,
+    "publish": _add_publish,
+    "kata": _add_kata,
+}
+"""The sub-commands, by name; the module of the same name has `call`, which runs it."""

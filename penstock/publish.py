@@ -1,0 +1,111 @@
+"""`penstock publish FILE --on URLS`: feed a pipeline that runs on NATS JetStream."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+from penstock.explain import explain
+from penstock.load import load
+from penstock.output import say
+from penstock.report import as_json, as_text
+from penstock.run import Options, warnings_to_standard_error
+from penstock.run_on import Cluster
+from streams.flowable import Flowable
+from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.running import Report, Running
+
+__all__ = ["call", "publish", "publishing"]
+
+# Events under way at once; one of each key, or the servers could store them in another order.
+_AT_ONCE = 256
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    said = Options(
+        options.input,
+        drain_deadline=options.drain_deadline,
+        report=options.report,
+        traceback=options.traceback,
+        arguments=tuple(for_the_file),
+    )
+    return publish(options.file, said, Cluster.of(options))
+
+
+def publish(where: str, options: Options, cluster: Cluster) -> int:
+    """Read JSON lines and have them stored; returns the exit status.
+
+    Which fields are the identity and the key, the pipeline of the file says: those of its
+    `distinct_within` and of its `group_by`.
+    """
+    pipeline = load(where, options.arguments, whole=options.traceback)
+    warnings_to_standard_error()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        report, stored, repeated = runner.run(_publish(pipeline, options, cluster))
+    status = report.exit_status
+    if options.report == "json":
+        say(as_json(report, status))
+        return status
+    if report.error is not None:
+        say(explain(report.error, whole=options.traceback))
+    say(as_text(report))
+    say(f"  stored: {stored:,}, known already: {repeated:,}")
+    return status
+
+
+async def _publish(
+    pipeline: Pipeline, options: Options, cluster: Cluster
+) -> tuple[Report, int, int]:
+    from sources import read_jsonl
+    from streams.jetstream.connection import connect
+    from streams.jetstream.layout import layout_of
+    from streams.jetstream.publisher import Publisher
+
+    layout = layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    client = await connect(cluster.urls)
+    try:
+        await layout.prepare(client)
+        publisher = Publisher(client, layout)
+        source = read_jsonl(options.input or "-")
+        flow = publishing(source, publisher, layout.key)
+        running = flow.start(drain_deadline=options.drain_deadline)
+        with drain_on_signals(running, options.drain_deadline, _mention):
+            report = await _end_of(running)
+        return report, publisher.published, publisher.duplicates
+    finally:
+        await client.close()
+
+
+def publishing(source: Flowable[dict[str, Any]], publisher: Any, key: Any) -> Pipeline:
+    """The pipeline that publishes: one event of a key at a time, in order."""
+    from operators import adaptive_flat_map, group_by, spread
+    from sinks import for_each
+    from streams.limits import Fixed
+
+    if key is None:
+        sent = source.pipe(adaptive_flat_map(publisher.publish, Fixed(_AT_ONCE)))
+    else:
+        sent = source.pipe(
+            group_by(key), spread(), adaptive_flat_map(publisher.publish, Fixed(_AT_ONCE))
+        )
+    return sent.to(for_each(_done))
+
+
+def _done(_: object) -> None:
+    """Nothing is left to do with an event that is stored."""
+
+
+async def _end_of(running: Running) -> Report:
+    try:
+        return await running.wait()
+    except Exception as error:
+        report = running.report()
+        if report.error is not error:
+            raise
+        return report
+
+
+def _mention(text: str) -> None:
+    say(f"penstock: {text}")

@@ -1,0 +1,129 @@
+"""`penstock run FILE --on URLS`: be one worker of a pipeline that runs on NATS JetStream."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from typing import NamedTuple
+
+from penstock.explain import explain
+from penstock.load import load
+from penstock.output import say
+from penstock.report import as_json, as_text
+from penstock.run import Options, redirect, warnings_to_standard_error
+from streams.errors import BuildError
+from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.running import Report
+
+__all__ = ["Cluster", "name_of", "urls_of", "work"]
+
+
+class Cluster(NamedTuple):
+    """What can be said of the servers: their addresses, and the pipeline's place on them."""
+
+    urls: tuple[str, ...]
+    name: str
+    partitions: int | None = None
+    replicas: int | None = None
+    lease: float = 10.0
+    worker: str = ""
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Cluster:
+        """What was said on the command line; BuildError for addresses that are none."""
+        return cls(
+            urls_of(options.on),
+            name_of(options.file, options.name),
+            options.partitions,
+            options.replicas,
+            getattr(options, "lease", 10.0),
+            getattr(options, "worker", ""),
+        )
+
+
+def urls_of(text: str) -> tuple[str, ...]:
+    """The addresses in `nats://a,b,c`; BuildError where there is none."""
+    first, *others = (one.strip() for one in text.split(","))
+    scheme = "nats://"
+    if "://" in first and not first.startswith((scheme, "tls://", "ws://", "wss://")):
+        raise BuildError(f"--on {text}: penstock runs on NATS; give nats://host:port")
+    if not first.removeprefix(scheme):
+        raise BuildError("--on needs an address, as in nats://localhost:4222")
+    return tuple(one if "://" in one else scheme + one for one in (first, *others) if one)
+
+
+def name_of(where: str, given: str | None) -> str:
+    """The pipeline's name on the servers: the file's, with that of the pipeline in it."""
+    if given is not None:
+        return given
+    path, colon, name = where.rpartition(":")
+    if not colon or os.path.exists(where):
+        path, name = where, ""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return f"{stem}-{name}" if name else stem
+
+
+def work(where: str, options: Options, cluster: Cluster) -> int:
+    """Load, join the workers, work until a signal; report; returns the exit status."""
+    from streams.jetstream.layout import layout_of
+
+    if options.input is not None:
+        raise BuildError(
+            "--input does not go with --on, where events come from the servers: feed them with "
+            f"`penstock publish {where} --on ... --input {options.input}`"
+        )
+    pipeline = load(where, options.arguments, whole=options.traceback)
+    warnings_to_standard_error()
+    redirect(pipeline, options)
+    layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        report, restarts = runner.run(_work(pipeline, options, cluster))
+    status = report.exit_status
+    if options.report == "json":
+        say(as_json(report, status))
+        return status
+    if report.error is not None:
+        say(explain(report.error, whole=options.traceback))
+    say(as_text(report))
+    if restarts:
+        say(f"  begun again after a lost lease: {restarts:,} times; the numbers are of the last")
+    return status
+
+
+async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple[Report, int]:
+    from streams.jetstream.connection import connect
+    from streams.jetstream.layout import layout_of
+    from streams.jetstream.worker import Worker
+
+    layout = layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    client = await connect(cluster.urls)
+    try:
+        worker = Worker(
+            client,
+            layout,
+            pipeline,
+            name=cluster.worker,
+            ttl=cluster.lease,
+            drain_deadline=options.drain_deadline,
+            limit=options.limit,
+            warn=_mention,
+        )
+        _mention(
+            f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an event "
+            "that fails three times goes to the dead letters"
+        )
+        with drain_on_signals(worker, options.drain_deadline, _mention):
+            try:
+                report = await worker.run()
+            except Exception as error:
+                if worker.running is None or worker.running.report().error is not error:
+                    raise
+                report = worker.running.report()
+        return report, worker.restarts
+    finally:
+        await client.close()
+
+
+def _mention(text: str) -> None:
+    say(f"penstock: {text}")

@@ -1,0 +1,102 @@
+"""The connection to the servers, and what to tell a user where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from streams.errors import CannotConnect, MissingExtra, ServerTooOld
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+
+__all__ = ["Urls", "connect", "jetstream", "shown"]
+
+Urls = Sequence[str]
+
+_PATIENCE = 10.0
+# The first version that can reset a consumer, which is how a partition is taken over.
+_OLDEST = (2, 14)
+
+
+async def connect(
+    urls: Urls, *, name: str = "penstock", patience: float = _PATIENCE, resets: bool = True
+) -> Client:
+    """Connect to any of `urls`, and stay connected.
+
+    A connection that breaks is made anew as often as needed. Raises CannotConnect when no server
+    has let us in within `patience` seconds, ServerTooOld for one that cannot `resets` a consumer,
+    MissingExtra without nats-py.
+    """
+    try:
+        nats: Any = import_module("nats")
+    except ImportError as error:
+        raise MissingExtra(
+            "Running on NATS needs nats-py: pip install 'penstock[cluster]'"
+        ) from error
+    last: list[BaseException] = []
+
+    async def noted(error: BaseException) -> None:
+        last[:] = [error]
+
+    try:
+        async with asyncio.timeout(patience):
+            client: Client = await nats.connect(
+                list(urls),
+                name=name,
+                error_cb=noted,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,
+                connect_timeout=2,
+                ping_interval=10,
+                skip_subject_validation=True,
+            )
+    except TimeoutError:
+        raise CannotConnect(_why(urls, last[0] if last else None, patience)) from None
+    except Exception as error:
+        raise CannotConnect(_why(urls, error, patience)) from error
+    version = client.connected_server_version
+    if resets and (version.major, version.minor) < _OLDEST:
+        await client.close()
+        raise ServerTooOld(
+            f"The NATS server at {shown(urls)} is of version {version}; resetting a consumer, by "
+            "which a worker takes a partition over, needs 2.14 or newer. Update the server."
+        )
+    return client
+
+
+def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:
+    """The client's JetStream side, whose requests get an answer within `timeout` seconds."""
+    untyped: Any = client
+    context: JetStreamContext = untyped.jetstream(timeout=timeout)
+    return context
+
+
+def _why(urls: Urls, error: BaseException | None, patience: float) -> str:
+    text = "" if error is None else str(error) or type(error).__name__
+    if "authorization" in text.lower():
+        return (
+            f"The NATS server at {shown(urls)} refuses these credentials ({text}). Give others, "
+            "as in nats://user:password@host:4222."
+        )
+    return (
+        f"No NATS server answered at {shown(urls)} within {patience:g} s"
+        + (f" ({text})" if text else "")
+        + ". Check the address, or that the server runs with JetStream (nats-server -js)."
+    )
+
+
+def shown(urls: Urls) -> str:
+    """The addresses without the passwords in them."""
+    return ", ".join(_without_password(url) for url in urls)
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    if "@" not in parts.netloc:
+        return url
+    return urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))

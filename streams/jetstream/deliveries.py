@@ -1,0 +1,156 @@
+"""The deliveries of all partitions that a worker owns, as the source of its pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from orjson import JSONDecodeError, loads
+
+from streams import clock
+from streams.errors import BadLine, describe
+from streams.event import Event
+from streams.flowable import Flowable
+from streams.jetstream.partition import Delivery, Partition
+from streams.run import Run
+from streams.source import Emission
+from streams.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from streams.faults import DeadLetter
+    from streams.sink import Sink
+
+__all__ = ["Deliveries"]
+
+_CHUNK = 256
+
+
+class Deliveries:
+    """What has arrived, for the running that is on now; runnings may follow one another.
+
+    Memory: the messages that the servers deliver unacknowledged, 64 a partition.
+    """
+
+    def __init__(self, client: Client, stream: str, letters: Sink[DeadLetter]) -> None:
+        self.flowable: Flowable[dict[str, Any]] = Flowable(
+            self._attach, StageInfo("jetstream", stream, 0, "64 unacknowledged a partition")
+        )
+        self.ready: deque[Delivery] = deque()
+        self.letters = letters
+        self._client = client
+        self._stage: _Stage | None = None
+        self._replies: list[str] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    def _attach(self, downstream: Subscriber[dict[str, Any]], run: Run) -> None:
+        self._stage = _Stage(downstream, run, self.flowable.info, self)
+        self._stage.start()
+
+    def arrived(self, delivery: Delivery) -> None:
+        self.ready.append(delivery)
+        if self._stage is not None:
+            self._stage.wake_soon()
+
+    def withdraw(self, partition: Partition) -> None:
+        left = [delivery for delivery in self.ready if delivery.partition is not partition]
+        self.ready.clear()
+        self.ready.extend(left)
+
+    def acknowledge(self, reply: str) -> None:
+        self._replies.append(reply)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._send())
+
+    async def _send(self) -> None:
+        from nats.errors import Error
+
+        while self._replies:
+            replies, self._replies = self._replies, []
+            for reply in replies:
+                # What is lost is noticed by the floor that stands still.
+                with suppress(Error):
+                    await self._client.publish(reply, b"+ACK")
+        self._sending = None
+
+    async def flush(self) -> None:
+        """Wait until the acknowledgements are on their way."""
+        while self._sending is not None:
+            await self._sending
+
+
+class _Stage(Emission[dict[str, Any]]):
+    def __init__(
+        self,
+        downstream: Subscriber[dict[str, Any]],
+        run: Run,
+        info: StageInfo,
+        deliveries: Deliveries,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self.ack = self._done
+        self.nack = self._returned
+        self._deliveries = deliveries
+        self._waking = False
+        # From the servers' clock, which is that of the wall, to the loop's.
+        self._offset = run.now() - clock.wall()
+
+    def wake_soon(self) -> None:
+        """What comes in the same turn of the loop goes on together."""
+        if not self._waking:
+            self._waking = True
+            self.run.loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self.wake()
+
+    def produce(self) -> None:
+        ready = self._deliveries.ready
+        while ready and self.demand:
+            events: list[Event[Any]] = []
+            while ready and len(events) < min(self.demand, _CHUNK):
+                delivery = ready.popleft()
+                event = self._event(delivery) if delivery.partition.lease.held else None
+                if event is not None:
+                    events.append(event)
+            self._emit(events)
+            if self._slice.is_over(self.run.now()):
+                return
+
+    def _event(self, delivery: Delivery) -> Event[Any] | None:
+        created = min(delivery.stored + self._offset, self.run.now())
+        delivery.partition.entered()
+        try:
+            value: Any = loads(delivery.data)
+        except JSONDecodeError as error:
+            fault = f"is no JSON ({error})"
+        else:
+            if value.__class__ is dict:
+                return Event(value, created, self, delivery)
+            fault = "is JSON, but not an object"
+        text = delivery.data.decode("utf-8", "backslashreplace")
+        bad = BadLine(f"{delivery} {fault}: {describe(text)}")
+        self.run.count_bad_line(bad)
+        self.received += 1
+        letters = self.run.letters(self._deliveries.letters)
+        letters.send(Event(text, created, self, delivery), bad, "jetstream", 1)
+        return None
+
+    def _emit(self, events: list[Event[Any]]) -> None:
+        self.demand -= len(events)
+        self.received += len(events)
+        if self._chunky is None:
+            for event in events:
+                self.downstream.on_next(event)
+        elif events:
+            self._chunky.on_chunk(events)
+
+    def _done(self, event: Event[Any]) -> None:
+        event.token.partition.done(event.token)
+
+    def _returned(self, event: Event[Any]) -> None:
+        event.token.partition.returned()

@@ -1,0 +1,202 @@
+"""What a pipeline has on the servers: a stream of events, one of dead letters, and leases."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
+
+from streams.errors import BuildError, StreamDiffers
+from streams.jetstream.connection import jetstream
+from streams.keys import By, key_name
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+    from nats.js.api import ConsumerConfig, StreamInfo
+    from nats.js.kv import KeyValue
+
+    from streams.pipeline import Pipeline
+
+__all__ = ["PARTITIONS", "Layout", "layout_of", "token"]
+
+PARTITIONS = 64
+"""How many partitions a stream gets: some 4 to 8 for each worker there will ever be."""
+
+# Seconds in which the server drops a repeated identity, where the pipeline says nothing.
+_WINDOW = 10.0
+_IN_FLIGHT = 64
+_PAYLOAD = 8 << 30
+_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names of one pipeline on the servers, and what it wants there.
+
+    `identity` and `key` are the fields (or functions) by which events are unique within `window`
+    seconds and keep their order. `partitions` and `replicas` are None for whatever is there, or
+    else the default.
+    """
+
+    name: str
+    identity: By[Any] | None
+    key: By[Any] | None
+    window: float = _WINDOW
+    partitions: int | None = None
+    replicas: int | None = None
+
+    @property
+    def stream(self) -> str:
+        return f"penstock-{self.name}"
+
+    @property
+    def letters(self) -> str:
+        return f"penstock-{self.name}-dead"
+
+    @property
+    def inlet(self) -> str:
+        """The subject, but for its last token, that events are published to."""
+        return f"penstock.{self.name}.in"
+
+    @property
+    def letters_subject(self) -> str:
+        return f"penstock.{self.name}.dead"
+
+    def consumer(self, partition: int) -> ConsumerConfig:
+        """The reader of one partition. Its timer never redelivers: that would break the order."""
+        from nats.js.api import AckPolicy, ConsumerConfig
+
+        return ConsumerConfig(
+            durable_name=f"p{partition}",
+            filter_subject=self.subject(partition),
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=_HOUR,
+            max_ack_pending=_IN_FLIGHT,
+            max_deliver=-1,
+        )
+
+    def subject(self, partition: int) -> str:
+        """What all events of a partition are stored under."""
+        return f"penstock.{self.name}.p.{partition}.>"
+
+    async def prepare(self, client: Client) -> int:
+        """Make what is not there yet; returns the number of partitions. StreamDiffers."""
+        from nats.js.errors import NotFoundError
+
+        js = jetstream(client, 5)
+        try:
+            info = await js.stream_info(self.stream)
+        except NotFoundError:
+            info = await self._make(client, js)
+        self._compare(info)
+        return int((info.config.metadata or {})["penstock.partitions"])
+
+    async def leases(self, js: JetStreamContext, ttl: float) -> KeyValue:
+        """The table of who owns which partition; its entries end `ttl` seconds after a renewal."""
+        from nats.js.api import KeyValueConfig
+        from nats.js.errors import BucketNotFoundError
+
+        try:
+            return await js.key_value(self.stream)
+        except BucketNotFoundError:
+            info = await js.stream_info(self.stream)
+            replicas = info.config.num_replicas or 1
+            untyped: Any = js
+            table: KeyValue = await untyped.create_key_value(
+                KeyValueConfig(bucket=self.stream, ttl=ttl, replicas=replicas)
+            )
+            return table
+
+    async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
+        from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig, SubjectTransform
+
+        partitions = self.partitions or PARTITIONS
+        replicas = self.replicas or (3 if len(client.servers) >= 3 else 1)
+        config = StreamConfig(
+            name=self.stream,
+            subjects=[f"{self.inlet}.*"],
+            num_replicas=replicas,
+            # Not a work queue: that one forgets, with the events, the identities it has seen.
+            retention=RetentionPolicy.LIMITS,
+            # A full stream refuses what is new, which is back-pressure, and keeps what is old.
+            discard=DiscardPolicy.NEW,
+            max_bytes=_PAYLOAD,
+            duplicate_window=self.window,
+            subject_transform=SubjectTransform(
+                src=f"{self.inlet}.*",
+                dest=f"penstock.{self.name}.p.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}",
+            ),
+            metadata=self._metadata(partitions),
+        )
+        letters = StreamConfig(
+            name=self.letters,
+            subjects=[self.letters_subject],
+            num_replicas=replicas,
+            duplicate_window=_HOUR,
+        )
+        untyped: Any = js
+        info: StreamInfo = await untyped.add_stream(config)
+        await untyped.add_stream(letters)
+        return info
+
+    def _metadata(self, partitions: int) -> dict[str, str]:
+        return {
+            "penstock.partitions": str(partitions),
+            "penstock.identity": "" if self.identity is None else key_name(self.identity),
+            "penstock.key": "" if self.key is None else key_name(self.key),
+        }
+
+    def _compare(self, info: StreamInfo) -> None:
+        there = info.config.metadata or {}
+        if "penstock.partitions" not in there:
+            raise StreamDiffers(
+                f"There is a stream '{self.stream}' that penstock did not make. Give this pipeline "
+                "another name (--name)."
+            )
+        wanted = self._metadata(self.partitions or int(there["penstock.partitions"]))
+        differences = [
+            f"{name.removeprefix('penstock.')} is {there.get(name) or 'none'} there, "
+            f"{value or 'none'} here"
+            for name, value in wanted.items()
+            if there.get(name, "") != value
+        ]
+        window = info.config.duplicate_window
+        if self.identity is not None and window != self.window:
+            differences.append(
+                f"the window for duplicates is {window:g} s there, {self.window:g} s here"
+            )
+        if differences:
+            raise StreamDiffers(
+                f"The stream '{self.stream}' has other settings: {'; '.join(differences)}. Nothing "
+                "was changed. Two pipelines need two names (--name); to change a pipeline's own "
+                "settings let its workers finish, and delete the stream."
+            )
+
+
+def layout_of(
+    pipeline: Pipeline, name: str, partitions: int | None = None, replicas: int | None = None
+) -> Layout:
+    """The layout that the stages of a pipeline ask for; BuildError for a name that cannot be."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise BuildError(
+            f"{name!r} cannot be a pipeline's name on a server: use letters, digits, - and _"
+        )
+    for option, value in (("partitions", partitions), ("replicas", replicas)):
+        if value is not None and value < 1:
+            raise BuildError(f"{option}={value}: at least 1 is needed")
+    stages = pipeline.describe()
+    key = next((stage.by for stage in stages if stage.name == "group_by"), None)
+    head = stages[1]
+    if head.name == "distinct_within":
+        return Layout(name, head.by, key, head.seconds or _WINDOW, partitions, replicas)
+    return Layout(name, None, key, _WINDOW, partitions, replicas)
+
+
+def token(key: object) -> str:
+    """A key as one token of a subject: base64url of its JSON, without padding."""
+    text = dumps(key, default=repr, option=OPT_NON_STR_KEYS | OPT_SORT_KEYS)
+    return urlsafe_b64encode(text).rstrip(b"=").decode("ascii")

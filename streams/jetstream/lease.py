@@ -1,0 +1,93 @@
+"""The lease of a partition: an entry that its owner renews, with a deadline of its own clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+__all__ = ["Lease", "take"]
+
+
+class Lease:
+    """Held until `deadline`, counted from before the request that took or renewed it.
+
+    `epoch` is the fencing token: the revision at which the lease was taken, which only grows.
+    Source: M. Kleppmann, "How to do distributed locking", 2016.
+    """
+
+    def __init__(
+        self,
+        table: KeyValue,
+        key: str,
+        owner: bytes,
+        revision: int,
+        deadline: float,
+        now: Callable[[], float],
+    ) -> None:
+        self.epoch = revision
+        self.deadline = deadline
+        self._table = table
+        self._key = key
+        self._owner = owner
+        self._revision = revision
+        self._now = now
+        self._lost = False
+
+    @property
+    def held(self) -> bool:
+        """Whether it is certain that nobody else has the partition."""
+        return not self._lost and self._now() < self.deadline
+
+    async def renew(self, ttl: float) -> None:
+        """Hold it for `ttl` seconds more, if nobody has taken it meanwhile; then it is lost."""
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        began = self._now()
+        try:
+            self._revision = await self._table.update(self._key, self._owner, self._revision)
+        except KeyWrongLastSequenceError:
+            await self._look()
+        else:
+            self.deadline = began + ttl
+
+    async def _look(self) -> None:
+        """Somebody wrote the entry: ourselves, where the answer to a renewal was lost?"""
+        from nats.js.errors import NotFoundError
+
+        try:
+            entry = await self._table.get(self._key)
+        except NotFoundError:
+            self._lost = True
+            return
+        if entry.value == self._owner and (entry.revision or 0) > self._revision:
+            self._revision = entry.revision or 0
+        else:
+            self._lost = True
+
+    async def release(self) -> None:
+        """Let the next owner have it at once, instead of when it runs out."""
+        from nats.errors import Error
+
+        self._lost = True
+        try:
+            await self._table.delete(self._key, self._revision)
+        except Error:
+            # It runs out by itself.
+            return
+
+
+async def take(
+    table: KeyValue, key: str, owner: bytes, ttl: float, now: Callable[[], float]
+) -> Lease | None:
+    """The lease of `key`, or None where somebody holds it."""
+    from nats.js.errors import KeyWrongLastSequenceError
+
+    began = now()
+    try:
+        revision = await table.create(key, owner)
+    except KeyWrongLastSequenceError:
+        return None
+    return Lease(table, key, owner, revision, began + ttl, now)
