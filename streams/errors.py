@@ -8,22 +8,27 @@ from __future__ import annotations
 __all__ = [
     "BadLimit",
     "BadLine",
+    "BadRow",
     "BufferFull",
     "BuildError",
     "CannotConnect",
     "CannotOpen",
+    "ColumnMissing",
+    "DatabaseUnavailable",
     "DemandViolated",
     "DrainTimeout",
     "HandlerCancelled",
     "HandlerTimeout",
     "HoldExceeded",
     "InputCorrupt",
+    "LeaseLost",
     "LineTooLong",
     "MissingExtra",
     "NoLoop",
     "OutputClosed",
     "PayloadTooLarge",
     "PenstockError",
+    "TableMissing",
     "PublishFailed",
     "ServerTooOld",
     "StreamDiffers",
@@ -41,6 +46,14 @@ class BuildError(PenstockError):
 
 class CannotOpen(BuildError):
     """An input or output that cannot be opened, noticed before anything was read or written."""
+
+
+class TableMissing(CannotOpen):
+    """A table of the user's that is not in the database."""
+
+
+class ColumnMissing(CannotOpen):
+    """A table lacks columns that are needed."""
 
 
 class NoLoop(PenstockError):
@@ -85,6 +98,18 @@ class BadLine(PenstockError):
 
 class LineTooLong(BadLine):
     """A line of the input that is longer than the limit."""
+
+
+class BadRow(BadLine):
+    """A row of a queue whose payload is not a JSON object."""
+
+
+class LeaseLost(PenstockError):
+    """A row was given to another reader before it was done with: what became of it is void."""
+
+
+class DatabaseUnavailable(PenstockError):
+    """A database could not be reached for as long as was waited for it."""
 
 
 class InputCorrupt(PenstockError):
