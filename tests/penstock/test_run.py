@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,29 @@ def test_the_latencies_of_the_main_job_are_printed(process: Process, script: lis
         assert word in result.stderr
     # What is only for terminals is not there.
     assert "\x1b" not in result.stderr
+
+
+def test_the_main_job_runs_without_uvloop(process: Process, write_file: Write) -> None:
+    path = write_file(
+        "job.py",
+        "async def work(event):\n"
+        "    loop = type(asyncio.get_running_loop()).__module__\n"
+        "    return await asyncio.sleep(0, {**event, 'loop': loop.partition('.')[0]})\n\n"
+        "pipeline = read_jsonl().pipe(\n"
+        "    group_by('client_id'), spread(), adaptive_flat_map(work)\n"
+        ").to(write_jsonl())\n",
+    )
+    code = (
+        "import sys; sys.modules['uvloop'] = None; "
+        "from penstock.__main__ import main; sys.exit(main())"
+    )
+    result = process([sys.executable, "-c", code], "run", path, input=_lines(300))
+    assert result.returncode == 0, result.stderr
+    done = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {event["loop"] for event in done} == {"asyncio"}
+    for client in range(10):
+        uuids = [event["uuid"] for event in done if event["client_id"] == 1000 + client]
+        assert uuids == [f"u{i}" for i in range(client, 300, 10)]
 
 
 # Exit statuses.

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from operators import adaptive_flat_map, distinct_within, group_by, spread
-from sinks import collect, latency_histogram
+from sinks import collect, latency_histogram, write_jsonl
+from sources import read_jsonl
 from streams import Fixed, Pipeline, from_async_iterable, from_iterable
 from streams import run as run_script
 from streams.errors import BuildError
-from streams.pipeline import drain_on_signals, new_event_loop
+from streams.pipeline import drain_on_signals
 from streams.testing import CountedSource, MemorySink, MemorySource
 from streams.testing.plugin import Run
 
@@ -82,18 +83,24 @@ def test_run_reports(run: Run) -> None:
 # Scripts.
 
 
-def test_a_script_runs_on_the_fastest_loop_there_is() -> None:
-    loops: list[type] = []
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_script_runs_on_uvloop_and_without_it_on_the_standard_loop(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, loop: str
+) -> None:
+    if loop == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
+    (tmp_path / "in.jsonl").write_text('{"n": 1}\n{"n": 2}\n')
+    loops: list[str] = []
 
-    async def look(value: int) -> int:
-        loops.append(type(asyncio.get_running_loop()))
-        return value
+    async def look(value: Any) -> Any:
+        loops.append(type(asyncio.get_running_loop()).__module__.partition(".")[0])
+        return await asyncio.sleep(0, value)
 
-    report = run_script(from_iterable([1]).pipe(adaptive_flat_map(look)).to(MemorySink()))
-    assert report.statistics["finished"] == 1
-    loop = new_event_loop()
-    assert loops == [type(loop)]
-    loop.close()
+    stream = read_jsonl(tmp_path / "in.jsonl").pipe(adaptive_flat_map(look))
+    report = run_script(stream.to(write_jsonl(tmp_path / "out.jsonl")))
+    assert report.statistics["finished"] == 2
+    assert loops == [loop, loop]
+    assert (tmp_path / "out.jsonl").read_text() == '{"n":1}\n{"n":2}\n'
 
 
 def test_a_scripts_error_is_raised() -> None:
