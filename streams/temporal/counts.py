@@ -1,0 +1,196 @@
+"""Sequenced aggregates: what a count, sum, ... over state intervals was at every instant.
+
+    rows    [---------)             [--)
+                [-----------)
+    count   [1--[2----[1----)       [1-)
+
+Rows are valid over [from, to). At each instant the value is that of the plain aggregate over
+the rows that are valid then; adjacent periods of one value are one. Source: R. T. Snodgrass,
+"Developing Time-Oriented Database Applications in SQL" (1999), sequenced queries and coalescing.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from streams.keys import By, key_function
+from streams.temporal.intervals import Axis, Period, amount, reader
+from streams.temporal.tallies import Aggregate, Tally, tally_maker
+
+__all__ = ["Sweep", "sequenced"]
+
+T = TypeVar("T")
+
+
+def sequenced(
+    rows: Iterable[T],
+    aggregate: Aggregate = "count",
+    *,
+    by: By[T] | None = None,
+    begin: By[T] = "from",
+    end: By[T] = "to",
+    of: By[T] | None = None,
+    include_zero: bool = False,
+) -> list[Period]:
+    """The periods over which the aggregate of the valid rows is constant, coalesced.
+
+    Each key has its own, keys in the order in which they first appear. `begin` and `end` are
+    numbers, dates, datetimes or texts in ISO 8601, all of one kind; an `end` that is None or
+    missing is open. `of` is what is summed up or compared. While no row is valid there is no
+    period; `include_zero` adds those with a count of 0 that lie between others.
+
+    O(n log n) time, O(n) memory. Before anything is returned raises IntervalError for a row
+    that does not begin before it ends, TypeError for ends that cannot be compared, NaN, and
+    amounts that are no finite numbers, each with the row's number, counted from 0; BuildError
+    for options that do not go together.
+
+    >>> for period in sequenced([(0, 10), (2, 5), (5, 7)], begin=0, end=1):
+    ...     print(period.begin, period.end, period.value)
+    0 2 1
+    2 7 2
+    7 10 1
+    """
+    make = tally_maker(aggregate, of is not None, include_zero)
+    table = list(rows)
+    with _collector_paused():
+        return _swept(table, make, by, begin, end, of, include_zero)
+
+
+@contextmanager
+def _collector_paused() -> Generator[None]:
+    """Spare what may be millions of new periods, none of them garbage, being searched for it.
+
+    Measured: 6.5 s for the sweep over a million rows, and 1.7 s without the searching.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _swept(
+    table: list[T],
+    make: Callable[[], Tally],
+    by: By[T] | None,
+    begin: By[T],
+    end: By[T],
+    of: By[T] | None,
+    include_zero: bool,
+) -> list[Period]:
+    keys: list[Any] = [None] * len(table) if by is None else list(map(key_function(by), table))
+
+    def name(i: int) -> str:
+        return f"row {i}" if by is None else f"row {i} of {keys[i]!r}"
+
+    begins = list(map(reader(begin), table))
+    ends = list(map(reader(end, optional=True), table))
+    begins, ends = Axis().intervals(begins, ends, name)
+    amounts = None if of is None else _amounts(table, of, name)
+    found: list[Period] = []
+    for key, places in _places(keys).items():
+        if amounts is None:
+            closed = [ends[i] for i in places if ends[i] is not None]
+            found += _counts(key, [begins[i] for i in places], closed, include_zero)
+        else:
+            sweep = Sweep(key, make(), include_zero)
+            for i in places:
+                sweep.tally.enter(begins[i], amounts[i])
+                if ends[i] is not None:
+                    sweep.tally.leave(ends[i], amounts[i])
+            crossed = map(sweep.cross, sorted(sweep.tally.pending))
+            found += [period for period in crossed if period is not None]
+            found += sweep.rest()
+    return found
+
+
+def _amounts(table: list[T], of: By[T], name: Callable[[int], str]) -> list[Any]:
+    read = reader(of)
+    amounts: list[Any] = []
+    for i, row in enumerate(table):
+        try:
+            amounts.append(amount(read(row)))
+        except TypeError as error:
+            raise TypeError(f"{name(i)}: {error}") from None
+    return amounts
+
+
+def _places(keys: list[Any]) -> dict[Any, Any]:
+    if keys and keys[0] is None and len(set(keys)) == 1:
+        return {None: range(len(keys))}
+    places: dict[Any, list[int]] = {}
+    for i, key in enumerate(keys):
+        places.setdefault(key, []).append(i)
+    return places
+
+
+def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) -> list[Period]:
+    """As a `Sweep` with a tally that counts, in a third of the time."""
+    begins.sort()
+    ends.sort()
+    points = begins + ends
+    # Two sorted runs, which sorting merges in linear time.
+    order = sorted(range(len(points)), key=points.__getitem__)
+    turns = len(begins)
+    found: list[Period] = []
+    count = before = 0
+    begun = last = points[order[0]]
+    for place in order:
+        at = points[place]
+        if at != last:
+            if count != before:
+                if before or (include_zero and found):
+                    found.append(Period(key, begun, last, before))
+                begun, before = last, count
+            last = at
+        count += 1 if place < turns else -1
+    if count != before:
+        if before or (include_zero and found):
+            found.append(Period(key, begun, last, before))
+        begun = last
+    if count:
+        found.append(Period(key, begun, None, count))
+    return found
+
+
+class Sweep:
+    """Crosses the points of one key in order, and tells the periods that end there.
+
+    `tally.pending` are the points that lie ahead.
+    """
+
+    __slots__ = ("_begin", "_value", "_zero", "key", "tally")
+
+    def __init__(self, key: Any, tally: Tally, include_zero: bool) -> None:
+        self.key = key
+        self.tally = tally
+        self._zero = 0 if include_zero else None
+        self._begin: Any = None
+        # None is that of no row.
+        self._value: Any = None
+
+    def cross(self, at: Any) -> Period | None:
+        """Go on to `at`; the period that ends there, if the value changes from one."""
+        self.tally.cross(at)
+        value = self.tally.value if self.tally.rows else self._zero
+        if value == self._value:
+            return None
+        ended = None
+        if self._value is not None:
+            ended = Period(self.key, self._begin, at, self._value)
+        self._begin, self._value = at, value
+        return ended
+
+    def rest(self) -> list[Period]:
+        """The period that does not end, because of rows that are open; at most one."""
+        return [Period(self.key, self._begin, None, self._value)] if self.tally.rows else []
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be lost by forgetting it."""
+        return self._value is None and not self.tally.pending

@@ -1,0 +1,181 @@
+"""Points on one axis of time, and the intervals [from, to) between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
+from math import isfinite
+from typing import Any
+
+from streams.errors import PenstockError, describe
+from streams.keys import By, key_function, key_name
+
+__all__ = ["Axis", "IntervalError", "LateInterval", "Period", "Watermark", "amount", "reader"]
+
+
+class IntervalError(PenstockError, ValueError):
+    """An interval that does not begin before it ends, or lacks its beginning."""
+
+
+class LateInterval(IntervalError):
+    """An interval that begins, or an end that comes, before the watermark."""
+
+
+# Not frozen, which would make each of what may be millions cost twice as much.
+@dataclass(slots=True)
+class Period:
+    """From `begin` up to, but not at, `end` the rows of `key` had this `value`.
+
+    An `end` of None is open. `key` is None where there are no keys.
+    """
+
+    key: Any
+    begin: Any
+    end: Any
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Says that no row will begin, and none will end, before `time`."""
+
+    time: Any
+
+
+class Axis:
+    """What the points of one relation have in common, so that any two can be compared.
+
+    All are numbers, or all dates, or all datetimes with a time zone (compared, and given out,
+    in UTC), or all without. A text is read as ISO 8601. TypeError for whatever else, for NaN,
+    and for a mixture.
+    """
+
+    def __init__(self) -> None:
+        self.kind: str | None = None
+
+    def interval(self, begin: Any, end: Any) -> tuple[Any, Any]:
+        """Both ends as points; an `end` of None is open. IntervalError unless begin < end."""
+        kind, begins = _point(begin)
+        self._check(kind, begin)
+        if end is None:
+            self.kind = kind
+            return begins, None
+        ending_kind, ends = _point(end)
+        if ending_kind != kind:
+            raise TypeError(f"from {describe(begin)} is {kind}, but to {describe(end)} is "
+                            f"{ending_kind}")  # fmt: skip
+        if not begins < ends:
+            raise IntervalError(_not_before(begin, end))
+        self.kind = kind
+        return begins, ends
+
+    def point(self, value: Any) -> Any:
+        """A point by itself."""
+        kind, point = _point(value)
+        self._check(kind, value)
+        self.kind = kind
+        return point
+
+    def intervals(
+        self, begins: list[Any], ends: list[Any], name: Callable[[int], str]
+    ) -> tuple[list[Any], list[Any]]:
+        """Many at once, in a fraction of the time; `name` says for an error which one it was."""
+        if None in begins or not _comparable_as_they_are(begins, ends):
+            pairs = list(zip(begins, ends, strict=True))
+            begins, ends = [], []
+            for i, pair in enumerate(pairs):
+                try:
+                    begin, end = self.interval(*pair)
+                except (TypeError, IntervalError) as error:
+                    raise type(error)(f"{name(i)}: {error}") from None
+                begins.append(begin)
+                ends.append(end)
+        for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+            if end is not None and not begin < end:
+                raise IntervalError(f"{name(i)}: {_not_before(begin, end)}")
+        return begins, ends
+
+    def _check(self, kind: str, value: Any) -> None:
+        if self.kind is not None and kind != self.kind:
+            raise TypeError(f"{describe(value)} is {kind}, but the points before it are each "
+                            f"{self.kind}")  # fmt: skip
+
+
+def _not_before(begin: Any, end: Any) -> str:
+    if begin == end:
+        return f"from {describe(begin)} to {describe(end)} is empty: [from, to) needs from < to"
+    return f"from {describe(begin)} comes after to {describe(end)}"
+
+
+def _comparable_as_they_are(begins: list[Any], ends: list[Any]) -> bool:
+    kinds: set[type] = {*map(type, begins), *map(type, ends)} - {type(None)}
+    if kinds <= {int, float}:
+        return all(point == point for points in (begins, ends) for point in points)
+    if kinds == {datetime}:
+        zones = {p.tzinfo for points in (begins, ends) for p in points if p is not None}
+        return zones in ({None}, {UTC})
+    return kinds == {date}
+
+
+def _point(value: Any) -> tuple[str, Any]:
+    """What kind of point `value` is, and the point in the form that is compared."""
+    if isinstance(value, str):
+        value = _moment(value)
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            return "a datetime without a time zone", value
+        # Two datetimes of one zone are compared by what the clock on the wall says, which is
+        # wrong where it is put back.
+        return "a datetime with a time zone", value.astimezone(UTC)
+    if isinstance(value, date):
+        return "a date", value
+    if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
+        if value != value:
+            raise TypeError("NaN is no point in time: it comes neither before nor after any other")
+        return "a number", value
+    raise TypeError(
+        f"{describe(value)} of type {type(value).__name__} is no point in time: a number, a date, "
+        "a datetime or a text in ISO 8601 is needed"
+    )
+
+
+def _moment(text: str) -> date | datetime:
+    for kind in (date, datetime):
+        try:
+            return kind.fromisoformat(text)
+        except ValueError:
+            continue
+    raise TypeError(f"{describe(text)} is no point in time: texts must be in ISO 8601")
+
+
+def amount(value: Any) -> Any:
+    """`value` if it can be summed up and compared; else TypeError."""
+    if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
+        if isinstance(value, int | Fraction) or isfinite(value):
+            return value
+        raise TypeError(f"{value} is no amount: a finite number is needed")
+    raise TypeError(f"{describe(value)} of type {type(value).__name__} is no amount: a finite "
+                    "number is needed")  # fmt: skip
+
+
+def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:
+    """What reads a part of a row. IntervalError if it is missing; None if it is `optional`."""
+    get = key_function(by)
+    if callable(by):
+        return get
+
+    def read(row: Any) -> Any:
+        try:
+            return get(row)
+        except LookupError:
+            if optional:
+                return None
+            raise IntervalError(f"the row {describe(row)} has no {key_name(by)!r}") from None
+        except TypeError:
+            raise TypeError(f"{describe(row)} of type {type(row).__name__} is no row with "
+                            f"{key_name(by)!r}") from None  # fmt: skip
+
+    return read
