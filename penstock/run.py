@@ -152,8 +152,8 @@ def _measured(pipeline: Pipeline) -> Pipeline:
         return pipeline
     from sinks.latency import latency_histogram
 
-    # First, so that it has measured an event when another sink asks for the next one.
-    return replace(pipeline, sinks=(latency_histogram(None, report=None), *pipeline.sinks))
+    # Last, so that the sinks of the user keep their numbers.
+    return replace(pipeline, sinks=(*pipeline.sinks, latency_histogram(None, report=None)))
 
 
 def _check_limit(pipeline: Pipeline) -> None:

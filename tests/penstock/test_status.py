@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -81,24 +82,52 @@ def test_a_terminal_shows_the_line_and_then_the_report(
     (tmp_path / "in.jsonl").write_text('{"uuid": 0}\n{"uuid": 1}\n')
     hide = "" if rich else "import sys; sys.modules['rich.console'] = None\n"
     path = write_file("job.py", hide + JOB.format(path=str(tmp_path / "in.jsonl")))
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
-    with subprocess.Popen(
-        [*script, "run", str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=theirs,
-        env=environment,
-    ) as process:
-        os.close(theirs)
-        seen = _read_all(ours)
-        assert process.wait(30) == 0
-    os.close(ours)
+    status, seen = _on_a_terminal([*script, "run", str(path)], columns)
+    assert status == 0
     assert ("in flight 1/" in seen) is rich
     assert bool(re.search(r"p50\s+[\d.]+\s+p99\s+[\d.]+\s+ms", seen)) is rich
     assert ("no status line without rich: pip install 'penstock[terminal]'" in seen) is not rich
     assert "a line of its own" in seen
     assert "2 in, 2 finished" in seen
+
+
+def test_on_a_terminal_every_event_is_measured_and_the_sinks_keep_their_numbers(
+    script: list[str], write_file: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "in.jsonl").write_text("{}\n" * 3)
+    path = write_file(
+        "job.py",
+        "from sinks import for_each\n"
+        "pipeline = read_jsonl().to(for_each(lambda event: None), write_jsonl())\n",
+    )
+    _, seen = _on_a_terminal(
+        [*script, "run", str(path), "--input", str(tmp_path / "in.jsonl"), "--report", "json"]
+    )
+    numbers = json.loads(seen[seen.index('{"outcome"') :])["statistics"]
+    assert numbers["latency"]["waiting"]["count"] == 3
+    assert [(stage["stage"], stage["name"]) for stage in numbers["stages"]] == [
+        (1, "read_jsonl"),
+        (2, "for_each"),
+        (3, "write_jsonl"),
+        (4, "latency_histogram"),
+    ]
+
+
+def _on_a_terminal(command: list[str], columns: int = 120) -> tuple[int, str]:
+    """The exit status of a process, and what it wrote to a terminal as its standard error."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns)},
+    ) as process:
+        os.close(theirs)
+        seen = _read_all(ours)
+        status = process.wait(30)
+    os.close(ours)
+    return status, seen
 
 
 def _read_all(descriptor: int) -> str:
