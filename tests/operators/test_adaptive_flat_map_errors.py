@@ -11,28 +11,7 @@ from streams.errors import HandlerCancelled
 from streams.limits import Outcome
 from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
 from streams.testing.plugin import Run
-
-
-def fails(bad: set[int], error: type[BaseException] = ValueError, seconds: float = 1) -> Any:
-    async def handler(value: int) -> int:
-        await asyncio.sleep(seconds)
-        if value in bad:
-            raise error(value)
-        return value
-
-    return handler
-
-
-def fails_inline(bad: set[int], error: type[BaseException] = ValueError) -> Any:
-    def handler(value: int) -> int:
-        if value in bad:
-            raise error(value)
-        return value
-
-    return handler
-
-
-BOTH = pytest.mark.parametrize("make", [fails, fails_inline], ids=["async", "plain"])
+from tests.operators.failing import BOTH, fails, fails_inline
 
 
 @BOTH

@@ -13,25 +13,7 @@ from streams import Fixed
 from streams.errors import BuildError
 from streams.testing import CountedSource, ManualPublisher, MemorySink, Probe, run_virtual
 from streams.testing.plugin import Run
-
-
-class Gauge:
-    """A handler that takes some seconds and knows how many of its calls are open."""
-
-    def __init__(self, seconds: Callable[[Any], float] = lambda _: 1.0) -> None:
-        self.open = self.peak = 0
-        self.started: list[tuple[float, Any]] = []
-        self._seconds = seconds
-
-    async def __call__(self, value: Any) -> Any:
-        self.open += 1
-        self.peak = max(self.peak, self.open)
-        self.started.append((asyncio.get_running_loop().time(), value))
-        try:
-            await asyncio.sleep(self._seconds(value))
-        finally:
-            self.open -= 1
-        return value
+from tests.operators.gauge import Gauge, declared, later
 
 
 @given(
@@ -117,14 +99,6 @@ def test_results_that_wait_and_calls_are_never_more_than_limit_and_window(run: R
                 await asyncio.sleep(0.1)
 
     run(story())
-
-
-def later(value: int) -> Any:
-    return asyncio.sleep(1, value)
-
-
-async def declared(value: int) -> int:
-    return await asyncio.sleep(1, value)
 
 
 # Retuning.

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -16,29 +16,7 @@ from sinks import collect
 from streams import Fixed, Flowable, from_iterable
 from streams.errors import BuildError
 from streams.testing import CountedSource, MemorySource, Probe, run_virtual
-
-
-def each(*operators: Callable[[Any], Any], **options: Any) -> Any:
-    """Group by the first character or item, run the operators in each group, and spread."""
-
-    def inside(group: Any) -> Any:
-        return group.pipe(*operators)
-
-    grouped = group_by(0, each=inside, **{"idle": 60, **options})
-    return lambda source: source.pipe(grouped, spread())
-
-
-def read(source: Any, operator: Any, **options: Any) -> Probe[Any]:
-    probe = Probe[Any](**{"request": 1000, **options})
-    source.pipe(operator).connect(probe)
-    return probe
-
-
-async def at_times(items: list[tuple[float, Any]]) -> AsyncIterator[Any]:
-    for at, item in items:
-        await asyncio.sleep(at - asyncio.get_running_loop().time())
-        yield item
-
+from tests.operators.in_groups import at_times, each, read
 
 # A state for each group.
 

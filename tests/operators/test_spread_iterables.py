@@ -19,23 +19,7 @@ from sources import read_jsonl
 from streams import from_iterable
 from streams.errors import BuildError
 from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe, run_virtual
-
-GROUPS = [["a1", "a2", "a3"], ["b1"], ["c1", "c2", "c3"]]
-
-
-PUBLISHED = {
-    1: "a1 a2 a3 b1 c1 c2 c3",
-    2: "a1 b1 a2 c1 a3 c2 c3",
-    3: "a1 b1 c1 a2 c2 a3 c3",
-    4: "a1 b1 c1 a2 c2 a3 c3",
-}
-
-
-def read(source: Any, request: int = 2**63 - 1, **options: Any) -> Probe[Any]:
-    probe = Probe[Any](request=request, **options)
-    source.connect(probe)
-    return probe
-
+from tests.operators.published import GROUPS, PUBLISHED, read
 
 LISTS = st.lists(st.lists(st.integers(), max_size=4), max_size=6)
 
