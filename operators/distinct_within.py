@@ -8,7 +8,8 @@ Time:    at once. The clock is the loop's; with `time`, the largest event time s
          which makes a replay exact. No timers.
 Memory:  one key and one number for each key of the window and for at most a third as many
          that have left it, at most `max_keys`; beyond those the oldest key is forgotten early,
-         counted as `forgotten_early`. One small entry for each event that is unfinished.
+         counted as `forgotten_early`. One small entry for each event that is unfinished, and a
+         list of up to 8,192 places, which grows only while more events are unfinished.
 Demand:  one more for each event dropped.
 Ends:    with the source.
 Errors:  a key or time that is missing, a key that cannot be hashed or a time that cannot be
