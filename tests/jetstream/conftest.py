@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from streams.jetstream.server import Servers
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """One server."""
+    with Servers(tmp_path_factory.mktemp("nats")) as servers:
+        yield servers
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Three servers, of which a test may kill some."""
+    with Servers(tmp_path_factory.mktemp("nats-cluster"), 3) as servers:
+        yield servers

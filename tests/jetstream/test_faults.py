@@ -1,0 +1,146 @@
+"""What happens to servers and workers while a thousand events a second come for 200 keys."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.jetstream.letters import Letter
+from streams.jetstream.server import Servers
+from tests.jetstream.fleet import Fleet, Outcome
+
+KEYS, RATE, SECONDS = 200, 1000.0, 2.0
+
+Disturb = Callable[[Fleet, Servers], Coroutine[Any, Any, None]]
+
+
+async def kill(fleet: Fleet, servers: Servers) -> None:
+    fleet.signal("a", signal.SIGKILL)
+
+
+async def leave(fleet: Fleet, servers: Servers) -> None:
+    fleet.signal("a", signal.SIGTERM)
+
+
+async def join(fleet: Fleet, servers: Servers) -> None:
+    fleet.start("d")
+
+
+@pytest.mark.parametrize("disturb", [kill, leave, join])
+def test_nothing_is_lost_overtaken_or_overlapped_when_a_worker_comes_or_goes(
+    disturb: Disturb, server: Servers, tmp_path: Path
+) -> None:
+    with Fleet(server.urls, tmp_path, f"workers-{disturb.__name__}") as fleet:
+        outcome = asyncio.run(story(fleet, server, disturb))
+        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+        if disturb is not kill:
+            assert outcome.repeated == 0
+
+
+async def sleep(fleet: Fleet, servers: Servers) -> None:
+    fleet.signal("a", signal.SIGSTOP)
+    # Its share of the events waits until the others have its leases.
+    await fleet.until(lambda: len(fleet.sent) == KEYS and not fleet.missing())
+    await fleet.publish(KEYS, RATE, 0.2)
+    await fleet.until_all_ended()
+    fleet.signal("a", signal.SIGCONT)
+    await fleet.until(lambda: "lost the lease" in fleet.errors("a"))
+
+
+def test_a_worker_that_slept_past_its_leases_gives_them_up(server: Servers, tmp_path: Path) -> None:
+    with Fleet(server.urls, tmp_path, "workers-sleep") as fleet:
+        outcome = asyncio.run(story(fleet, server, sleep))
+        assert outcome.overtaken == []
+        # What it had under way when it fell asleep may end twice, at most that much at once.
+        assert len(outcome.overlapped) <= 64
+        assert "lost the lease" in fleet.errors("a")
+
+
+async def cut(fleet: Fleet, servers: Servers) -> None:
+    assert fleet.wire is not None
+    fleet.wire.cut()
+    await fleet.until(lambda: "lost the lease" in fleet.errors("a"))
+    fleet.wire.mend()
+
+
+def test_a_worker_that_is_cut_off_stops_before_others_take_over(
+    server: Servers, tmp_path: Path
+) -> None:
+    with Fleet(server.urls, tmp_path, "workers-cut") as fleet:
+        outcome = asyncio.run(story(fleet, server, cut, wired=True))
+        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+
+
+async def kill_the_leader(fleet: Fleet, servers: Servers) -> None:
+    servers.stop(await fleet.leader(), signal.SIGKILL)
+
+
+async def restart_all(fleet: Fleet, servers: Servers) -> None:
+    for number in range(3):
+        servers.stop(number)
+        servers.start(number)
+        await asyncio.to_thread(servers.wait)
+
+
+@pytest.mark.parametrize("disturb", [kill_the_leader, restart_all])
+def test_nothing_is_lost_or_overtaken_when_servers_go(
+    disturb: Disturb, cluster: Servers, tmp_path: Path
+) -> None:
+    name = f"servers-{disturb.__name__}"
+    with Fleet(cluster.urls, tmp_path, name, lease=10.0, partitions=6) as fleet:
+        outcome = asyncio.run(story(fleet, cluster, disturb))
+        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+
+
+def test_a_poisonous_event_goes_to_the_dead_letters_once_and_holds_nothing_up(
+    server: Servers, tmp_path: Path
+) -> None:
+    poison = ("key 7", 2)
+    with Fleet(server.urls, tmp_path, "poison") as fleet:
+
+        async def dead() -> list[Letter]:
+            await fleet.prepare()
+            fleet.start("a")
+            await fleet.publish(20, RATE, 0.1, poison)
+            await fleet.until_all_ended(but=frozenset({poison}))
+            return await fleet.letters(1)
+
+        (letter,) = asyncio.run(dead())
+        assert (letter.value["key"], letter.value["n"]) == poison
+        assert (letter.error, letter.message, letter.attempts) == ("ValueError", "poison", 3)
+        assert fleet.outcome().overtaken == [("key 7", 3)]
+
+
+async def story(
+    fleet: Fleet, servers: Servers, disturb: Disturb, *, wired: bool = False
+) -> Outcome:
+    await fleet.prepare()
+    if wired:
+        await fleet.lay_wire()
+        assert fleet.wire is not None
+        fleet.start("a", urls=[fleet.wire.url])
+        fleet.start("b", "c")
+    else:
+        fleet.start("a", "b", "c")
+
+    await fleet.settled("a", "b", "c")
+
+    async def disturbing() -> None:
+        await fleet.until(lambda: fleet.sent.total() > RATE * SECONDS / 3)
+        await disturb(fleet, servers)
+
+    await asyncio.gather(fleet.publish(KEYS, RATE, SECONDS), disturbing())
+    await fleet.until_all_ended()
+    if fleet.wire is not None:
+        await fleet.wire.remove()
+    outcome = fleet.outcome()
+    print(
+        f"{disturb.__name__}: {outcome.repeated} repeated, {len(outcome.overlapped)} overlapped, "
+        f"longest silence {outcome.longest_silence:.2f} s"
+    )
+    return outcome
