@@ -9,6 +9,7 @@ __all__ = [
     "BadLimit",
     "BadLine",
     "BadRow",
+    "BatchContractError",
     "BufferFull",
     "BuildError",
     "CannotConnect",
@@ -28,10 +29,10 @@ __all__ = [
     "OutputClosed",
     "PayloadTooLarge",
     "PenstockError",
-    "TableMissing",
     "PublishFailed",
     "ServerTooOld",
     "StreamDiffers",
+    "TableMissing",
     "describe",
 ]
 
@@ -78,6 +79,10 @@ class HoldExceeded(PenstockError):
 
 class HandlerCancelled(PenstockError):
     """A handler was cancelled by something of its own, not by the pipeline."""
+
+
+class BatchContractError(PenstockError):
+    """A handler of batches returned something else than one result for each event."""
 
 
 class HandlerTimeout(PenstockError, TimeoutError):

@@ -4,6 +4,9 @@ A lane holds the waiting events of one key, and is their turn: while it is held,
 the key leaves. Lanes that have an event and a free turn stand in line; one event is taken
 from the first, and the lane goes to the back of the line when the event's turn ends. A lane
 lives only while it holds an event or a turn.
+
+Whoever has a turn may open it, as a batch does while it is being filled: it is then given more
+events of that lane, one after the other of each such lane, when no other lane is in line.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ __all__ = ["Lane", "Rotation", "end_turns", "turns_held"]
 class Lane:
     """One key's waiting events and its turn, which is held while it has holders."""
 
-    __slots__ = ("events", "holders", "key", "outer", "rotation", "state")
+    __slots__ = ("events", "holders", "is_open", "key", "outer", "rotation", "state")
 
     def __init__(self, key: Any, rotation: Rotation) -> None:
         self.key = key
         self.rotation = rotation
         self.events: deque[Event[Any]] = deque()
         self.holders = 0
+        self.is_open = False
         self.outer: Turn | None = None
         self.state: State | None = None
 
@@ -43,6 +47,28 @@ class Lane:
         self.outer = event.turn
         event.turn = self
         return event
+
+    def take_another(self) -> Event[Any]:
+        """One more event for whoever has the turn."""
+        event = self.events.popleft()
+        self.holders += 1
+        if event.turn is not None:
+            self.outer = event.turn if self.outer is None else _Turns(self.outer, event.turn)
+        event.turn = self
+        return event
+
+    def open(self) -> None:
+        """Let whoever has the turn be given more events of this lane."""
+        if not self.is_open:
+            self.is_open = True
+            if self.events:
+                self.rotation.opened(self)
+
+    def close(self) -> None:
+        """Give no more before the turn ends."""
+        if self.is_open:
+            self.is_open = False
+            self.rotation.open_lanes.pop(self, None)
 
     def end(self) -> None:
         """One share of the turn is given up; with the last the next event may go."""
@@ -66,6 +92,22 @@ class Lane:
         # Last, because it may send this lane its next event.
         if outer is not None:
             outer.end()
+
+
+class _Turns:
+    """What several events of a lane held before, as one: all end when the lane's turn does."""
+
+    def __init__(self, *turns: Turn) -> None:
+        self.holders = 1
+        self._turns = turns
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def end(self) -> None:
+        for turn in self._turns:
+            turn.end()
 
 
 class Rotation:
@@ -100,6 +142,8 @@ class Rotation:
         self._entered: set[Lane] = set()
         self._outside: dict[Lane, None] = {}
         self.line: deque[Lane] = deque()
+        # Lanes with an event for whoever has their turn.
+        self.open_lanes: dict[Lane, None] = {}
         # Lanes of groups that ended are used again: a quiet stream opens one for each event.
         self.spare: list[Lane] = []
         self.demand = 0
@@ -161,8 +205,11 @@ class Rotation:
             waiting = lane.events
             waiting.append(event)
             count += 1
-            if not lane.holders and len(waiting) == 1:
-                line.append(lane)
+            if len(waiting) == 1:
+                if not lane.holders:
+                    line.append(lane)
+                elif lane.is_open:
+                    self.open_lanes[lane] = None
         self.waiting += count
         return None
 
@@ -184,8 +231,8 @@ class Rotation:
                 self._states.put(lane, event)
                 continue
             lane.events.append(event)
-            if not lane.holders and len(lane.events) == 1:
-                self.ready(lane)
+            if len(lane.events) == 1:
+                self._has_one(lane)
         return None
 
     def _opened(self, key: Any) -> Lane:
@@ -196,6 +243,18 @@ class Rotation:
             lane = Lane(key, self)
         self.lanes[key] = lane
         return lane
+
+    def _has_one(self, lane: Lane) -> None:
+        """A lane had no event, and has one now."""
+        if not lane.holders:
+            self.ready(lane)
+        elif lane.is_open:
+            self.opened(lane)
+
+    def opened(self, lane: Lane) -> None:
+        """A lane has an event for whoever has its turn."""
+        self.open_lanes[lane] = None
+        self.go_on()
 
     def ready(self, lane: Lane) -> None:
         """A lane has an event, and its turn is free."""
@@ -230,8 +289,8 @@ class Rotation:
         self.waiting += 1
         self._freed -= 1
         lane.events.append(event)
-        if len(lane.events) == 1 and not lane.holders:
-            self.ready(lane)
+        if len(lane.events) == 1:
+            self._has_one(lane)
 
     def _ask(self) -> None:
         # What is being taken in comes before anything that is asked for now.
@@ -266,7 +325,7 @@ class Rotation:
 
     def go_on(self) -> None:
         """Pass on what may go."""
-        if self.demand and self.line and not self.passing:
+        if self.demand and (self.line or self.open_lanes) and not self.passing:
             self.pass_on()
 
     def take(self) -> Event[Any] | None:
@@ -301,8 +360,10 @@ class Rotation:
         self.passing = True
         line, chunky = self.line, self._chunky
         try:
-            while line and self.demand:
-                if chunky is None:
+            while self.demand and (line or self.open_lanes):
+                if not line:
+                    self._pass_another()
+                elif chunky is None:
                     self.demand -= 1
                     self.waiting -= 1
                     self._freed += 1
@@ -319,6 +380,21 @@ class Rotation:
             self.passing = False
         if self._nothing_to_come:
             self._complete_if_empty()
+
+    def _pass_another(self) -> None:
+        """Send the next event of the first lane whose turn is held open."""
+        lane = next(iter(self.open_lanes))
+        del self.open_lanes[lane]
+        self.demand -= 1
+        self.waiting -= 1
+        self._freed += 1
+        event = lane.take_another()
+        if lane.events:
+            self.open_lanes[lane] = None
+        state = lane.state
+        self.downstream.on_next(event)
+        if state is not None:
+            state.taken()
 
     def _pass_chunk(self, downstream: ChunkSubscriber[Any], n: int) -> None:
         """Send the next events of the first `n` lanes in line, one of each."""
@@ -382,6 +458,7 @@ class Rotation:
         self._done = True
         self.demand = self.waiting = 0
         self.line.clear()
+        self.open_lanes.clear()
         self._outside.clear()
         if self._states is not None:
             self._states.close()
@@ -421,7 +498,10 @@ def end_turns(turns: Iterable[Turn | None]) -> None:
     rotations: list[Rotation] = []
     line: deque[Lane] = deque()
     for turn in turns:
-        if type(turn) is Lane and turn.events and turn.holders == 1 and turn.outer is None:
+        if type(turn) is Lane and turn.events and turn.outer is None:
+            if turn.holders > 1:
+                turn.holders -= 1
+                continue
             rotation = turn.rotation
             if rotation.line is not line and rotation.direct:
                 rotations.append(rotation)

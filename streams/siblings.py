@@ -38,6 +38,10 @@ class Siblings:
         self.waiting -= 1
         return others.popleft()
 
+    def __contains__(self, turn: Turn | None) -> bool:
+        """Whether one of this turn is at work."""
+        return turn in self._queues
+
     def clear(self) -> list[Event[Any]]:
         """Take out all that wait."""
         waiting = [event for others in self._queues.values() for event in others]

@@ -1,0 +1,154 @@
+"""Run one handler on lists of events: of one event when idle, of more as the load grows.
+
+Items:   the handler's results, one for each event, in the order of the events in their call;
+         None in place of a list is None for each. An exception in the place of a result fails
+         that event only.
+Time:    a call begins as soon as there is an event and one of `parallel` calls is free. What
+         comes meanwhile is the next batch. Where more are expected sooner than it pays to go
+         without them, the first waits for them, up to `max_wait` seconds.
+Memory:  `max_size` events that wait, `max_size` for each of `parallel` calls, and `max_size`
+         finished results that wait for demand; with `retry`, as many as are in calls wait for
+         their next attempt.
+Demand:  asks for a batch ahead of the calls; none begins without room for its results.
+Ends:    when the source has completed, every call has ended and every result is delivered.
+         Cancel stops the calls and gives their events back; drain lets them finish.
+Errors:  a call that raises is made again with each half, down to the event that fails alone:
+         for that one, `on_error` is "stop", "skip", `retry(...)` or `route(sink)`. A call past
+         `timeout` seconds fails with HandlerTimeout, and is split too. Anything but one result
+         for each event fails them all with BatchContractError, and is not tried again.
+
+    source      --1--2345---------|
+    batch(f)    -----a--(bcde)----|     each call takes three ticks: f([1]), f([2, 3, 4, 5])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, overload
+
+from streams.batching import Batching, BatchSettings
+from streams.errors import BuildError
+from streams.faults import OnError, Retry, check_policy
+from streams.flowable import Flowable
+from streams.groups import Grouped
+from streams.handler import handler_name, is_async
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["batch"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@overload
+def batch(
+    handler: Callable[[list[T]], Awaitable[None]],
+    max_size: int = ...,
+    max_wait: float = ...,
+    latency: float | None = ...,
+    *,
+    parallel: int = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[None]]: ...
+
+
+@overload
+def batch(
+    handler: Callable[[list[T]], Awaitable[Sequence[R | Exception]]],
+    max_size: int = ...,
+    max_wait: float = ...,
+    latency: float | None = ...,
+    *,
+    parallel: int = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+@overload
+def batch(
+    handler: Callable[[list[T]], None],
+    max_size: int = ...,
+    max_wait: float = ...,
+    latency: float | None = ...,
+    *,
+    parallel: int = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[None]]: ...
+
+
+@overload
+def batch(
+    handler: Callable[[list[T]], Sequence[R | Exception]],
+    max_size: int = ...,
+    max_wait: float = ...,
+    latency: float | None = ...,
+    *,
+    parallel: int = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+def batch(
+    handler: Callable[[list[Any]], Any],
+    max_size: int = 1000,
+    max_wait: float = 0.01,
+    latency: float | None = None,
+    *,
+    parallel: int = 1,
+    timeout: float | None = None,
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """Call `handler([value, ...])` with as many events as have come, up to the size that pays.
+
+    That size is found by measuring, between 1 and `max_size`: it grows while more events a call
+    mean more events a second. `latency` bounds it as well: seconds from the arrival of a call's
+    oldest event to its result, on average under load. Events of one group may go into one call,
+    in their order. Raises BuildError for options that make no sense, straight after `group_by`,
+    and for `timeout` with a plain handler, which nothing can interrupt.
+    """
+    name = handler_name(handler)
+    check_policy(on_error, "batch", retries=True)
+    if not callable(handler):
+        raise BuildError(f"batch({handler!r}): the handler must be callable")
+    for option, number in (("max_size", max_size), ("parallel", parallel)):
+        if isinstance(number, bool) or number < 1:
+            raise BuildError(f"batch({option}={number!r}): must be at least 1")
+    for option, seconds in (("max_wait", max_wait), ("latency", latency), ("timeout", timeout)):
+        if seconds is not None and not seconds > 0:
+            raise BuildError(f"batch({option}={seconds!r}): must be positive seconds")
+    if timeout is not None and not is_async(handler):
+        raise BuildError(
+            f"batch({name}, timeout={timeout:g}): '{name}' is a plain function that runs inline, "
+            "where nothing can interrupt it. Make it async, or wrap it in in_threads(n)(...) or "
+            "in_processes(n)(...)."
+        )
+    settings = BatchSettings(
+        handler, name, max_size, max_wait, latency, parallel, timeout, on_error
+    )
+    # What waits, the results of all calls, those that nobody has taken yet, those tried again.
+    bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)
+    note = f"1 to {max_size:,} a call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
+
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        if isinstance(source, Grouped):
+            raise BuildError(
+                "batch straight after group_by would work on whole groups: insert spread() "
+                "between them, which takes events of all groups in turn"
+            )
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            stage = Batching(downstream, run, flowable.info, settings)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        ends = "; order of a group ends here" if source.turns else ""
+        info = StageInfo("batch", name, bound, note + ends)
+        flowable: Flowable[Any] = Flowable(attach, info, source, turns=False, groups=False)
+        return flowable
+
+    return operator
