@@ -33,7 +33,7 @@ from streams.flowable import Flowable
 from streams.groups import Grouped
 from streams.handler import handler_name, is_async
 from streams.inline import Inline
-from streams.limits import Limiter
+from streams.limits import Limiter, Shared
 from streams.limits.choice import Limit, limiter_for
 from streams.run import Run
 from streams.settings import OnLimitChange, Settings
@@ -88,7 +88,8 @@ def adaptive_flat_map(
     """Call `handler(value)` for each event, with a concurrency that adapts.
 
     `limit` is a limiter such as `Fixed(8)`, a pair `(floor, ceiling)` for the default limiter,
-    or None for the default with no bounds of yours. `overload(error)` tells whether an error
+    `Shared(limiter)` for one that several stages share, or None for the default with no bounds
+    of yours. `overload(error)` tells whether an error
     means that the dependency is overloaded (as a timeout always does) or says nothing about
     its capacity. `on_limit_change(old, new, reason)` is called when the limit changes, before
     anything begins under the new one; the reason is the limiter's own, or "retuned". What it
@@ -118,9 +119,10 @@ def adaptive_flat_map(
         )
     # Made here too, so that a wrong limit is noticed when the pipeline is built.
     floor, ceiling = _bounds(limiter_for(limit))
-    bound = (
-        None if ceiling is None else window + ceiling * (2 if isinstance(on_error, Retry) else 1)
-    )
+    bound = None
+    if ceiling is not None:
+        held = ceiling * (2 if isinstance(on_error, Retry) else 1)
+        bound = window + held + isinstance(limit, Shared)
     fresh = _FreshLimiters(limit)
     settings = Settings(
         handler, name, ordered, timeout, on_error, overload, on_limit_change, window
@@ -141,7 +143,8 @@ def adaptive_flat_map(
             run.tunable[flowable.info.number] = stage.retune
             source.attach(stage, run)
 
-        note = f"{_at_once(floor, ceiling)}, {window:,} results"
+        sharing = " with other stages" if isinstance(limit, Shared) else ""
+        note = f"{_at_once(floor, ceiling)}{sharing}, {window:,} results"
         if source.turns and not ordered:
             note += "; order of a group ends here"
         flowable: Flowable[Any] = Flowable(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streams.border import buffer, drop_newest, drop_oldest, error, latest
     from streams.iterables import from_async_iterable, from_iterable
     from streams.limits.hill_climb import HillClimb
+    from streams.limits.shared import Shared
 
 __all__ = [
     "Backoff",
@@ -32,6 +33,7 @@ __all__ = [
     "Pipeline",
     "Report",
     "Running",
+    "Shared",
     "Sink",
     "SinkStage",
     "buffer",
@@ -50,6 +52,7 @@ __all__ = [
 # Imported when they are asked for, so that a pipeline that needs none of them starts sooner.
 _ELSEWHERE = {
     "HillClimb": "streams.limits.hill_climb",
+    "Shared": "streams.limits.shared",
     "buffer": "streams.border",
     "drop_newest": "streams.border",
     "drop_oldest": "streams.border",

@@ -21,13 +21,24 @@ def is_iterator(result: object) -> bool:
 
 
 class Calls:
-    """Awaits the calls of one stage. `timeout` is in seconds, None for as long as it takes."""
+    """Awaits the calls of one stage. `timeout` is in seconds, None for as long as it takes.
 
-    def __init__(self, run: Run, name: str, timeout: float | None, results: Results) -> None:
+    `may_iterate` is asked before a call that gave an iterator goes on, and may raise.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        name: str,
+        timeout: float | None,
+        results: Results,
+        may_iterate: Callable[[], None],
+    ) -> None:
         self._run = run
         self._name = name
         self._timeout = timeout
         self._results = results
+        self._may_iterate = may_iterate
         self._limits: dict[Event[Any], asyncio.Timeout] = {}
         self.iterates = False
         """Whether a call has ever given an iterator, which may be suspended in its slot."""
@@ -69,6 +80,7 @@ class Calls:
     async def iterate(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:
         """Deliver results as there is room; they carry the event's obligations from here on."""
         self.iterates = True
+        self._may_iterate()
         family = Family(event, "no results")
         # They are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None

@@ -229,17 +229,19 @@ class Inline(Plain):
             self._ask()
 
     def _can_begin(self) -> bool:
-        return bool(self._inbox) and self.in_flight < self._limit
+        return bool(self._inbox) and self.in_flight < self.slots
 
     # The slow way.
 
     def _dispatch(self) -> None:
+        if self._shared is not None:
+            self._shared.settle(self)
         if self._at_work or not self._can_begin() or self._slice_is_over(self._now()):
             return
         self._at_work = True
         inbox, now = self._inbox, self._now
         try:
-            while inbox and self.in_flight < self._limit and not self._cancelled:
+            while inbox and self.in_flight < self.slots and not self._cancelled:
                 self._call(inbox.popleft())
                 if self._slice_is_over(now()):
                     break

@@ -9,7 +9,7 @@ from streams.blocking import BLOCKED, Complaint
 from streams.calls import is_iterator
 from streams.event import Event
 from streams.handler import not_awaited
-from streams.limits import Limiter
+from streams.limits import Limiter, Shared
 from streams.run import Run
 from streams.settings import Settings
 from streams.stage import StageInfo, Subscriber
@@ -32,7 +32,8 @@ class Plain(Working):
         settings: Settings,
         limiter: Limiter,
     ) -> None:
-        self._asynchronous = False
+        # Under a shared limit every call takes a slot and gives it back.
+        self._asynchronous = isinstance(limiter, Shared)
         super().__init__(downstream, run, info, settings, limiter)
         # Types of results that are neither awaitable nor iterators.
         self._plain: set[type] = set()
@@ -43,7 +44,8 @@ class Plain(Working):
     def _call(self, event: Event[Any]) -> None:
         self._results.begin(event)
         event.started = started = self._now()
-        self.in_flight = in_flight = self.in_flight + 1
+        self.in_flight += 1
+        in_flight = self._among
         try:
             result = self._handler(event.value)
             is_plain = self._is_plain(result)
@@ -80,13 +82,14 @@ class Plain(Working):
         self._results.begin(event)
         self._watch.begin()
         self._unawaited[event] = call
-        self._spawn(self._finish(event, call, self.in_flight))
+        self._spawn(self._finish(event, call, self._among))
 
     def _not_awaited(self, event: Event[Any], call: Any) -> None:
         not_awaited(call)
         self.in_flight -= 1
         self._open -= 1
         event.give_back()
+        self._leave()
 
     async def _finish(self, event: Event[Any], call: Any, in_flight: int) -> None:
         del self._unawaited[event]
@@ -99,6 +102,10 @@ class Plain(Working):
         else:
             self._succeeded(event, result, started, in_flight)
         self._dispatch()
+
+    def retune(self, limiter: Limiter) -> None:
+        self._asynchronous = self._asynchronous or isinstance(limiter, Shared)
+        super().retune(limiter)
 
     @property
     def _may_learn(self) -> bool:

@@ -73,7 +73,8 @@ def snapshot(
     stages += [_numbers_of(*sink) for sink in sinks]
     # Children of one event may be in flight together; the event counts once.
     in_flight = min(unfinished, sum(_all("in_flight", stages)))
-    limits, groups, latencies = (_all(name, stages) for name in ("limit", "groups", "latency"))
+    groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
+    limits = _limits(stages)
     return {
         "state": state,
         "seconds": seconds,
@@ -83,8 +84,8 @@ def snapshot(
         "waiting": unfinished - in_flight,
         "in_flight": in_flight,
         "bad_lines": run.bad_lines,
-        "limit": sum(limits) if limits else None,
-        "limit_reason": "; ".join(reason for reason in _all("limit_reason", stages) if reason),
+        "limit": sum(limit for limit, _ in limits) if limits else None,
+        "limit_reason": "; ".join(reason for _, reason in limits if reason),
         "groups": sum(groups) if groups else None,
         "latency": latencies[0] if latencies else None,
         "stages": stages,
@@ -93,6 +94,17 @@ def snapshot(
 
 def _numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
     return {"stage": info.number, "name": info.name, "detail": info.detail, **statistics()}
+
+
+def _limits(stages: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    """Each limit with its reason; one that is shared by several stages counts once."""
+    found: dict[Any, tuple[int, str]] = {}
+    for stage in stages:
+        if "limit" in stage:
+            shared = stage.get("shared")
+            name = ("stage", stage["stage"]) if shared is None else ("shared", shared["number"])
+            found[name] = (stage["limit"], stage.get("limit_reason", ""))
+    return list(found.values())
 
 
 def _all(name: str, stages: list[dict[str, Any]]) -> list[Any]:

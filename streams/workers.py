@@ -48,7 +48,9 @@ class Workers(Working):
         self._single: set[type] = set()
 
     def _dispatch(self) -> None:
-        begin = min(len(self._inbox), self._limit - self.in_flight)
+        if self._shared is not None:
+            self._shared.settle(self)
+        begin = min(len(self._inbox), self.slots - self.in_flight)
         if begin <= 0:
             return
         self._watch.begin()
@@ -57,7 +59,7 @@ class Workers(Working):
             if not sleeper.done():
                 sleeper.set_result(None)
                 begin -= 1
-        for _ in range(min(begin, self._limit - len(self._tasks))):
+        for _ in range(min(begin, self.slots - len(self._tasks))):
             self._spawn(self._work_directly() if self._direct else self._work())
 
     async def _sleep(self) -> None:
@@ -69,13 +71,15 @@ class Workers(Working):
         """One worker: take, call, settle, and sleep when there is nothing to do."""
         inbox, now, slice_ = self._inbox, self._now, self._slice
         while not self._cancelled:
-            while inbox and self.in_flight < self._limit:
+            while inbox and self.in_flight < self.slots:
                 event = inbox.popleft()
                 self._results.begin(event)
                 event.started = started = now()
                 self.in_flight = in_flight = self.in_flight + 1
                 if in_flight > self.peak_in_flight:
                     self.peak_in_flight = in_flight
+                if self._shared is not None:
+                    in_flight = self._shared.in_flight
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
@@ -98,13 +102,15 @@ class Workers(Working):
         take: Callable[[], Event[Any] | None] | None = getattr(self.upstream, "take", None)
         event: Event[Any] | None = None
         while not self._cancelled:
-            while event is not None or (inbox and self.in_flight < self._limit):
+            while event is not None or (inbox and self.in_flight < self.slots):
                 if event is None:
                     event = inbox.popleft()
                     self.in_flight += 1
                 in_flight = self.in_flight
                 if in_flight > self.peak_in_flight:
                     self.peak_in_flight = in_flight
+                if self._shared is not None:
+                    in_flight = self._shared.in_flight
                 event.started = started = now()
                 try:
                     if started >= slice_.end and slice_.is_over(started):
@@ -134,7 +140,7 @@ class Workers(Working):
                     event = None
                     # The place that is free is asked for anew, and the event that comes for it
                     # is this worker's next. Until then it counts, or the stage might end.
-                    if self._special or self._open > self._limit:
+                    if self._special or self._open > self.slots:
                         self.in_flight -= 1
                         self._open -= 1
                         self._ask()

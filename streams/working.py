@@ -7,17 +7,15 @@ for plain ones.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from typing import Any
 
 from streams.calls import Calls
 from streams.errors import HandlerCancelled
 from streams.event import Event, Turn
 from streams.faults import Faults, blame
-from streams.feedback import Feedback
-from streams.handler import cancelled_inside, is_async, is_being_cancelled, opened_pool
-from streams.in_flight import InFlight
-from streams.limits import Fixed, Limiter, Outcome
+from streams.handler import cancelled_inside, is_being_cancelled, opened_pool
+from streams.limited import Limited
+from streams.limits import Limiter, Outcome
 from streams.origins import Family
 from streams.results import InOrder, Results
 from streams.run import Run
@@ -28,8 +26,8 @@ from streams.waiting import Waiting
 __all__ = ["Working"]
 
 
-class Working(InFlight, ABC):
-    """`_open` counts the events that are asked for, waiting to begin, or in flight."""
+class Working(Limited):
+    """Works on events as its limit and their turns allow, and settles each."""
 
     def __init__(
         self,
@@ -41,33 +39,17 @@ class Working(InFlight, ABC):
     ) -> None:
         waiting = Waiting(run.policy(settings.on_error), run, settings.window, self._again)
         results = (InOrder if settings.ordered else Results)(downstream, settings.window)
-        super().__init__(downstream, run, info, settings.name, waiting, results)
-        self._settings = settings
+        super().__init__(downstream, run, info, settings, waiting, results)
         self._now = run.now
         self._handler = opened_pool(settings.handler, run)
         self._set_limiter(limiter)
-        self._special = self._learns
+        self._special = self._learns or self._shared is not None
         self._faults = Faults(settings.on_error, run, info)
-        self._calls = Calls(run, settings.name, settings.timeout, results)
+        self._calls = Calls(run, settings.name, settings.timeout, results, self._may_iterate)
         self._siblings = waiting.siblings
         self._parking = waiting.parking
-        self._open: int = 0
         # A worker is settling an event, and takes the first event that comes itself.
         self._busy = False
-
-    def _set_limiter(self, limiter: Limiter) -> None:
-        self._limiter = limiter
-        self._feedback = Feedback(limiter, self._settings, self._broke)
-        self._limit = self._feedback.limit
-        # A fixed limit learns nothing.
-        self._learns = self._may_learn and not isinstance(limiter, Fixed)
-        self._arrivals = self._feedback.arrivals if self._learns else None
-
-    def _broke(self, error: Exception, what: str) -> None:
-        """Something of the user's beside the handler raised: no event is to blame."""
-        self._learns, self._arrivals = False, None
-        error.add_note(f"in the {what} of {self._info}")
-        self._stop(error)
 
     # Demand.
 
@@ -75,6 +57,8 @@ class Working(InFlight, ABC):
         if is_second(self, subscription):
             return
         self.upstream = subscription
+        if self._shared is not None:
+            self._shared.join(self)
         self.downstream.on_subscribe(self)
         self._ask()
 
@@ -86,10 +70,16 @@ class Working(InFlight, ABC):
         self._ask()
 
     def _ask(self) -> None:
+        shared = self._shared
+        if shared is not None:
+            shared.settle(self)
         if self._closing or self._cancelled:
             self._end_if_idle()
             return
-        room = self._limit - self._open
+        room = self.slots - self._open
+        if shared is not None:
+            # One too many, who tells that there is work.
+            room += max(1, shared.free)
         spare = self._settings.window - self._results.waiting
         if spare < 0:
             room += spare
@@ -97,35 +87,18 @@ class Working(InFlight, ABC):
             self._open += room
             self.upstream.request(room)
 
-    def retune(self, limiter: Limiter) -> None:
-        """Work by another limiter from the next event on; nothing is cancelled."""
-        old = self._limit
-        self._set_limiter(limiter)
-        self._special = True
-        self._feedback.tell(old, "retuned")
-        self._dispatch()
-        self._ask()
-
-    @property
-    def _may_learn(self) -> bool:
-        """Whether several calls can be in flight, so that something can be learnt."""
-        return is_async(self._settings.handler)
-
-    def _follow_limiter(self) -> None:
-        if self._feedback.follow():
-            self._limit = self._feedback.limit
-            self._dispatch()
-
     # Events.
 
     def on_next(self, event: Event[Any], /) -> None:
         if self._closing or self._cancelled:
             event.give_back()
             return
-        if self._admit(event) and not (self._busy and len(self._inbox) == 1):
+        if self._admit(event) and not (
+            self._busy and len(self._inbox) == 1 and self._shared is None
+        ):
             self._dispatch()
-        if self._arrivals is not None:
-            # The arrival may have raised the limit.
+        if self._arrivals is not None or self._shared is not None:
+            # The arrival may have raised the limit, or taken a slot.
             self._ask()
 
     def _admit(self, event: Event[Any]) -> bool:
@@ -142,19 +115,14 @@ class Working(InFlight, ABC):
                 return False
         return self._waiting.put(event, self._limit)
 
-    @abstractmethod
-    def _dispatch(self) -> None:
-        """Let as many events of the inbox begin as the limit allows."""
-
     # Outcomes.
 
     def _succeeded(self, event: Event[Any], result: Any, started: float, in_flight: int) -> None:
         event.ended = ended = self._now()
-        self.in_flight -= 1
-        self._open -= 1
+        self._call_ended()
         if self._learns:
-            now_among = self.in_flight + 1
-            self._feedback.ended(event, ended, started, in_flight, now_among, Outcome.SUCCESS)
+            among = self._among + 1
+            self._feedback.ended(event, ended, started, in_flight, among, Outcome.SUCCESS)
             self._follow_limiter()
         if self._parking is not None:
             self._parking.forget(event)
@@ -162,6 +130,7 @@ class Working(InFlight, ABC):
         event.turn = None
         if self._cancelled:
             event.give_back()
+            self._leave()
         elif type(result) is Family:
             self._end_call(event)
             result.close()
@@ -189,10 +158,10 @@ class Working(InFlight, ABC):
         self, event: Event[Any], error: BaseException, started: float, in_flight: int
     ) -> None:
         event.ended = ended = self._now()
-        self.in_flight -= 1
-        self._open -= 1
+        self._call_ended()
         if self._cancelled:
             event.give_back()
+            self._leave()
             if not isinstance(error, Exception):
                 raise error
             self._run.late_error(error)
@@ -206,10 +175,13 @@ class Working(InFlight, ABC):
             error = self._cancelled_inside(event, error)
         if self._learns:
             outcome = self._feedback.outcome(error)
-            now_among = self.in_flight + 1
-            self._feedback.ended(event, ended, started, in_flight, now_among, outcome)
+            among = self._among + 1
+            self._feedback.ended(event, ended, started, in_flight, among, outcome)
+        # First, because the event may keep its slot.
+        again = self._tried_again(event, error)
+        if self._learns:
             self._follow_limiter()
-        if not self._tried_again(event, error):
+        if not again:
             turn = event.turn
             attempts = 1 if self._parking is None else self._parking.count(event)
             self._end_call(event)
@@ -251,6 +223,8 @@ class Working(InFlight, ABC):
         if self._waiting.park(event, attempts, self._limit, in_slot=suspended):
             self.in_flight += 1
             self._open += 1
+            if self._shared is not None:
+                self.slots += 1
         return True
 
     def _again(self, event: Event[Any], in_slot: bool) -> None:
@@ -270,6 +244,7 @@ class Working(InFlight, ABC):
             "peak_in_flight": self.peak_in_flight,
             "limit": self._limit,
             "limit_reason": self._feedback.reason,
+            "shared": None if self._shared is None else self._shared.statistics(),
             "undelivered": self._results.waiting,
             "retrying": self._waiting.retrying,
             "stuck": self._calls.stuck,

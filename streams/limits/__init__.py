@@ -7,5 +7,6 @@ from streams.limits.fixed import Fixed
 from streams.limits.hill_climb import HillClimb
 from streams.limits.limiter import ArrivalLimiter, Limiter
 from streams.limits.outcome import Outcome
+from streams.limits.shared import Shared
 
-__all__ = ["ArrivalLimiter", "Fixed", "HillClimb", "Limiter", "Outcome", "default"]
+__all__ = ["ArrivalLimiter", "Fixed", "HillClimb", "Limiter", "Outcome", "Shared", "default"]

@@ -19,7 +19,7 @@ from operators import (
     rate_limit,
     spread,
 )
-from streams import Backoff, Fixed, Flowable, from_iterable, lift, retry
+from streams import Backoff, Fixed, Flowable, Shared, from_iterable, lift, retry
 from tests.reactive_streams.case import Case, numbers_up_to
 
 __all__ = ["OPERATORS"]
@@ -164,6 +164,13 @@ OPERATORS = [
         lambda source: source.pipe(
             adaptive_flat_map(_FailsFirst(), Fixed(4), on_error=retry(2, Backoff(0.1)))
         ),
+        numbers_up_to,
+        ordered=False,
+        waiting_errors=True,
+    ),
+    _operator(
+        "adaptive_flat_map with a shared limit",
+        lambda source: source.pipe(adaptive_flat_map(_slowly, Shared(Fixed(4)))),
         numbers_up_to,
         ordered=False,
         waiting_errors=True,

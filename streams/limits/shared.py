@@ -1,0 +1,209 @@
+"""One limit for all that works with one dependency.
+
+Two pipelines that call one database should not each find out what it can bear: every limiter would
+see the load of the other as the database's weakness. With `Shared` one limiter hears of the calls
+of all of them, and its limit is that of their sum.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from streams.errors import BuildError
+from streams.limits.choice import Limit, limit_of, limiter_for
+from streams.limits.limiter import Limiter
+from streams.limits.outcome import Outcome
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from streams.run import Run
+
+__all__ = ["Member", "Shared"]
+
+_numbers = count(1)
+
+
+class Member(Protocol):
+    """A running stage under a shared limit."""
+
+    in_flight: int
+    slots: int
+    """Calls that it may have in flight. They are dealt to it one at a time."""
+
+    @property
+    def lacking(self) -> int:
+        """Slots that it could use and has not; below 0, those that it cannot use."""
+        ...
+
+    @property
+    def place(self) -> tuple[Run, int]:
+        """The running that it is part of, and its number there."""
+        ...
+
+    def begin(self) -> None:
+        """Use the slot that was dealt."""
+
+    def follow(self) -> None:
+        """The limit has changed."""
+
+
+class Shared:
+    """`Shared(limiter)`: one object to give to each stage that works with the same dependency.
+
+    >>> database = Shared(Fixed(20))
+    >>> orders = read_orders.pipe(adaptive_flat_map(store, limit=database))
+    >>> prices = read_prices.pipe(adaptive_flat_map(update, limit=database))
+
+    `limiter` is what `limit=` takes: a limiter, a pair (floor, ceiling), or nothing for the
+    default. Unlike any other limiter it is not copied for each running: it goes on from what
+    it has learnt. The stages may be of one pipeline or of several, on one event loop at a time.
+
+    However many stages, no more calls than the limit are in flight in all of them together, and
+    the limiter hears of each with how many of all were. Where there is no room, the stages that
+    have events waiting take turns, one call each. A stage asks its source for what there is room
+    for, and at least for one event, so that it knows whether there is work: at most as many as
+    the limit, and one, are ever in it and not finished. A plain handler takes a slot as well.
+
+    A call whose iterator waits for room keeps its slot; so if a stage further down shares the
+    limit, it fails with a BuildError. Time: a few additions a call and stage. Memory: constant.
+    Raises BuildError for what is no limiter.
+    """
+
+    def __init__(self, limiter: Limit = None) -> None:
+        self.limiter: Limiter = limiter_for(limiter)
+        self.number = next(_numbers)
+        """Tells it from others in the statistics."""
+        self._allowed = limit_of(self.limiter)
+        self._members: list[Member] = []
+        # Those that lack a slot, the longest waiting first.
+        self._line: deque[Member] = deque()
+        self._dealing = False
+
+    # A limiter like any other.
+
+    @property
+    def limit(self) -> int:
+        """That of the limiter."""
+        return self.limiter.limit
+
+    @property
+    def reason(self) -> str:
+        """That of the limiter."""
+        return getattr(self.limiter, "reason", "")
+
+    @property
+    def floor(self) -> int | None:
+        """That of the limiter, if it has one."""
+        return getattr(self.limiter, "floor", None)
+
+    @property
+    def ceiling(self) -> int | None:
+        """That of the limiter, if it has one."""
+        return getattr(self.limiter, "ceiling", None)
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> None:
+        """Tell the limiter."""
+        self.limiter.on_complete(now, started, in_flight_at_start, outcome)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # What makes it shared: a running does not get one of its own.
+        return self
+
+    def __repr__(self) -> str:
+        return f"Shared({self.limiter!r})"
+
+    # What its stages call.
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in flight in all stages together."""
+        return sum(member.in_flight for member in self._members)
+
+    @property
+    def free(self) -> int:
+        """Slots that nobody has; below 0 after the limit fell."""
+        return self._allowed - sum(member.slots for member in self._members)
+
+    def statistics(self) -> dict[str, Any]:
+        """Its `number`, and the `in_flight` of all the `stages` together."""
+        return {
+            "number": self.number,
+            "in_flight": self.in_flight,
+            "stages": len(self._members),
+        }
+
+    def join(self, member: Member) -> None:
+        """One more works under the limit. Raises BuildError if it runs on another loop."""
+        # A loop that was closed in the middle of a running leaves its stages behind.
+        alive = [other for other in self._members if other is not member and _is_alive(other)]
+        if any(_loop(other) is not _loop(member) for other in alive):
+            raise BuildError(
+                f"{self!r} is in use on another event loop: one limiter can be shared by the "
+                "pipelines of one loop; give those of the other one a Shared of their own"
+            )
+        self._members = [*alive, member]
+        self._line = deque(other for other in self._line if other in alive)
+
+    def is_above_another(self, member: Member) -> bool:
+        """Whether a later stage of its pipeline shares the limit too."""
+        run, number = member.place
+        return any(
+            other.place[0] is run and other.place[1] > number
+            for other in self._members
+            if other is not member
+        )
+
+    def leave(self, member: Member) -> None:
+        """It works under the limit no more, and what it had is free."""
+        if member in self._members:
+            self._members.remove(member)
+            if member in self._line:
+                self._line.remove(member)
+            self._deal()
+
+    def settle(self, member: Member) -> None:
+        """It gives back what it cannot use, and waits in line for what it lacks."""
+        lacking = member.lacking
+        if lacking < 0:
+            member.slots += lacking
+        elif lacking and member not in self._line:
+            self._line.append(member)
+        self._deal()
+
+    def moved(self, limit: int) -> None:
+        """The limit is another one now."""
+        self._allowed = limit
+        for member in tuple(self._members):
+            member.follow()
+        self._deal()
+
+    def _deal(self) -> None:
+        # What begins may end at once, and come back here: the loop below sees to it.
+        if self._dealing:
+            return
+        self._dealing = True
+        try:
+            while self._line and self.free > 0:
+                member = self._line.popleft()
+                if member.lacking > 0:
+                    member.slots += 1
+                    if member.lacking:
+                        self._line.append(member)
+                    member.begin()
+        finally:
+            self._dealing = False
+
+
+def _loop(member: Member) -> asyncio.AbstractEventLoop | None:
+    run, _ = member.place
+    return run.loop if run.has_loop else None
+
+
+def _is_alive(member: Member) -> bool:
+    loop = _loop(member)
+    return loop is None or not loop.is_closed()
