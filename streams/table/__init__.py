@@ -1,0 +1,40 @@
+"""A table of a database as a queue: what a source, a sink and the command share.
+
+`open_store(url)` gives the store for a URL: `sqlite:///work.db` or `postgresql://host/name`. The
+store claims rows, settles what became of them, renews leases and inserts; it runs no stream.
+"""
+
+from __future__ import annotations
+
+from streams.table.schema import COLUMNS, DEAD, IN_PROCESS, PROCESSED, UNPROCESSED, Layout
+from streams.table.store import (
+    Claim,
+    DatabaseLost,
+    Failure,
+    Insertion,
+    Row,
+    Settlement,
+    Store,
+    Terms,
+)
+from streams.table.url import database_of, open_store, redacted
+
+__all__ = [
+    "COLUMNS",
+    "DEAD",
+    "IN_PROCESS",
+    "PROCESSED",
+    "UNPROCESSED",
+    "Claim",
+    "DatabaseLost",
+    "Failure",
+    "Insertion",
+    "Layout",
+    "Row",
+    "Settlement",
+    "Store",
+    "Terms",
+    "database_of",
+    "open_store",
+    "redacted",
+]

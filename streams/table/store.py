@@ -1,0 +1,253 @@
+"""What a store of queued rows does: one interface for every database.
+
+A row is claimed under a lease with a token that is new with every claim. Whatever is said of the
+row later has to show the token; when another claim has come in between, it changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from streams.errors import PenstockError
+from streams.table.schema import DEAD, IN_PROCESS, Layout
+
+__all__ = [
+    "EXHAUSTED",
+    "Claim",
+    "DatabaseLost",
+    "Failure",
+    "Insertion",
+    "NotHeld",
+    "Row",
+    "Settlement",
+    "Store",
+    "Terms",
+    "lost_rows",
+    "new_token",
+    "sorted_out",
+    "were_settled",
+]
+
+EXHAUSTED = "LeaseLost: the lease ran out in the last of its attempts; its reader crashed or hung"
+
+
+class DatabaseLost(PenstockError):
+    """The database cannot be reached, or refuses to work, at the moment: try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a reader claims: who it is, for how many seconds, and how often a row is tried.
+
+    `by` is the column, or the field of the payload, whose values are keys: rows of a key are
+    claimed by one reader at a time.
+    """
+
+    owner: str
+    lease: float = 30.0
+    attempts: int = 5
+    by: str | None = None
+
+
+class Row:
+    """A claimed row. `age` is the seconds since it was enqueued, `results` what came of it.
+
+    `epoch` is that of the lease of its key, larger for every reader that the key is given to.
+    """
+
+    __slots__ = ("age", "attempts", "epoch", "id", "key", "payload", "results", "token")
+
+    def __init__(
+        self,
+        id: Any,
+        token: int,
+        attempts: int,
+        payload: str | bytes,
+        age: float = 0.0,
+        key: str | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        self.id = id
+        self.token = token
+        self.attempts = attempts
+        self.payload = payload
+        self.age = age
+        self.key = key
+        self.epoch = epoch
+        self.results: list[Any] | None = None
+
+    def __str__(self) -> str:
+        return f"row {self.id}"
+
+    __repr__ = __str__
+
+
+@dataclass(slots=True)
+class Claim:
+    """What a claim brought: rows in the order of their ids.
+
+    `buried` are the ids of rows whose lease ran out after their last attempt: they have failed
+    for good.
+    """
+
+    rows: list[Row] = field(default_factory=list[Row])
+    buried: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(slots=True)
+class Failure:
+    """A row that failed, and why. Without a `delay` (seconds) it has failed for good.
+
+    With one it is tried again after it, unless its attempts are used up.
+    """
+
+    row: Row
+    error: str
+    delay: float | None = None
+
+
+@dataclass(slots=True)
+class Insertion:
+    """Values for a table: payloads for a queue, or fields for the columns named.
+
+    `fields` maps the table's columns to fields of the values.
+    """
+
+    layout: Layout
+    fields: Mapping[str, str] | None
+    values: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What became of rows, to be written down in one transaction, with what came of them.
+
+    `idle_keys` are the keys and epochs whose rows are all settled with it: others may have them.
+    """
+
+    finished: list[Row] = field(default_factory=list[Row])
+    failed: list[Failure] = field(default_factory=list[Failure])
+    returned: list[Row] = field(default_factory=list[Row])
+    inserts: list[Insertion] = field(default_factory=list[Insertion])
+    idle_keys: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
+
+    @property
+    def only_finished(self) -> bool:
+        """Whether there is nothing in it but rows that are finished."""
+        return not (self.failed or self.returned or self.inserts or self.idle_keys)
+
+    def rows(self) -> list[Row]:
+        """All rows that are settled."""
+        return [*self.finished, *self.returned, *(failure.row for failure in self.failed)]
+
+
+class Store(ABC):
+    """A queue in a database. One connection, opened when it is first needed.
+
+    Every method but `close` raises DatabaseLost when the database cannot be reached for the
+    moment; it may be called again then, and connects anew.
+    """
+
+    url: str
+    layout: Layout
+
+    @abstractmethod
+    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+        """Connect and look at the table; make it, if it is ours and missing (and `make`).
+
+        With `fields` it is no queue but a table that must have those columns. Raises CannotOpen,
+        TableMissing, ColumnMissing.
+        """
+
+    @abstractmethod
+    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        """Claim up to `count` rows that are due, oldest first, in one statement.
+
+        With `reclaim` those whose lease has run out are among them.
+        """
+
+    @abstractmethod
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        """Write down what became of rows, all of it or nothing.
+
+        Returns the rows whose lease was lost; if there are any, nothing was written. A settlement
+        that was written before, by a call whose answer was lost, is not written again.
+        """
+
+    @abstractmethod
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        """Let the leases of `rows` begin anew; returns those that are lost."""
+
+    @abstractmethod
+    async def insert(self, insertions: Sequence[Insertion]) -> None:
+        """Insert values in one transaction, for good."""
+
+    @abstractmethod
+    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+        """Enqueue payloads (JSON), due in `delay` seconds; returns their ids."""
+
+    @abstractmethod
+    async def changed(self, within: float) -> None:
+        """Wait until something may have been enqueued, at most `within` seconds."""
+
+    @abstractmethod
+    async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement of any kind in a transaction of its own and return its rows.
+
+        `{table}`, `{id}`, `{status}` ... stand for the quoted names, `{now}` for the database's
+        time, `{seconds}` opens a conversion of a time, or a difference of two, into seconds (close
+        it with `)`), and `:name` for parameters. Braces otherwise are doubled.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let the connection go."""
+
+
+def new_token() -> int:
+    """A number that no other claim has."""
+    return secrets.randbits(63)
+
+
+def lost_rows(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> list[Row]:
+    """The rows that another claim has taken, or that are gone.
+
+    `states` has the token and status of each row that is there.
+    """
+    return [row for row in rows if states.get(row.id, (None, 0))[0] != row.token]
+
+
+def were_settled(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> bool:
+    """Whether a settlement, of which not all could be done, had been written down before.
+
+    It is written all at once, so one row tells of all.
+    """
+    return any(
+        row.id in states and states[row.id][0] == row.token and states[row.id][1] != IN_PROCESS
+        for row in rows
+    )
+
+
+class NotHeld(Exception):
+    """Some row of a settlement is not held any more: nothing is to be written."""
+
+
+def sorted_out(
+    rows: Iterable[tuple[Any, ...]], token: int, epochs: Mapping[str, int] | None = None
+) -> Claim:
+    """A claim from what its statement returned, which comes in no order.
+
+    Rows are (id, status, attempts, payload, age, key).
+    """
+    found = Claim()
+    for id, status, attempts, payload, age, key in sorted(rows, key=lambda row: row[0]):
+        if status == DEAD:
+            found.buried.append(id)
+        else:
+            epoch = None if epochs is None else epochs[key]
+            found.rows.append(Row(id, token, attempts, payload, float(age), key, epoch))
+    return found
