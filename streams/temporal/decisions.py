@@ -17,6 +17,7 @@ T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
 
 Guarded = tuple[int, int, T]
+Join = Callable[[int, int], int]
 
 
 class Decisions(Generic[T]):
@@ -46,29 +47,48 @@ class Decisions(Generic[T]):
             self._parts.append(key)
         return number
 
-    def choose(self, guarded: Iterable[Guarded[S]], leaf: Callable[[frozenset[S]], T]) -> int:
-        """From a letter to `leaf` of the set of all items whose guard `(care, value)` allows it."""
-        known: dict[frozenset[Guarded[S]], int] = {}
+    def choose(self, cases: Iterable[Guarded[T]], otherwise: int, join: Join) -> int:
+        """From a letter to the joined values of all cases `(care, value, leaf)` that allow it.
 
-        def build(items: frozenset[Guarded[S]]) -> int:
-            number = known.get(items)
+        `otherwise` is for letters that none allows. `join` gives the function that joins two.
+        """
+        number = otherwise
+        for care, value, leaf in cases:
+            case = self.leaf(leaf)
+            for bit in range(care.bit_length() - 1, -1, -1):
+                if care >> bit & 1:
+                    holds = value >> bit & 1
+                    case = self.fork(bit, *((otherwise, case) if holds else (case, otherwise)))
+            number = join(number, case)
+        return number
+
+    def joining(self, combine: Callable[[T, T], T]) -> Join:
+        """From two functions to the one whose values are combined of theirs; it remembers.
+
+        `combine` gives the same whichever comes first, and of two equal values that value.
+        """
+        known: dict[tuple[int, int], int] = {}
+        parts = self._parts
+
+        def join(one: int, other: int) -> int:
+            if one == other:
+                return one
+            key = (one, other) if one < other else (other, one)
+            number = known.get(key)
             if number is not None:
                 return number
-            care = 0
-            for item in items:
-                care |= item[0]
-            if not care:
-                number = self.leaf(leaf(frozenset(item[2] for item in items)))
+            a, b = parts[one], parts[other]
+            if len(a) == 1 and len(b) == 1:
+                number = self.leaf(combine(a[0], b[0]))
             else:
-                bit = care & -care
-                without = build(_restricted(items, bit, 0))
-                number = self.fork(
-                    bit.bit_length() - 1, without, build(_restricted(items, bit, bit))
-                )
-            known[items] = number
+                bit = min(part[0] for part in (a, b) if len(part) == 3)
+                a0, a1 = (a[1], a[2]) if len(a) == 3 and a[0] == bit else (one, one)
+                b0, b1 = (b[1], b[2]) if len(b) == 3 and b[0] == bit else (other, other)
+                number = self.fork(bit, join(a0, b0), join(a1, b1))
+            known[key] = number
             return number
 
-        return build(frozenset(guarded))
+        return join
 
     def at(self, number: int, letter: int) -> T:
         """The value of a function; one step for each proposition that matters."""
@@ -117,11 +137,3 @@ class Decisions(Generic[T]):
                 else:
                     found.add(part[0])
         return found
-
-
-def _restricted(items: frozenset[Guarded[S]], bit: int, holds: int) -> frozenset[Guarded[S]]:
-    return frozenset(
-        (care & ~bit, value & ~bit, item)
-        for care, value, item in items
-        if not care & bit or value & bit == holds
-    )

@@ -16,7 +16,7 @@ from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.normal import FALSE, TRUE, Normal
 from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
 
-__all__ = ["Expansion", "Term"]
+__all__ = ["MATCH", "Expansion", "Term"]
 
 Terms = frozenset["Term"]
 
@@ -25,8 +25,8 @@ class Term(NamedTuple):
     """Of the propositions in `care` those in `value` must hold, and the others not.
 
     `after` are formulas for the following events. Over infinite words, `promises` are the right
-    sides of `U` (or `<>->`) that are put off; over finite ones it is not empty if there must be
-    another event.
+    sides of `U` that are put off, and `MATCH` if a marked match is; over finite ones it is not
+    empty if there must be another event.
     """
 
     care: int
@@ -39,6 +39,9 @@ _NONE: frozenset[int] = frozenset()
 _NO_TERMS: Terms = frozenset()
 _ANYTHING = Term(0, 0, _NONE, _NONE)
 _ANOTHER_EVENT = frozenset((TRUE,))
+
+MATCH = -1
+_MATCH = frozenset((MATCH,))
 
 
 class Expansion:
@@ -81,7 +84,7 @@ class Expansion:
             going_on = self._or_else(left, self._later(number, _NONE))
             return self._product(self.of(right), going_on)
         assert sere is not None
-        return self._some(sere, parts[0]) if kind == "E" else self._each(sere, parts[0])
+        return self._each(sere, parts[0]) if kind == "A" else self._some(kind, sere, parts[0])
 
     @property
     def _finite(self) -> bool:
@@ -135,13 +138,14 @@ class Expansion:
 
     # Regular expressions.
 
-    def _some(self, sere: Sere, number: int) -> Terms:
+    def _some(self, kind: str, sere: Sere, number: int) -> Terms:
+        promises = _ANOTHER_EVENT if self._finite else _MATCH if kind == "M" else _NONE
         terms: set[Term] = set()
         for guard, rest in self._after(sere):
             ends = self.of(number) if may_be_empty(rest) else _NO_TERMS
             if rest != EMPTY:
-                again = self._normal.match("E", rest, number)
-                ends |= self._later(again, self._promise(number))
+                again = self._normal.match(kind, rest, number)
+                ends |= self._later(again, promises)
             terms |= self._product(self.of(guard), ends)
         return self._least(terms)
 

@@ -23,7 +23,8 @@ _DUAL = {"&": "|", "|": "&", "U": "R", "R": "U", "E": "A", "A": "E", "X": "N", "
 
 class Node(NamedTuple):
     """`kind` is `0`, `1`, a literal `+` or `-` (of which `parts[0]` is the proposition's bit),
-    `&`, `|`, `X`, `N`, `U`, `R`, or a SERE's arrow: `E` is `<>->`, `A` is `|->`."""
+    `&`, `|`, `X`, `N`, `U`, `R`, or a SERE's arrow: `A` is `|->`, `E` is `<>->`, and `M` is a
+    marked `<>->`, which means the same."""
 
     kind: str
     parts: tuple[int, ...] = ()
@@ -183,10 +184,26 @@ class Normal:
         return self._number(Node("R", (left, right)))
 
     def match(self, kind: str, sere: Sere, number: int) -> int:
-        """`{sere} <>-> f` (`E`) or `{sere} |-> f` (`A`)."""
-        if number == (FALSE if kind == "E" else TRUE):
+        """`{sere} <>-> f` (`E` or `M`) or `{sere} |-> f` (`A`)."""
+        if number == (TRUE if kind == "A" else FALSE):
             return number
         return self._number(Node(kind, (number,), sere))
+
+    def all_marked(self, numbers: frozenset[int]) -> frozenset[int]:
+        """The same formulas, with a mark on each `<>->`."""
+        return frozenset(map(self._marked, numbers))
+
+    def not_marked_twice(self, numbers: frozenset[int]) -> frozenset[int]:
+        """Without each `<>->` that is there with a mark as well."""
+        return frozenset(
+            number
+            for number in numbers
+            if self.nodes[number].kind != "E" or self._marked(number) not in numbers
+        )
+
+    def _marked(self, number: int) -> int:
+        kind, parts, sere = self.nodes[number]
+        return self._number(Node("M", parts, sere)) if kind == "E" else number
 
     def _number(self, node: Node) -> int:
         number = self._numbers.get(node)

@@ -111,11 +111,13 @@ def _merged(automaton: Automaton) -> Automaton:
     count = 1
     while True:
         decisions: Decisions[frozenset[tuple[int, int]]] = Decisions()
+        nowhere = decisions.leaf(frozenset())
+        join = decisions.joining(_best)
         names: dict[tuple[int, int], int] = {}
         refined: list[int] = []
         for state, leaving in enumerate(automaton.edges):
-            steps = ((e.care, e.value, (classes[e.target], e.marks)) for e in leaving)
-            key = (classes[state], decisions.choose(steps, _best))
+            steps = ((e.care, e.value, frozenset(((classes[e.target], e.marks),))) for e in leaving)
+            key = (classes[state], decisions.choose(steps, nowhere, join))
             refined.append(names.setdefault(key, len(names)))
         classes = refined
         if len(names) == count:
@@ -130,13 +132,17 @@ def _merged(automaton: Automaton) -> Automaton:
     return replace(automaton, edges=edges, initial=initial)
 
 
-def _best(steps: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
-    """Without the steps that another one to the same state replaces, having all their marks."""
+def _best(
+    some: frozenset[tuple[int, int]], more: frozenset[tuple[int, int]]
+) -> frozenset[tuple[int, int]]:
+    """All steps but those that another one to the same state replaces, having all their marks."""
+    steps = some | more
     return frozenset(
         (target, marks)
         for target, marks in steps
         if not any(
-            other == target and more != marks and more & marks == marks for other, more in steps
+            other == target and all_its != marks and all_its & marks == marks
+            for other, all_its in steps
         )
     )
 

@@ -1,12 +1,19 @@
-"""From a formula to a generalised Büchi automaton that accepts the words on which it holds."""
+"""From a formula to a generalised Büchi automaton that accepts the words on which it holds.
+
+A `U` that is put off is always met together with all others that have its right side. Matches of
+`<>->` are not: one may be met while others have begun. So those that are waited for are marked,
+and when none of these is left, all that have begun by then are marked.
+
+Source for the marks: Miyano and Hayashi, "Alternating finite automata on omega-words" (1984).
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from streams.temporal.automaton import Automaton, Edge
-from streams.temporal.errors import FormulaTooLarge
-from streams.temporal.expansion import Expansion, Term
+from streams.temporal.errors import FormulaTooLarge, UnknownProposition
+from streams.temporal.expansion import MATCH, Expansion, Term
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.normal import Normal
 from streams.temporal.reduction import reduced
@@ -23,9 +30,14 @@ def translate(
     """The automaton of `formula`, with the propositions `names`, by default its own.
 
     A state is what is left to be met. Results are remembered. Time and memory: exponential in the
-    size of the formula at worst; FormulaTooLarge beyond `max_states` states.
+    size of the formula at worst; FormulaTooLarge beyond `max_states` states, UnknownProposition
+    if `names` lack one.
     """
-    names = tuple(propositions(formula)) if names is None else names
+    own = propositions(formula)
+    names = tuple(own) if names is None else names
+    for name, position in own.items():
+        if name not in names:
+            raise UnknownProposition(name, position, names)
     normal = Normal(False, names)
     expansion = Expansion(normal, max_states)
     numbers: dict[frozenset[Term], int] = {}
@@ -33,7 +45,8 @@ def translate(
     by_formulas: dict[frozenset[int], int] = {}
     found: list[frozenset[Term]] = []
 
-    def state(formulas: frozenset[int]) -> int:
+    def state(formulas: frozenset[int], mark: bool) -> int:
+        formulas = normal.all_marked(formulas) if mark else normal.not_marked_twice(formulas)
         known = by_formulas.get(formulas)
         if known is not None:
             return known
@@ -46,10 +59,12 @@ def translate(
         by_formulas[formulas] = numbers[terms]
         return numbers[terms]
 
-    initial = state(frozenset((normal.of(formula),)))
+    initial = state(frozenset((normal.of(formula),)), True)
     steps: list[list[tuple[int, Term]]] = []
     while len(steps) < len(found):
-        steps.append([(state(term.after), term) for term in found[len(steps)]])
+        steps.append(
+            [(state(term.after, MATCH not in term.promises), term) for term in found[len(steps)]]
+        )
     promises = sorted({promise for terms in found for term in terms for promise in term.promises})
     edges = tuple(
         tuple(

@@ -1,0 +1,129 @@
+"""The three-valued monitor of a formula: one table look-up an event.
+
+Sources: Bauer, Leucker and Schallhart, "Runtime verification for LTL and TLTL" (TOSEM 2011) for
+the three verdicts, and "Comparing LTL semantics for runtime verification" (JLC 2010) for RV-LTL.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from streams.temporal.finite import translate_finite
+from streams.temporal.formula import Formula, Unary, propositions
+from streams.temporal.machine import Machine, Subsets, minimal, of_subsets
+from streams.temporal.parser import parse
+from streams.temporal.translate import MAX_STATES, translate
+from streams.temporal.verdict import Verdict
+
+__all__ = ["Monitor", "Said"]
+
+
+class Said(NamedTuple):
+    """The verdict on the events so far, and whether the formula holds if they end here."""
+
+    verdict: Verdict
+    holds_at_end: bool
+
+
+class Monitor:
+    """What a formula, or its text, says of events as they come.
+
+    A state is a number: `first`, and then `step(state, letter)`; the bits of a letter are the
+    propositions that hold, in the order of `propositions`. It is meant to be shared: it keeps
+    nothing about the events.
+
+    Raises FormulaSyntaxError, and FormulaTooLarge beyond `max_states` states. Time: a few
+    milliseconds for a usual formula; the smallest monitor may have doubly exponentially many
+    states. Memory: at most a million table entries; where that would not do, a step walks a
+    diagram, in one test for each proposition at most.
+    """
+
+    first = 0
+
+    def __init__(self, formula: Formula | str, max_states: int = MAX_STATES) -> None:
+        self.formula: Formula = parse(formula) if isinstance(formula, str) else formula
+        self.propositions = tuple(propositions(self.formula))
+        self.machine = _machine(self.formula, max_states)
+        self._said = self.machine.outputs
+        self.table = self.machine.table()
+        self.bits = 0 if self.table is None else self.machine.bits
+
+    def step(self, state: int, letter: int) -> int:
+        """The state after an event."""
+        if self.table is None:
+            return self.machine.next(state, letter)
+        return self.table[state | letter]
+
+    def letter(self, true: frozenset[str] | set[str]) -> int:
+        """The letter of an event of which exactly the propositions `true` hold."""
+        return sum(1 << bit for bit, name in enumerate(self.propositions) if name in true)
+
+    def verdict(self, state: int) -> Verdict:
+        """`TRUE` or `FALSE` when nothing that may follow can change it, else `INCONCLUSIVE`."""
+        return self._said[state >> self.bits].verdict
+
+    def presumable(self, state: int) -> Verdict:
+        """As `verdict`, but what is inconclusive is presumed from the end that it would be."""
+        verdict, holds = self._said[state >> self.bits]
+        if verdict is not Verdict.INCONCLUSIVE:
+            return verdict
+        return Verdict.PRESUMABLY_TRUE if holds else Verdict.PRESUMABLY_FALSE
+
+    def at_end(self, state: int) -> Verdict:
+        """The verdict if the events end here: a final one stays, else that of finite traces."""
+        verdict, holds = self._said[state >> self.bits]
+        if verdict is not Verdict.INCONCLUSIVE:
+            return verdict
+        return Verdict.TRUE if holds else Verdict.FALSE
+
+    @property
+    def verdicts(self) -> Machine[Verdict]:
+        """The smallest machine that tells the three verdicts, and nothing of ends."""
+        return minimal(self.machine, lambda said: said.verdict)
+
+    @property
+    def monitorable(self) -> bool:
+        """Whether a final verdict can be reached from every state."""
+        machine = self.machine
+        before: dict[int, set[int]] = {state: set() for state in range(len(machine))}
+        for state in before:
+            for target in machine.successors(state):
+                before[target].add(state)
+        decided = {state for state in before if self._said[state].verdict.is_final}
+        work = list(decided)
+        while work:
+            new = before[work.pop()] - decided
+            decided |= new
+            work += new
+        return len(decided) == len(machine)
+
+
+@lru_cache(maxsize=256)
+def _machine(formula: Formula, max_states: int) -> Machine[Said]:
+    names = tuple(propositions(formula))
+    holds = translate(formula, names, max_states)
+    fails = translate(Unary("!", formula), names, max_states)
+    finite = translate_finite(formula, names, max_states)
+
+    def said(subsets: Subsets) -> tuple[Said, bool]:
+        may_hold, may_fail, at_end = subsets
+        if not may_hold:
+            return Said(Verdict.FALSE, False), True
+        if not may_fail:
+            return Said(Verdict.TRUE, True), True
+        return Said(Verdict.INCONCLUSIVE, not finite.final.isdisjoint(at_end)), False
+
+    # From every state of these automata some word is accepted, if any is at all.
+    initial = tuple(
+        frozenset[int]() if automaton.is_empty() else frozenset(automaton.initial)
+        for automaton in (holds, fails)
+    )
+    machine = of_subsets(
+        (holds.edges, fails.edges, finite.edges),
+        (*initial, frozenset((finite.initial,))),
+        said,
+        len(names),
+        max_states,
+    )
+    return minimal(machine, lambda one: one)
