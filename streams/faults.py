@@ -1,4 +1,4 @@
-"""What a stage does with an event on which user code failed: stop, skip, retry or route."""
+"""What a stage does with an event on which user code failed: stop, skip, revert, retry, route."""
 
 from __future__ import annotations
 
@@ -68,10 +68,14 @@ class Retry(NamedTuple):
 
     times: int
     backoff: Backoff
-    then: Literal["stop", "skip"] | Route
+    then: Literal["stop", "skip", "revert"] | Route
 
 
-OnError = Literal["stop", "skip"] | Retry | Route
+OnError = Literal["stop", "skip", "revert"] | Retry | Route
+"""`stop` the pipeline; `skip` the event, which is given up on; `revert` it, so that a source that
+can, such as `read_table`, gives it again later; try again here; or write it down as given up on."""
+
+_WORDS = ("stop", "skip", "revert")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def route(sink: Sink[DeadLetter]) -> Route:
 def retry(
     times: int,
     backoff: Backoff | None = None,
-    then: Literal["stop", "skip"] | Route = "stop",
+    then: Literal["stop", "skip", "revert"] | Route = "stop",
 ) -> Retry:
     """Try a handler up to `times` times in all, each with its own timeout, then do `then`.
 
@@ -119,8 +123,8 @@ def retry(
         raise ValueError(f"retry(times={times}): at least 1 attempt is needed")
     if backoff is not None and not isinstance(cast(Any, backoff), Backoff):
         raise BuildError(f"retry(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
-    if then not in ("stop", "skip") and not isinstance(cast(Any, then), Route):
-        raise BuildError(f'retry(then={then!r}): use "stop", "skip" or route(sink)')
+    if then not in _WORDS and not isinstance(cast(Any, then), Route):
+        raise BuildError(f'retry(then={then!r}): use "stop", "skip", "revert" or route(sink)')
     return Retry(times, backoff or Backoff(), then)
 
 
@@ -130,11 +134,12 @@ def check_policy(policy: OnError, stage: str, *, retries: bool = False) -> None:
         if not retries:
             raise BuildError(
                 f"{stage}(on_error=retry(...)): only adaptive_flat_map tries again; "
-                'use "stop", "skip" or route(sink) here.'
+                'use "stop", "skip", "revert" or route(sink) here.'
             )
-    elif not isinstance(policy, Route) and policy not in ("stop", "skip"):
+    elif not isinstance(policy, Route) and policy not in _WORDS:
         raise BuildError(
-            f'{stage}(on_error={policy!r}): use "stop", "skip", retry(times) or route(sink).'
+            f'{stage}(on_error={policy!r}): use "stop", "skip", "revert", retry(times) or '
+            "route(sink)."
         )
 
 
@@ -168,7 +173,8 @@ class Faults:
         policy = run.policy(policy)
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters(last.sink) if isinstance(last, Route) else None
-        self._skip = last == "skip"
+        self._goes_on = last in ("skip", "revert")
+        self._gives_up = last == "skip"
 
     @property
     def _info(self) -> StageInfo:
@@ -183,10 +189,10 @@ class Faults:
         if not isinstance(error, Exception):
             event.fail(error)
             return False
-        if self._skip:
+        if self._goes_on:
             self.skipped += 1
             self._run.count_error(self._info, error)
-            event.fail(error, acknowledged=True)
+            event.fail(error, acknowledged=self._gives_up)
             return True
         if self._letters is not None:
             self._run.count_error(self._info, error)
