@@ -1,19 +1,22 @@
-"""Notice that the loop is blocked while handlers are at work, and say which.
+"""Notice that the loop was blocked while handlers were at work, and say which.
 
 A timer that fires late tells that something kept the loop from running. It costs nothing per
 event: it is set when work begins, set again while there is work, and left when none is in
 flight or nothing has happened for a while, so that a deadlock stays one. (A watch that never
-ended would keep a virtual clock going for ever.)
+ended would keep a virtual clock going for ever.) A block that lasts is told of by
+`streams.watchdog`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from streams.run import Run
+if TYPE_CHECKING:
+    from streams.run import Run
 
-__all__ = ["BLOCKED", "BlockingWatch", "Complaint"]
+__all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
 
 BLOCKED = 0.1
 """Seconds; a call or a delay that is longer is warned of. The same as asyncio's debug mode."""
@@ -26,20 +29,40 @@ _PATIENCE = 200
 _QUIET = 10.0
 
 
-class Complaint:
-    """Warns of one handler, and then not again for ten seconds."""
+class Blocks:
+    """Warns of what blocks the loop of a run: of a block once, of a stage once in ten seconds.
+
+    `who` is the name of the stage in all warnings of it.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._quiet_until = float("-inf")
+        self._quiet_until: dict[str, float] = {}
+        self._seen = float("-inf")
+        # A dict for its order.
+        self.at_work: dict[BlockingWatch, None] = {}
 
-    def __call__(self, text: str) -> None:
+    def lasts(self, who: str, text: str) -> None:
+        """The loop is blocked; called by a thread that it does not block."""
+        self.seen()
+        self._warn(who, f"{text}: everything else on the loop stands still")
+
+    def seen(self) -> None:
+        """A block has been told of while it lasts: nothing need be said at its end."""
+        self._seen = self._run.now()
+
+    def ended(self, who: str, text: str, seconds: float) -> None:
+        """The loop was blocked for so long, until now."""
+        if self._run.now() - seconds > self._seen:
+            self._warn(who, f"{text}: everything else on the loop stood still")
+
+    def _warn(self, who: str, text: str) -> None:
         now = self._run.now()
-        if now >= self._quiet_until:
-            self._quiet_until = now + _QUIET
+        if now >= self._quiet_until.get(who, now):
+            self._quiet_until[who] = now + _QUIET
             self._run.on_warning(
-                f"{text}: everything else on the loop stood still. Use asynchronous calls in "
-                "it, or wrap a plain function in in_threads(n)(...) or in_processes(n)(...)."
+                f"{text}. Use asynchronous calls in it, or wrap a plain function in "
+                "in_threads(n)(...) or in_processes(n)(...)."
             )
 
 
@@ -51,9 +74,8 @@ class BlockingWatch:
 
     def __init__(self, run: Run, who: str, progress: Callable[[], object]) -> None:
         self._run = run
-        self._who = who
+        self.who = who
         self._progress = progress
-        self._complain = Complaint(run)
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._seen: object = None
@@ -63,33 +85,38 @@ class BlockingWatch:
         """Work begins."""
         self._patience = _PATIENCE
         if self._timer is None:
+            self._run.blocks.at_work[self] = None
             self._set()
 
     def end(self) -> None:
         """Watch no longer."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._leave()
             self._look()
+
+    def _leave(self) -> None:
+        self._timer = None
+        del self._run.blocks.at_work[self]
 
     def _look(self) -> None:
         late = self._run.now() - self._due
         if late > BLOCKED:
-            self._complain(f"the loop was blocked for {late:.2f} s while {self._who} was at work")
+            text = f"the loop was blocked for {late:.2f} s while {self.who} was at work"
+            self._run.blocks.ended(self.who, text, late)
 
     def _set(self) -> None:
         self._due = self._run.now() + _EVERY
         self._timer = self._run.loop.call_later(_EVERY, self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
         self._look()
         progress = self._progress()
-        if progress is None:
-            return
         if progress == self._seen:
             self._patience -= 1
         else:
             self._seen, self._patience = progress, _PATIENCE
-        if self._patience > 0:
+        if progress is not None and self._patience > 0:
             self._set()
+        else:
+            self._leave()

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["clock_of", "monotonic", "wall"]
+__all__ = ["clock_of", "is_virtual", "monotonic", "wall"]
 
 monotonic = time.monotonic
 wall = time.time
@@ -23,6 +23,9 @@ def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
     runs on the monotonic clock, which is read directly: uvloop caches its own reading with a
     resolution of a millisecond, too coarse for latencies.
     """
-    if loop is not None and getattr(loop, "virtual", False):
-        return loop.time
-    return monotonic
+    return loop.time if loop is not None and is_virtual(loop) else monotonic
+
+
+def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether time passes on `loop` only as it is told."""
+    return bool(getattr(loop, "virtual", False))

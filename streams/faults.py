@@ -25,6 +25,7 @@ __all__ = [
     "Route",
     "blame",
     "check_policy",
+    "event_name",
     "retry",
     "route",
 ]
@@ -145,16 +146,19 @@ def check_policy(policy: OnError, stage: str, *, retries: bool = False) -> None:
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
-    note = f"in {info}, on the event {describe(event.value)}{_mark(event.token)}"
+    note = f"in {info}, on the event {event_name(event)}"
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
 
-def _mark(token: Any) -> str:
+def event_name(event: Event[Any]) -> str:
+    """What to call an event in messages: its value, and its source's mark if it has one."""
+    token = event.token
     if token is None:
-        return ""
+        return describe(event.value)
     # A bare number, as read_jsonl's, is that of a line; other sources say what theirs are.
-    return f" (line {token})" if isinstance(token, int) else f" ({token})"
+    mark = f"line {token}" if isinstance(token, int) else token
+    return f"{describe(event.value)} ({mark})"
 
 
 class Placed(Protocol):

@@ -38,8 +38,12 @@ def guarded(stage: S, info: StageInfo | None, run: Run) -> S | Guard:
 
 
 def _is_foreign(kind: type) -> bool:
-    ours = kind.__module__.partition(".")[0] in _OURS
-    return not (ours or _SIGNALS.isdisjoint(vars(kind)))
+    return not (is_ours(kind.__module__) or _SIGNALS.isdisjoint(vars(kind)))
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module belongs to this library."""
+    return module.partition(".")[0] in _OURS
 
 
 class Guard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from streams.blocking import BLOCKED, Complaint
+from streams.blocking import BLOCKED
 from streams.calls import is_iterator
 from streams.event import Event
 from streams.handler import not_awaited
@@ -39,7 +39,6 @@ class Plain(Working):
         self._plain: set[type] = set()
         # Calls whose task has not had its first step; a task that is cancelled never has one.
         self._unawaited: dict[Event[Any], Any] = {}
-        self._complain = Complaint(run)
 
     def _call(self, event: Event[Any]) -> None:
         self._results.begin(event)
@@ -113,7 +112,8 @@ class Plain(Working):
 
     def _blocked(self, seconds: float) -> None:
         if self._run.has_loop:
-            self._complain(f"{self._who} blocked the loop for {seconds:.2f} s")
+            text = f"{self._who} blocked the loop for {seconds:.2f} s"
+            self._run.blocks.ended(self._who, text, seconds)
 
     def _end_work(self) -> None:
         super()._end_work()

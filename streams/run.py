@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from streams.blocking import Blocks
 from streams.clock import clock_of
 from streams.errors import BadLine, DrainTimeout, NoLoop
 from streams.faults import DeadLetter, OnError
@@ -70,6 +71,7 @@ class Run:
         self.stages: list[tuple[StageInfo, Statistics]] = []
         self.on_warning: Callable[[str], None] = log.warning
         self.on_stopping: Callable[[BaseException], None] | None = None
+        self.blocks = Blocks(self)
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._letters: dict[int, tuple[Sink[DeadLetter], Letters]] = {}

@@ -12,6 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from streams.clock import is_virtual
 from streams.engine import Engine
 from streams.errors import BuildError, DrainTimeout, OutputClosed
 from streams.flowable import Flowable
@@ -21,6 +22,7 @@ from streams.limits.choice import Limit, limiter_for
 from streams.report import Outcome, Report, State, snapshot
 from streams.run import Run
 from streams.sink import Sink, SinkStage
+from streams.watchdog import WATCHDOG
 
 __all__ = ["Outcome", "Report", "Running"]
 
@@ -58,6 +60,8 @@ class Running:
         self._deadline: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] = loop.create_future()
         self._closing: asyncio.Task[None] | None = None
+        if not is_virtual(loop):
+            WATCHDOG.watch(run)
         # The caller gets the handle first; the stream begins with the loop's next step.
         self._beginning: asyncio.Handle | None = loop.call_soon(self._begin)
 
@@ -267,6 +271,7 @@ class Running:
         finally:
             if self._deadline is not None:
                 self._deadline.cancel()
+            WATCHDOG.leave(self._run)
             self._ended = self._run.now()
             self._state = "closed"
             if not self._done.done():
@@ -277,7 +282,7 @@ class Running:
 
         `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting`
         + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
-        `limit` is the sum of the stages' limits, `limit_reason` why they changed last.
+        `limit` is the sum of the limits, `limit_reason` why each of them changed last.
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one.
         """

@@ -31,6 +31,7 @@ class Emission(Generic[T]):
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
         self.downstream = downstream
         self.run = run
+        self.info = info.at(1)
         self.demand = 0
         self.done = False
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
@@ -43,7 +44,7 @@ class Emission(Generic[T]):
         self._chunk = 1
         self._slice = Slice(run, self.wake)
         self._chunky = in_chunks(downstream)
-        run.add_source(info, self)
+        run.add_source(self.info, self)
 
     def start(self) -> None:
         """Greet the first stage."""

@@ -1,0 +1,142 @@
+"""Tell of a loop that is blocked while it is: what never gives way cannot be told of on it.
+
+One daemon thread looks after all loops of the process on which a pipeline runs, and ends with
+the last of them. It has each loop answer a call twice a second, which is all that it costs. A
+loop that has not answered is blocked; the thread then looks into the stack of the loop's thread
+for the stage that blocks it. What blocks the loop while no stage is at work is not the
+pipelines' affair, and not told of. Code that keeps the interpreter to itself blocks the
+watchdog too: it is told of when it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from threading import Event, Lock, Thread, get_ident
+
+from streams.blocking import Blocks
+from streams.run import Run
+from streams.standing import standing
+
+__all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
+
+# Seconds between two looks.
+_EVERY = 0.5
+LOOKS = 2
+"""How many looks in vain tell a blocked loop. With one alone, a process that was stopped for a
+while would seem blocked when it goes on."""
+
+
+class Watchdog:
+    """Looks `every` so many seconds; None: only when it is told to."""
+
+    def __init__(self, every: float | None = _EVERY) -> None:
+        self._every = every
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._loops: dict[asyncio.AbstractEventLoop, _Watched] = {}
+        self._stop: Event | None = None
+        self._process = os.getpid()
+
+    def watch(self, run: Run) -> None:
+        """Look after the loop of `run`, which runs now, until `leave`."""
+        self._after_fork()
+        with self._lock:
+            if run.loop not in self._loops:
+                self._loops[run.loop] = _Watched(run.loop)
+            self._loops[run.loop].runs.append(run)
+            if self._stop is None and self._every is not None:
+                self._stop = stop = Event()
+                arguments = (stop, self._every)
+                Thread(None, self._patrol, "penstock watchdog", arguments, daemon=True).start()
+
+    def leave(self, run: Run) -> None:
+        """`run` has ended."""
+        self._after_fork()
+        with self._lock:
+            watched = self._loops.get(run.loop)
+            if watched is not None and run in watched.runs:
+                watched.runs.remove(run)
+                self._forget_the_left()
+
+    def _after_fork(self) -> None:
+        # A fork has the loops and the lock of its parent, but not its thread.
+        if self._process != os.getpid():
+            self._begin()
+
+    def _forget_the_left(self) -> None:
+        for loop, watched in list(self._loops.items()):
+            if loop.is_closed() or not watched.runs:
+                del self._loops[loop]
+        if self._stop is not None and not self._loops:
+            self._stop.set()
+            self._stop = None
+
+    def _patrol(self, stop: Event, every: float) -> None:
+        while not stop.wait(every):
+            self.look()
+
+    def look(self) -> None:
+        """Warn of the loops that are blocked."""
+        with self._lock:
+            self._forget_the_left()
+            loops = list(self._loops.values())
+        for watched in loops:
+            watched.look()
+
+
+class _Watched:
+    """A loop, and the runs on it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.runs: list[Run] = []
+        self._loop = loop
+        self._thread = get_ident()
+        self._ask()
+
+    def look(self) -> None:
+        if not self._loop.is_running():
+            self._answered = True
+        elif self._answered:
+            # It may be closed meanwhile.
+            with suppress(RuntimeError):
+                self._ask()
+        else:
+            self._in_vain += 1
+            if self._in_vain == LOOKS:
+                self._tell()
+
+    def _ask(self) -> None:
+        self._answered = False
+        self._in_vain = 0
+        self._loop.call_soon_threadsafe(self._answer)
+
+    def _answer(self) -> None:
+        self._thread = get_ident()
+        self._answered = True
+
+    def _tell(self) -> None:
+        found = standing(self._thread)
+        affected = [run.blocks for run in self.runs]
+        if found is None or not affected or self._answered:
+            return
+        seconds = f"{LOOKS * _EVERY:g} s"
+        blocks: Blocks | None
+        if found.who is not None:
+            blocks = affected[0] if found.run is None else found.run.blocks
+            who, what = found.who, f"{found.who} has blocked the loop for {seconds}{found.event}"
+        else:
+            at_work = ((blocks, watch.who) for blocks in affected for watch in [*blocks.at_work])
+            blocks, who = next(at_work, (None, ""))
+            what = f"the loop has been blocked for {seconds} while {who} is at work"
+        if blocks is not None:
+            blocks.lasts(who, f"{what}, and stands at {found.place}")
+            for each in affected:
+                each.seen()
+
+
+WATCHDOG = Watchdog()
+"""Looks after the loops of this process."""
