@@ -41,7 +41,7 @@ def _add_run(add_parser: AddParser) -> None:
     )
     run.add_argument(
         "--report",
-        choices=("text", "json"),
+        choices=("text", "json", "none"),
         default="text",
         help="the form of the report on standard error",
     )
@@ -55,6 +55,18 @@ def _add_run(add_parser: AddParser) -> None:
         help="with --on: after so long without a sign of life others take over (default: 10)",
     )
     run.add_argument("--worker", default="", help="with --on: this worker's name")
+    run.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="work in N processes on this machine, with a NATS server that is started for it",
+    )
+    run.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="with --workers: where that server keeps what is unfinished "
+        "(default: a folder that lasts as long as the run)",
+    )
 
 
 def _add_publish(add_parser: AddParser) -> None:
@@ -72,7 +84,7 @@ def _add_publish(add_parser: AddParser) -> None:
     )
     publish.add_argument(
         "--report",
-        choices=("text", "json"),
+        choices=("text", "json", "none"),
         default="text",
         help="the form of the report on standard error",
     )
@@ -98,6 +110,32 @@ def _add_servers(parser: argparse.ArgumentParser, option: str, *, required: bool
         metavar="N",
         help="on how many servers each event is kept (default: 3 where there are as many)",
     )
+
+
+def _add_status(add_parser: AddParser) -> None:
+    status = _plain(
+        add_parser, "status", "show who works on a pipeline that runs on NATS, and how far it is"
+    )
+    _add_place(status)
+    status.add_argument("--watch", action="store_true", help="show it anew each second")
+
+
+def _add_dead_letters(add_parser: AddParser) -> None:
+    letters = _plain(
+        add_parser, "dead-letters", "list the events that were given up on, or try them again"
+    )
+    letters.add_argument("action", choices=("list", "replay"))
+    letters.add_argument(
+        "sequence", type=int, nargs="*", help="the numbers of those meant (default: all)"
+    )
+    _add_place(letters)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--on", required=True, metavar="URL[,URL...]", help="the NATS servers, as in nats://a:4222"
+    )
+    parser.add_argument("--name", help="the pipeline's name there")
 
 
 def _add_draw(add_parser: AddParser) -> None:
@@ -160,6 +198,16 @@ def _with_file(add_parser: AddParser, name: str, what: str) -> argparse.Argument
     return parser
 
 
+def _plain(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+    return add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+
+
 def _limit(text: str) -> tuple[int, int]:
     floor, colon, ceiling = text.partition(":")
     try:
@@ -186,6 +234,8 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "draw": _add_draw,
     "check": _add_check,
     "publish": _add_publish,
+    "status": _add_status,
+    "dead-letters": _add_dead_letters,
     "kata": _add_kata,
 }
 """The sub-commands, by name; the module of the same name has `call`, which runs it."""

@@ -6,15 +6,13 @@ import argparse
 import asyncio
 from typing import Any
 
-from penstock.explain import explain
 from penstock.load import load
 from penstock.output import say
-from penstock.report import as_json, as_text
-from penstock.run import Options, warnings_to_standard_error
+from penstock.run import Options, end_of, redirect, tell, warnings_to_standard_error
 from penstock.run_on import Cluster
 from streams.flowable import Flowable
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
-from streams.running import Report, Running
+from streams.running import Report
 
 __all__ = ["call", "publish", "publishing"]
 
@@ -35,30 +33,25 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def publish(where: str, options: Options, cluster: Cluster) -> int:
-    """Read JSON lines and have them stored; returns the exit status.
+    """Have what the pipeline's own source emits stored; returns the exit status.
 
     Which fields are the identity and the key, the pipeline of the file says: those of its
     `distinct_within` and of its `group_by`.
     """
     pipeline = load(where, options.arguments, whole=options.traceback)
     warnings_to_standard_error()
+    redirect(pipeline, options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, stored, repeated = runner.run(_publish(pipeline, options, cluster))
-    status = report.exit_status
-    if options.report == "json":
-        say(as_json(report, status))
-        return status
-    if report.error is not None:
-        say(explain(report.error, whole=options.traceback))
-    say(as_text(report))
-    say(f"  stored: {stored:,}, known already: {repeated:,}")
+    status = tell(report, options)
+    if options.report == "text":
+        say(f"  stored: {stored:,}, known already: {repeated:,}")
     return status
 
 
 async def _publish(
     pipeline: Pipeline, options: Options, cluster: Cluster
 ) -> tuple[Report, int, int]:
-    from sources import read_jsonl
     from streams.jetstream.connection import connect
     from streams.jetstream.layout import layout_of
     from streams.jetstream.publisher import Publisher
@@ -68,12 +61,11 @@ async def _publish(
     try:
         await layout.prepare(client)
         publisher = Publisher(client, layout)
-        source = read_jsonl(options.input or "-")
-        flow = publishing(source, publisher, layout.key)
+        flow = publishing(pipeline.flowable.chain()[0], publisher, layout.key)
         running = flow.start(drain_deadline=options.drain_deadline)
         with drain_on_signals(running, options.drain_deadline, _mention):
-            report = await _end_of(running)
-        return report, publisher.published, publisher.duplicates
+            await end_of(running)
+        return running.report(), publisher.published, publisher.duplicates
     finally:
         await client.close()
 
@@ -95,16 +87,6 @@ def publishing(source: Flowable[dict[str, Any]], publisher: Any, key: Any) -> Pi
 
 def _done(_: object) -> None:
     """Nothing is left to do with an event that is stored."""
-
-
-async def _end_of(running: Running) -> Report:
-    try:
-        return await running.wait()
-    except Exception as error:
-        report = running.report()
-        if report.error is not error:
-            raise
-        return report
 
 
 def _mention(text: str) -> None:

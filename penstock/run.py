@@ -23,7 +23,16 @@ from streams.running import Report, Running
 from streams.stage import StageInfo
 from streams.standard import input_path, output_path
 
-__all__ = ["Options", "call", "execute", "redirect", "run", "warnings_to_standard_error"]
+__all__ = [
+    "Options",
+    "call",
+    "end_of",
+    "execute",
+    "redirect",
+    "run",
+    "tell",
+    "warnings_to_standard_error",
+]
 
 # The stages that read and write the standard streams: a name, and how the detail begins.
 _READER = ("read_jsonl", "standard input")
@@ -37,7 +46,7 @@ class Options(NamedTuple):
     output: str | None = None
     limit: tuple[int, int] | None = None
     drain_deadline: float = 20.0
-    report: Literal["text", "json"] = "text"
+    report: Literal["text", "json", "none"] = "text"
     traceback: bool = False
     arguments: tuple[str, ...] = ()
 
@@ -53,6 +62,10 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         options.traceback,
         tuple(for_the_file),
     )
+    if options.workers is not None:
+        from penstock.workers import run_workers
+
+        return run_workers(options, said)
     if options.on is not None:
         from penstock.run_on import Cluster, work
 
@@ -89,7 +102,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
         started.append(running)
         deadline = options.drain_deadline
         with drain_on_signals(running, deadline, _mention), watching(running):
-            await _end_of(running)
+            await end_of(running)
 
     error: BaseException | None = None
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -102,12 +115,12 @@ def execute(pipeline: Pipeline, options: Options) -> int:
             if not isinstance(raised, Exception):
                 # SystemExit and its like leave the loop at once, wherever it was.
                 started[0].cancel()
-                runner.run(_end_of(started[0]))
+                runner.run(end_of(started[0]))
         # Told before the loop is closed, which waits for whatever does not want to end.
         report = _naming_files(started[0].report(), options)
         if error is not None and report.error is None:
             report = replace(report, outcome="stopped", error=error)
-        code = _tell(report, options)
+        code = tell(report, options)
         if report.outcome in ("cancelled", "overrun") and _something_is_stuck(runner.get_loop()):
             flush()
             os._exit(code)
@@ -184,7 +197,8 @@ def _mention(text: str) -> None:
     say(f"penstock: {text}")
 
 
-async def _end_of(running: Running) -> None:
+async def end_of(running: Running) -> None:
+    """Wait for the end, whether or not an error stopped it."""
     try:
         await running.wait()
     except BaseException as error:
@@ -193,14 +207,16 @@ async def _end_of(running: Running) -> None:
             raise
 
 
-def _tell(report: Report, options: Options) -> int:
+def tell(report: Report, options: Options) -> int:
+    """Say how it ended, in the form that was asked for; returns the exit status."""
     status = report.exit_status
     if options.report == "json":
         say(as_json(report, status))
         return status
     if report.error is not None:
         say(explain(report.error, whole=options.traceback))
-    say(as_text(report))
+    if options.report == "text":
+        say(as_text(report))
     return status
 
 

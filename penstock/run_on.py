@@ -7,16 +7,18 @@ import asyncio
 import os
 from typing import NamedTuple
 
-from penstock.explain import explain
 from penstock.load import load
 from penstock.output import say
-from penstock.report import as_json, as_text
-from penstock.run import Options, redirect, warnings_to_standard_error
+from penstock.run import Options, redirect, tell, warnings_to_standard_error
 from streams.errors import BuildError
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report
 
-__all__ = ["Cluster", "name_of", "urls_of", "work"]
+__all__ = ["PATIENCE", "Cluster", "name_of", "urls_of", "work"]
+
+
+PATIENCE = 3.0
+"""For how long (seconds) a command that somebody waits for looks for a server."""
 
 
 class Cluster(NamedTuple):
@@ -79,14 +81,8 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
     layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, restarts = runner.run(_work(pipeline, options, cluster))
-    status = report.exit_status
-    if options.report == "json":
-        say(as_json(report, status))
-        return status
-    if report.error is not None:
-        say(explain(report.error, whole=options.traceback))
-    say(as_text(report))
-    if restarts:
+    status = tell(report, options)
+    if restarts and options.report == "text":
         say(f"  begun again after a lost lease: {restarts:,} times; the numbers are of the last")
     return status
 
@@ -109,10 +105,11 @@ async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple
             limit=options.limit,
             warn=_mention,
         )
-        _mention(
-            f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an event "
-            "that fails three times goes to the dead letters"
-        )
+        if options.report == "text":
+            _mention(
+                f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an "
+                "event that fails three times goes to the dead letters"
+            )
         with drain_on_signals(worker, options.drain_deadline, _mention):
             try:
                 report = await worker.run()

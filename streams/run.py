@@ -99,6 +99,11 @@ class Run:
         """Run on `engine`, whose source takes the place of `source`."""
         self._engine = source, engine
 
+    @property
+    def has_engine(self) -> bool:
+        """Whether other runs of the pipeline may write where this one writes."""
+        return self._engine is not None
+
     def in_place_of(self, stream: Flowable[Any]) -> Flowable[Any]:
         """What is attached where a pipeline says `stream`."""
         if self._engine is None or self._engine[0] is not stream:

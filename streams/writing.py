@@ -67,6 +67,7 @@ class LineWriting(SinkStage[Any]):
         self._ending = self._trailed = False
         self._error: BaseException | None = None
         self._room: asyncio.Future[None] | None = None
+        append = append or run.has_engine
         self._output = open_output(path, run, self._has_room, append=append)
         run.on_close(self._release)
 

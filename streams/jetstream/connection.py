@@ -38,27 +38,43 @@ async def connect(
         raise MissingExtra(
             "Running on NATS needs nats-py: pip install 'penstock[cluster]'"
         ) from error
-    last: list[BaseException] = []
+    last: list[Exception] = []
+    refused = asyncio.Event()
 
-    async def noted(error: BaseException) -> None:
+    async def noted(error: Exception) -> None:
         last[:] = [error]
+        if "authorization" in str(error).lower():
+            refused.set()
 
+    connecting: asyncio.Task[Client] = asyncio.create_task(
+        nats.connect(
+            list(urls),
+            name=name,
+            error_cb=noted,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=0.1,
+            connect_timeout=2,
+            ping_interval=10,
+            skip_subject_validation=True,
+        )
+    )
+    # The client would try for ever, also with credentials that are wrong.
+    refusal = asyncio.create_task(refused.wait())
     try:
-        async with asyncio.timeout(patience):
-            client: Client = await nats.connect(
-                list(urls),
-                name=name,
-                error_cb=noted,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.1,
-                connect_timeout=2,
-                ping_interval=10,
-                skip_subject_validation=True,
-            )
-    except TimeoutError:
-        raise CannotConnect(_why(urls, last[0] if last else None, patience)) from None
+        await asyncio.wait(
+            [connecting, refusal], timeout=patience, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not connecting.done():
+            raise CannotConnect(_why(urls, last[0] if last else None, patience))
+        client = connecting.result()
+    except CannotConnect:
+        raise
     except Exception as error:
         raise CannotConnect(_why(urls, error, patience)) from error
+    finally:
+        refusal.cancel()
+        connecting.cancel()
+        await asyncio.gather(refusal, connecting, return_exceptions=True)
     version = client.connected_server_version
     if resets and (version.major, version.minor) < _OLDEST:
         await client.close()
@@ -76,7 +92,7 @@ def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:
     return context
 
 
-def _why(urls: Urls, error: BaseException | None, patience: float) -> str:
+def _why(urls: Urls, error: Exception | None, patience: float) -> str:
     text = "" if error is None else str(error) or type(error).__name__
     if "authorization" in text.lower():
         return (

@@ -7,7 +7,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_NON_STR_KEYS, dumps, loads
@@ -32,7 +32,8 @@ _LONGEST_PAUSE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One event that was given up on; `sequence` is its number among the dead letters."""
+    """One event that was given up on; `sequence` is its number among the dead letters, `key` its
+    key as it stands in subjects, `origin` the message it came of."""
 
     sequence: int
     value: Any
@@ -40,7 +41,14 @@ class Letter:
     message: str
     stage: str
     attempts: int
+    key: str
     origin: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields by name, the value last."""
+        fields = asdict(self)
+        fields["value"] = fields.pop("value")
+        return fields
 
 
 class JetStreamLetters(Sink[DeadLetter], LettersOnly):
@@ -82,7 +90,7 @@ class _Publishing(SinkStage[DeadLetter]):
             letter: DeadLetter = event.value
             mark = getattr(letter.token, "sequence", letter.token)
             headers = {"Nats-Msg-Id": f"{self._layout.stream}:{mark}"}
-            body = _encoded(letter, str(letter.token))
+            body = _encoded(letter)
             await persistently(
                 lambda body=body, headers=headers: self._js.publish(  # type: ignore[misc]
                     self._layout.letters_subject, body, headers=headers
@@ -107,14 +115,15 @@ class _Publishing(SinkStage[DeadLetter]):
         self.close()
 
 
-def _encoded(letter: DeadLetter, origin: str) -> bytes:
+def _encoded(letter: DeadLetter) -> bytes:
     fields = {
         "value": letter.value,
         "error": type(letter.error).__name__,
         "message": str(letter.error),
         "stage": letter.stage,
         "attempts": letter.attempts,
-        "origin": origin,
+        "key": getattr(letter.token, "key", ""),
+        "origin": str(letter.token),
     }
     return dumps(fields, default=describe, option=OPT_NON_STR_KEYS)
 
@@ -150,16 +159,14 @@ async def letters_of(js: JetStreamContext, layout: Layout) -> AsyncIterator[Lett
             yield Letter(sequence, **loads(message.data or b"{}"))
 
 
-async def send_again(
-    js: JetStreamContext,
-    layout: Layout,
-    letter: Letter,
-    publish: Callable[[Any, str], Awaitable[Any]],
-) -> None:
-    """Publish a letter's event anew, by `publish(value, id)`, and delete the letter.
+async def send_again(js: JetStreamContext, layout: Layout, letter: Letter) -> None:
+    """Publish a letter's event anew, with its key, and delete the letter.
 
     The new id differs from the event's own, which the window for duplicates may still hold; it is
     the same for every try, so that a try that was cut off sends nothing twice.
     """
-    await publish(letter.value, f"{layout.letters}:{letter.sequence}")
+    headers = {"Nats-Msg-Id": f"{layout.letters}:{letter.sequence}"}
+    body = dumps(letter.value)
+    subject = f"{layout.inlet}.{letter.key}"
+    await persistently(lambda: js.publish(subject, body, headers=headers))
     await js.delete_msg(layout.letters, letter.sequence)

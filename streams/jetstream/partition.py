@@ -28,13 +28,15 @@ _SEND_AGAIN, _READ_ANEW = 2, 4
 
 
 class Delivery(NamedTuple):
-    """A message as the mark of its event: where it stands, and the subject that acknowledges it."""
+    """A message as the mark of its event: where it stands, the subject that acknowledges it, and
+    its key as it stands in subjects."""
 
     partition: Partition
     sequence: int
     reply: str
     data: bytes
     stored: float
+    key: str
 
     def __str__(self) -> str:
         return f"message {self.sequence} of partition {self.partition.number}"
@@ -115,7 +117,8 @@ class Partition:
             self._acknowledged[place.sequence] = message.reply
             self._reader.acknowledge(message.reply)
             return
-        delivery = Delivery(self, place.sequence, message.reply, message.data, place.stored)
+        key = message.subject.rpartition(".")[2]
+        delivery = Delivery(self, place.sequence, message.reply, message.data, place.stored, key)
         self._open[place.sequence] = delivery
         self._reader.arrived(delivery)
 

@@ -1,0 +1,99 @@
+"""`penstock status --on URLS`: who works on what, how far behind it is, and what was given up."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import Counter
+
+from penstock.output import put
+from penstock.run_on import PATIENCE, urls_of
+from streams import clock
+from streams.errors import BuildError
+from streams.jetstream.connection import connect, jetstream, shown
+from streams.jetstream.layout import Layout
+from streams.jetstream.view import View, layouts_there, look
+
+__all__ = ["as_text", "call", "one_of"]
+
+_EVERY = 1.0
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Print the state of one pipeline or of all, once or (`--watch`) each second."""
+    try:
+        return asyncio.run(_show(urls_of(options.on), options.name, watch=options.watch))
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _show(urls: tuple[str, ...], name: str | None, *, watch: bool) -> int:
+    client = await connect(urls, patience=PATIENCE)
+    try:
+        js = jetstream(client)
+        before: dict[str, tuple[float, int]] = {}
+        while True:
+            layouts = await layouts_there(js)
+            if name is not None:
+                layouts = [one_of(layouts, name)]
+            views = [await look(js, layout, partitions) for layout, partitions in layouts]
+            texts = [as_text(view, _rate(view, before)) for view in views]
+            if not texts:
+                texts = [f"No pipeline of penstock at {shown(urls)}.\n"]
+            # The cursor goes home and what is below it is cleared, as watch(1) does.
+            status = put(("\x1b[H\x1b[J" if watch else "") + "\n".join(texts))
+            if status or not watch:
+                return status
+            await asyncio.sleep(_EVERY)
+    finally:
+        await client.close()
+
+
+def one_of(layouts: list[tuple[Layout, int]], name: str) -> tuple[Layout, int]:
+    """The pipeline of that name; BuildError tells which there are."""
+    for layout, partitions in layouts:
+        if layout.name == name:
+            return layout, partitions
+    there = ", ".join(layout.name for layout, _ in layouts) or "none"
+    raise BuildError(f"the servers have no pipeline '{name}'; there are: {there}")
+
+
+def _rate(view: View, before: dict[str, tuple[float, int]]) -> float | None:
+    """Events finished a second since the last look, or since the workers began."""
+    finished = sum(worker["finished"] for worker in view.workers.values())
+    now = clock.wall()
+    since = min((worker["since"] for worker in view.workers.values()), default=now)
+    began, done = before.get(view.name, (since, 0))
+    before[view.name] = now, finished
+    return (finished - done) / (now - began) if now > began and finished >= done else None
+
+
+def as_text(view: View, rate: float | None = None) -> str:
+    """A few lines and a table of the workers."""
+    count = len(view.lag)
+    free = count - len(view.owners)
+    lines = [
+        f"{view.name}: {view.unfinished:,} events unfinished, {view.stored:,} kept, "
+        f"{view.letters:,} dead letters"
+        + ("" if rate is None else f", {rate:,.0f} events/s finished")
+    ]
+    fullest, most = max(view.lag.items(), key=lambda one: one[1], default=(0, 0))
+    behind = f"; most behind is {fullest} with {most:,}" if most else ""
+    lines.append(f"  {count} partitions, {free} of them with no worker{behind}")
+    if not view.workers:
+        return "\n".join([*lines, "  no worker is there", ""])
+    owned = Counter(view.owners.values())
+    rows: list[tuple[str, ...]] = [
+        ("worker", "partitions", "behind", "in flight", "waiting", "finished", "failed")
+    ]
+    for id, worker in sorted(view.workers.items(), key=lambda one: str(one[1]["name"])):
+        lag = sum(n for partition, n in view.lag.items() if view.owners.get(partition) == id)
+        numbers = [owned[id], lag] + [
+            worker[name] for name in ("in_flight", "waiting", "finished", "failed")
+        ]
+        rows.append((worker["name"], *(f"{number:,}" for number in numbers)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        lines.append("  " + "  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join([*lines, ""])

@@ -1,0 +1,206 @@
+"""`penstock run FILE --workers N`: a server and N worker processes on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from penstock.load import load
+from penstock.output import say
+from penstock.publish import publishing
+from penstock.run import Options, end_of, redirect, warnings_to_standard_error
+from penstock.run_on import Cluster, name_of
+from streams import clock
+from streams.errors import BuildError
+from streams.jetstream.connection import connect, jetstream
+from streams.jetstream.layout import layout_of
+from streams.jetstream.publisher import Publisher
+from streams.jetstream.server import Servers, server_binary
+from streams.jetstream.view import look
+from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.running import Report, Running
+
+__all__ = ["run_workers"]
+
+# Of the servers and workers, which are all on this machine; seconds.
+_LEASE = 3.0
+_LOOK = 0.1
+# Partitions for each worker: enough for an even share.
+_SHARE = 8
+
+_DRAINED = 4
+# How a worker may end that was told to: also before it had begun.
+_WELL = (0, _DRAINED, 128 + signal.SIGTERM)
+
+
+def run_workers(options: argparse.Namespace, said: Options) -> int:
+    """Start a server and workers, feed them the pipeline's own source, and stop all at its end.
+
+    Returns the exit status: the worst of the feeding and of the workers. Results that workers
+    write to their standard output come out of ours, line by line.
+    """
+    if options.on is not None:
+        raise BuildError(
+            "--workers starts a server of its own, --on uses servers that are there: give one"
+        )
+    if options.workers < 1:
+        raise BuildError(f"--workers {options.workers}: at least 1 is needed")
+    pipeline = load(options.file, said.arguments, whole=said.traceback)
+    warnings_to_standard_error()
+    redirect(pipeline, said)
+    server_binary()
+    with tempfile.TemporaryDirectory(prefix="penstock-") as temporary:
+        folder = Path(options.data or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (
+            Servers(folder) as servers,
+            asyncio.Runner(loop_factory=new_event_loop) as runner,
+        ):
+            cluster = Cluster(
+                tuple(servers.urls),
+                name_of(options.file, options.name),
+                options.partitions or _SHARE * options.workers,
+                1,
+                _LEASE,
+            )
+            return runner.run(_run(pipeline, options, said, cluster))
+
+
+async def _run(
+    pipeline: Pipeline, options: argparse.Namespace, said: Options, cluster: Cluster
+) -> int:
+    layout = layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    client = await connect(cluster.urls)
+    try:
+        count = await layout.prepare(client)
+        began = clock.monotonic()
+        async with _workers(options, said, cluster) as workers:
+            publisher = Publisher(client, layout)
+            source = pipeline.flowable.chain()[0]
+            running = publishing(source, publisher, layout.key).start(
+                drain_deadline=said.drain_deadline
+            )
+            with drain_on_signals(running, said.drain_deadline, _mention):
+                report = await _unless_a_worker_ends(running, workers)
+                left = 0
+                while report.outcome == "completed" and not _ended(workers):
+                    left = (await look(jetstream(client), layout, count)).unfinished
+                    if not left:
+                        break
+                    await asyncio.sleep(_LOOK)
+            view = await look(jetstream(client), layout, count)
+        seconds = clock.monotonic() - began
+        statuses = [worker.returncode or 0 for worker in workers]
+        finished = publisher.published - view.unfinished - view.letters
+        say(
+            f"penstock: {options.workers} workers, {seconds:.1f} s, "
+            f"{max(finished, 0) / seconds:,.0f} events/s\n"
+            f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
+            f"(duplicate), {view.letters:,} dead letters, {view.unfinished:,} unfinished"
+        )
+        return _status(report, statuses, view.unfinished, view.letters)
+    finally:
+        await client.close()
+
+
+def _status(report: Report, statuses: Sequence[int], unfinished: int, letters: int) -> int:
+    broken = [status for status in statuses if status not in _WELL]
+    if broken:
+        return next((status for status in broken if status > 0), 1)
+    if report.exit_status:
+        return report.exit_status
+    if unfinished:
+        return _DRAINED
+    return 3 if letters else 0
+
+
+def _ended(workers: Sequence[asyncio.subprocess.Process]) -> bool:
+    return any(worker.returncode is not None for worker in workers)
+
+
+async def _unless_a_worker_ends(
+    running: Running, workers: Sequence[asyncio.subprocess.Process]
+) -> Report:
+    """Feed to the end of the input; a worker that ends by itself ends the feeding too."""
+    ending = [asyncio.ensure_future(worker.wait()) for worker in workers]
+    feeding = asyncio.ensure_future(end_of(running))
+    try:
+        await asyncio.wait([feeding, *ending], return_when=asyncio.FIRST_COMPLETED)
+        if not feeding.done():
+            running.cancel()
+        await feeding
+        return running.report()
+    finally:
+        for one in ending:
+            one.cancel()
+
+
+@asynccontextmanager
+async def _workers(
+    options: argparse.Namespace, said: Options, cluster: Cluster
+) -> AsyncGenerator[list[asyncio.subprocess.Process]]:
+    """Worker processes; at the end each gets a signal to drain, and is waited for."""
+    words = [sys.executable, "-m", "penstock", "run", options.file]
+    words += ["--on", ",".join(cluster.urls), "--name", cluster.name]
+    words += ["--lease", f"{cluster.lease:g}", "--drain-deadline", f"{said.drain_deadline:g}"]
+    # What they did is told here, in sum.
+    words += ["--report", "none"]
+    if said.limit is not None:
+        words += ["--limit", f"{said.limit[0]}:{said.limit[1]}"]
+    if said.traceback:
+        words.append("--traceback")
+    if said.output is not None:
+        words += ["--output", said.output]
+    workers: list[asyncio.subprocess.Process] = []
+    forwarding: list[asyncio.Task[None]] = []
+    try:
+        for number in range(1, options.workers + 1):
+            worker = await asyncio.create_subprocess_exec(
+                *words,
+                *("--worker", f"worker-{number}", "--", *said.arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                # A signal from the terminal is for this process, which tells the workers.
+                start_new_session=True,
+            )
+            workers.append(worker)
+            forwarding.append(asyncio.create_task(_forward(worker)))
+        yield workers
+    finally:
+        for worker in workers:
+            if worker.returncode is None:
+                worker.send_signal(signal.SIGTERM)
+        for worker, forward in zip(workers, forwarding, strict=True):
+            await worker.wait()
+            await forward
+
+
+async def _forward(worker: asyncio.subprocess.Process) -> None:
+    """Pass a worker's results on, in whole lines, as fast as our own reader takes them."""
+    assert worker.stdout is not None
+    loop = asyncio.get_running_loop()
+    rest = b""
+    while data := await worker.stdout.read(1 << 18):
+        lines, newline, rest = (rest + data).rpartition(b"\n")
+        if newline:
+            # One after the other, in a thread of its own: a pipe that is full blocks nobody else.
+            await loop.run_in_executor(None, _write, lines + newline)
+    if rest:
+        await loop.run_in_executor(None, _write, rest)
+
+
+def _write(data: bytes) -> None:
+    with memoryview(data) as left:
+        while left:
+            left = left[os.write(1, left) :]
+
+
+def _mention(text: str) -> None:
+    say(f"penstock: {text}")
