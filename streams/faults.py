@@ -129,17 +129,19 @@ def retry(
     return Retry(times, backoff or Backoff(), then)
 
 
-def check_policy(policy: OnError, stage: str, *, retries: bool = False) -> None:
+def check_policy(
+    policy: OnError, stage: str, *, retries: bool = False, option: str = "on_error"
+) -> None:
     """Raise BuildError unless `policy` can be used in `stage`."""
     if isinstance(policy, Retry):
         if not retries:
             raise BuildError(
-                f"{stage}(on_error=retry(...)): only adaptive_flat_map tries again; "
+                f"{stage}({option}=retry(...)): only adaptive_flat_map tries again; "
                 'use "stop", "skip", "revert" or route(sink) here.'
             )
     elif not isinstance(policy, Route) and policy not in _WORDS:
         raise BuildError(
-            f'{stage}(on_error={policy!r}): use "stop", "skip", "revert", retry(times) or '
+            f'{stage}({option}={policy!r}): use "stop", "skip", "revert", retry(times) or '
             "route(sink)."
         )
 

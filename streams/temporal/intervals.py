@@ -8,12 +8,22 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from math import isfinite
+from operator import lt
 from typing import Any
 
 from streams.errors import PenstockError, describe
 from streams.keys import By, key_function, key_name
 
-__all__ = ["Axis", "IntervalError", "LateInterval", "Period", "Watermark", "amount", "reader"]
+__all__ = [
+    "Axis",
+    "IntervalError",
+    "LateInterval",
+    "Period",
+    "Watermark",
+    "amount",
+    "read_all",
+    "reader",
+]
 
 
 class IntervalError(PenstockError, ValueError):
@@ -22,6 +32,9 @@ class IntervalError(PenstockError, ValueError):
 
 class LateInterval(IntervalError):
     """An interval that begins, or an end that comes, before the watermark."""
+
+
+_NONE = type(None)
 
 
 # Not frozen, which would make each of what may be millions cost twice as much.
@@ -83,7 +96,8 @@ class Axis:
         self, begins: list[Any], ends: list[Any], name: Callable[[int], str]
     ) -> tuple[list[Any], list[Any]]:
         """Many at once, in a fraction of the time; `name` says for an error which one it was."""
-        if None in begins or not _comparable_as_they_are(begins, ends):
+        begins, ends = _dates(begins, ends)
+        if not _comparable_as_they_are(begins, ends):
             pairs = list(zip(begins, ends, strict=True))
             begins, ends = [], []
             for i, pair in enumerate(pairs):
@@ -93,9 +107,10 @@ class Axis:
                     raise type(error)(f"{name(i)}: {error}") from None
                 begins.append(begin)
                 ends.append(end)
-        for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-            if end is not None and not begin < end:
-                raise IntervalError(f"{name(i)}: {_not_before(begin, end)}")
+        if _NONE in map(type, ends) or not all(map(lt, begins, ends)):
+            for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+                if end is not None and not begin < end:
+                    raise IntervalError(f"{name(i)}: {_not_before(begin, end)}")
         return begins, ends
 
     def _check(self, kind: str, value: Any) -> None:
@@ -110,8 +125,20 @@ def _not_before(begin: Any, end: Any) -> str:
     return f"from {describe(begin)} comes after to {describe(end)}"
 
 
+def _dates(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The same as dates, where all are texts of dates, of which many may be the same."""
+    try:
+        dates: dict[Any, Any] = {
+            text: date.fromisoformat(text) for text in {*begins, *ends} - {None}
+        }
+    except (TypeError, ValueError):
+        return begins, ends
+    dates[None] = None
+    return [dates[text] for text in begins], [dates[text] for text in ends]
+
+
 def _comparable_as_they_are(begins: list[Any], ends: list[Any]) -> bool:
-    kinds: set[type] = {*map(type, begins), *map(type, ends)} - {type(None)}
+    kinds: set[type] = {*map(type, begins), *({*map(type, ends)} - {_NONE})}
     if kinds <= {int, float}:
         return all(point == point for points in (begins, ends) for point in points)
     if kinds == {datetime}:
@@ -159,6 +186,14 @@ def amount(value: Any) -> Any:
         raise TypeError(f"{value} is no amount: a finite number is needed")
     raise TypeError(f"{describe(value)} of type {type(value).__name__} is no amount: a finite "
                     "number is needed")  # fmt: skip
+
+
+def read_all(rows: list[Any], by: By[Any], *, optional: bool = False) -> list[Any]:
+    """A part of each row, in a fraction of the time of `reader`. Raises as that does."""
+    try:
+        return list(map(key_function(by), rows))
+    except (LookupError, TypeError):
+        return list(map(reader(by, optional=optional), rows))
 
 
 def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:

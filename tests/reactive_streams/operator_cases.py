@@ -12,6 +12,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from operators import (
     adaptive_flat_map,
+    count_over_time,
     distinct_within,
     group_by,
     in_processes,
@@ -20,6 +21,7 @@ from operators import (
     spread,
 )
 from streams import Backoff, Fixed, Flowable, Shared, from_iterable, lift, retry
+from streams.temporal.intervals import Period
 from tests.reactive_streams.case import Case, numbers_up_to
 
 __all__ = ["OPERATORS"]
@@ -177,6 +179,13 @@ OPERATORS = [
     ),
     _working("in_threads", in_threads(2)(abs), calls_in_pool=True),
     _working("in_processes", in_processes(1)(abs), calls_in_pool=True),
+    _operator(
+        "count_over_time",
+        count_over_time(
+            begin=lambda number: 2 * number, end=lambda number: 2 * number + 1, lateness=0
+        ),
+        lambda n: [Period(None, 2 * number, 2 * number + 1, 1) for number in range(n)],
+    ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),
     _operator("filter", ops.filter(lambda number: number % 2 == 0), lambda n: list(range(0, n, 2))),

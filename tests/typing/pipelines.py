@@ -9,6 +9,7 @@ from reactivex import operators as ops
 
 from operators import (
     adaptive_flat_map,
+    count_over_time,
     distinct_within,
     group_by,
     in_threads,
@@ -17,6 +18,7 @@ from operators import (
 )
 from sinks import collect, for_each
 from streams import Fixed, Flowable, Group, Pipeline, from_async_iterable, from_iterable
+from streams.temporal import Period
 
 
 class Order:
@@ -63,6 +65,8 @@ assert_type(orders.pipe(group_by(lambda order: order.client)), Flowable[Group[st
 assert_type(orders.pipe(group_by("client")), Flowable[Group[Any, Order]])
 assert_type(orders.pipe(group_by("client"), spread()), Flowable[Order])
 assert_type(orders.pipe(rate_limit(100)), Flowable[Order])
+assert_type(orders.pipe(count_over_time(begin="day", lateness=1)), Flowable[Period])
+assert_type(orders.pipe(count_over_time("client")), Flowable[Period])
 assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(send_now)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(in_threads(2)(send_now))), Flowable[Receipt])

@@ -1,0 +1,98 @@
+"""Tell how many rows were valid at every instant, as soon as no row can change it any more.
+
+Items:   a `Period` for each stretch of time over which the count, sum, avg, min or max of the
+         rows valid over [from, to) stays the same, coalesced, in order of time for each key.
+         What has been told is never corrected: a period goes out when its end lies before the
+         watermark, which `Watermark` items move, or `lateness` behind the latest beginning.
+Time:    at once, with the item that moves the watermark. No timers. O(log n) a row.
+Memory:  the end points after the watermark; a number for each key that has a row (with
+         `include_zero`, for each key ever seen) and for each row that is open by `id`; for min
+         and max one for each valid row. No events.
+Demand:  one at a time: the next is asked for when all that came of the last has gone.
+Ends:    with the source, after the periods that are left; those of rows that are still open
+         have no end. A row is finished once it is counted, as a `drop`: what has been counted is
+         lost with the process, so a replay must begin before the oldest row that is valid.
+Errors:  a row that does not begin before it ends, or whose ends cannot be compared, is an
+         error of this stage; by default the pipeline's end, `on_error="skip"` or `route(sink)`
+         go on. A row that begins before the watermark is late: it is not counted but skipped
+         and reported, or what `late` says.
+
+    source             -a-b-c-w----|     a = [0, 10), b = [2, 5), c = [5, 7), w = Watermark(6)
+    count_over_time    -------p----(qr)| p = [0, 2): 1, q = [2, 7): 2, r = [7, 10): 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from streams.errors import BuildError
+from streams.faults import OnError, check_policy
+from streams.flowable import Flowable
+from streams.keys import By, key_name
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from streams.temporal.intervals import Period
+    from streams.temporal.tallies import Aggregate
+
+__all__ = ["count_over_time"]
+
+T = TypeVar("T")
+
+
+def count_over_time(
+    by: By[T] | None = None,
+    aggregate: Aggregate = "count",
+    *,
+    begin: By[T] = "from",
+    end: By[T] = "to",
+    of: By[T] | None = None,
+    id: By[T] | None = None,
+    lateness: float | timedelta | None = None,
+    include_zero: bool = False,
+    late: OnError = "skip",
+    on_error: OnError = "stop",
+) -> Callable[[Flowable[T]], Flowable[Period]]:
+    """Aggregate rows that are valid over [begin, end), for each key by itself.
+
+    `begin` and `end` are numbers, dates, datetimes or texts in ISO 8601, all of one kind; an `end`
+    that is None or missing is open. `of` is what is summed up or compared. With `id` a row may
+    come in two parts: one without an end opens it, one without a beginning closes it. A part
+    that closes before the watermark is late; its row is counted up to the watermark.
+    `lateness` is how long after a row (in seconds, or the unit of its numbers) one may come that
+    began earlier; without it only `Watermark` items bring periods before the end.
+
+    Raises BuildError for options that do not go together.
+    """
+    # Not at the top, for it imports much that other pipelines do without.
+    from streams.temporal.counting import Counting, Reading, is_duration
+    from streams.temporal.live_counts import LiveCounts
+    from streams.temporal.tallies import tally_maker
+
+    make = tally_maker(aggregate, of is not None, include_zero)
+    if lateness is not None and not is_duration(lateness):
+        raise BuildError(f"count_over_time(lateness={lateness!r}): it cannot be negative")
+    check_policy(late, "count_over_time", option="late")
+    check_policy(on_error, "count_over_time")
+    detail = f"{aggregate}{'' if of is None else f' of {key_name(of)}'}"
+    if by is not None:
+        detail += f" by {key_name(by)}"
+    read = Reading(by, begin, end, of, id)
+
+    def operator(source: Flowable[T]) -> Flowable[Period]:
+        def attach(downstream: Subscriber[Period], run: Run) -> None:
+            counts = LiveCounts(make, include_zero)
+            stage = Counting(downstream, run, flowable.info, counts, read, lateness, late, on_error)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        flowable: Flowable[Period] = Flowable(
+            attach, StageInfo("count_over_time", detail, 0, "remembers ends of rows"), source
+        )
+        return flowable
+
+    return operator

@@ -1,0 +1,105 @@
+"""The stage of `count_over_time`: what it reads of rows, and how it says what becomes final."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from streams.errors import describe
+from streams.event import Event
+from streams.expanding import Expanding
+from streams.faults import Faults, OnError
+from streams.keys import By
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+from streams.temporal.intervals import IntervalError, LateInterval, Period, Watermark, reader
+from streams.temporal.live_counts import LiveCounts
+
+__all__ = ["Counting", "Reading", "is_duration"]
+
+
+def is_duration(lateness: float | timedelta) -> bool:
+    """Whether it is a length of time that is not negative."""
+    return lateness >= timedelta(0) if isinstance(lateness, timedelta) else lateness >= 0
+
+
+class Reading:
+    """What is read of a row, and how it is told to the counts."""
+
+    def __init__(
+        self,
+        by: By[Any] | None,
+        begin: By[Any],
+        end: By[Any],
+        of: By[Any] | None,
+        id: By[Any] | None,
+    ) -> None:
+        self._key = _nothing if by is None else reader(by)
+        self._of = _nothing if of is None else reader(of)
+        self._id = None if id is None else reader(id)
+        self._begin = reader(begin, optional=id is not None)
+        self._end = reader(end, optional=True)
+
+    def insert(self, row: Any, counts: LiveCounts) -> Any:
+        """Tell the row; its beginning as a point, None if it only closes another."""
+        begin, end = self._begin(row), self._end(row)
+        if self._id is None or (begin is not None and end is not None):
+            return counts.insert(self._key(row), begin, end, self._of(row))
+        if begin is not None:
+            return counts.open(self._id(row), self._key(row), begin, self._of(row))
+        if end is None:
+            raise IntervalError(f"the row {describe(row)} has neither a beginning nor an end")
+        counts.close(self._id(row), end)
+        return None
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+class Counting(Expanding):
+    """Feeds rows and watermarks to the counts, and says what becomes final."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[Period],
+        run: Run,
+        info: StageInfo,
+        counts: LiveCounts,
+        read: Reading,
+        lateness: float | timedelta | None,
+        late: OnError,
+        on_error: OnError,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._counts = counts
+        self._late = Faults(late, run, info)
+        self._faults = Faults(on_error, run, info)
+        self._read = read
+        self._lateness = lateness
+
+    def answer(self, value: Any) -> Iterable[Period]:
+        if isinstance(value, Watermark):
+            return self._counts.advance(value.time)
+        begin = self._read.insert(value, self._counts)
+        if self._lateness is None or begin is None:
+            return ()
+        return self._counts.follow(begin, self._lateness)
+
+    def rest(self) -> Iterable[Period]:
+        return self._counts.rest()
+
+    def survives(self, event: Event[Any], error: Exception) -> bool:
+        faults = self._late if isinstance(error, LateInterval) else self._faults
+        return faults.survives(event, error)
+
+    def statistics(self) -> dict[str, Any]:
+        """What is remembered, and the rows that were `late`, `skipped` and `routed`."""
+        return {
+            **super().statistics(),
+            **self._counts.statistics(),
+            "late": self._late.skipped + self._late.routed,
+            "skipped": self._faults.skipped + self._late.skipped,
+            "routed": self._faults.routed + self._late.routed,
+        }

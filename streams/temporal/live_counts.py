@@ -1,0 +1,151 @@
+"""Aggregates over time while rows still come: only what no row can change any more is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, timedelta
+from decimal import Decimal
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any
+
+from streams.temporal.counts import Sweep
+from streams.temporal.intervals import Axis, IntervalError, LateInterval, Period, amount
+from streams.temporal.tallies import Tally
+
+__all__ = ["LiveCounts"]
+
+
+class LiveCounts:
+    """Takes rows in any order, and gives periods as the watermark passes their ends.
+
+    A period is final when its end lies before the watermark: at the watermark itself a row may
+    still begin that makes the period longer. O(log points) for each row; memory for the end
+    points after the watermark, for the keys that have a row, and for the rows that are open.
+    """
+
+    def __init__(self, make: Callable[[], Tally], include_zero: bool) -> None:
+        self.watermark: Any = None
+        self.ignored_watermarks = 0
+        self._make = make
+        self._include_zero = include_zero
+        self._axis = Axis()
+        self._sweeps: dict[Any, Sweep] = {}
+        # Numbered, because sweeps cannot be compared.
+        self._heap: list[tuple[Any, int, Sweep]] = []
+        self._number = count()
+        self._open: dict[Any, tuple[Sweep, Any, Any]] = {}
+
+    def insert(self, key: Any, begin: Any, end: Any, of: Any) -> Any:
+        """One row. Returns its beginning as a point.
+
+        Raises IntervalError, LateInterval before the watermark, TypeError.
+        """
+        begin, end, of = self._checked(begin, end, of)
+        sweep = self._sweep(key)
+        self._enter(sweep, begin, of)
+        if end is not None:
+            self._leave(sweep, end, of)
+        return begin
+
+    def open(self, name: Any, key: Any, begin: Any, of: Any) -> Any:
+        """A row by the name of `name` begins. Raises as `insert`, and if it is open already."""
+        if name in self._open:
+            since = self._open[name][1]
+            raise IntervalError(f"row {name!r} begins at {begin}, but is open since {since}")
+        begin, _, of = self._checked(begin, None, of)
+        sweep = self._sweep(key)
+        self._enter(sweep, begin, of)
+        self._open[name] = sweep, begin, of
+        return begin
+
+    def close(self, name: Any, end: Any) -> None:
+        """The row `name` ends. IntervalError if it is not open.
+
+        LateInterval if that is before the watermark; then it has ended at the watermark.
+        """
+        if name not in self._open:
+            raise IntervalError(f"row {name!r} ends at {end}, but none of that name is open")
+        sweep, begin, of = self._open[name]
+        _, point = self._axis.interval(begin, end)
+        late = self.watermark is not None and point < self.watermark
+        del self._open[name]
+        self._leave(sweep, self.watermark if late else point, of)
+        if late:
+            raise LateInterval(
+                f"row {name!r} ends at {end}, before the watermark {self.watermark}: "
+                "it is counted up to there"
+            )
+
+    def advance(self, to: Any) -> Iterable[Period]:
+        """Move the watermark; what is final by then, in order of the ends, taken lazily."""
+        point = self._axis.point(to)
+        if self.watermark is not None and point <= self.watermark:
+            self.ignored_watermarks += point < self.watermark
+            return ()
+        self.watermark = point
+        return self._final(point)
+
+    def follow(self, point: Any, lateness: Any) -> Iterable[Period]:
+        """Move the watermark to `lateness` before `point`, unless it is there already."""
+        if isinstance(point, date):
+            point -= lateness if isinstance(lateness, timedelta) else timedelta(seconds=lateness)
+        elif isinstance(lateness, timedelta):
+            raise TypeError(f"lateness is {lateness!r}, but rows begin at numbers, such as {point}")
+        else:
+            point -= Decimal(lateness) if isinstance(point, Decimal) else lateness
+        if self.watermark is not None and point <= self.watermark:
+            return ()
+        return self.advance(point)
+
+    def rest(self) -> Iterator[Period]:
+        """All that is left when no more rows come; open rows last."""
+        while self._heap:
+            yield from self._cross()
+        for sweep in self._sweeps.values():
+            yield from sweep.rest()
+
+    def _checked(self, begin: Any, end: Any, of: Any) -> tuple[Any, Any, Any]:
+        of = None if of is None else amount(of)
+        begin, end = self._axis.interval(begin, end)
+        if self.watermark is not None and begin < self.watermark:
+            raise LateInterval(f"from {begin} is before the watermark {self.watermark}")
+        return begin, end, of
+
+    def _sweep(self, key: Any) -> Sweep:
+        sweep = self._sweeps.get(key)
+        if sweep is None:
+            sweep = self._sweeps[key] = Sweep(key, self._make(), self._include_zero)
+        return sweep
+
+    def _enter(self, sweep: Sweep, at: Any, of: Any) -> None:
+        self._expect(sweep, at)
+        sweep.tally.enter(at, of)
+
+    def _leave(self, sweep: Sweep, at: Any, of: Any) -> None:
+        self._expect(sweep, at)
+        sweep.tally.leave(at, of)
+
+    def _expect(self, sweep: Sweep, at: Any) -> None:
+        if at not in sweep.tally.pending:
+            heappush(self._heap, (at, next(self._number), sweep))
+
+    def _final(self, before: Any) -> Iterator[Period]:
+        while self._heap and self._heap[0][0] < before:
+            yield from self._cross()
+
+    def _cross(self) -> Iterable[Period]:
+        at, _, sweep = heappop(self._heap)
+        period = sweep.cross(at)
+        if sweep.is_empty:
+            del self._sweeps[sweep.key]
+        return () if period is None else (period,)
+
+    def statistics(self) -> dict[str, Any]:
+        """`keys` and end `points` that are remembered, and rows that are `open` by name."""
+        return {
+            "keys": len(self._sweeps),
+            "points": len(self._heap),
+            "open": len(self._open),
+            "ignored_watermarks": self.ignored_watermarks,
+        }
