@@ -110,7 +110,8 @@ async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple
                 f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an "
                 "event that fails three times goes to the dead letters"
             )
-        with drain_on_signals(worker, options.drain_deadline, _mention):
+        tell_people = _mention if options.report == "text" else None
+        with drain_on_signals(worker, options.drain_deadline, tell_people):
             try:
                 report = await worker.run()
             except Exception as error:
