@@ -17,8 +17,8 @@ Errors:  a call that raises is made again with each half, down to the event that
          `timeout` seconds fails with HandlerTimeout, and is split too. Anything but one result
          for each event fails them all with BatchContractError, and is not tried again.
 
-    source      --1--2345---------|
-    batch(f)    -----a--(bcde)----|     each call takes three ticks: f([1]), f([2, 3, 4, 5])
+    source      (a,b,c,d,e,f,g,|)
+    batch(f)    -----a----b----c----(d,e)(f,g,|)     each call takes five ticks
 """
 
 from __future__ import annotations

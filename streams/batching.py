@@ -1,7 +1,8 @@
 """The stage that calls a handler with several events at a time: batches, turns and outcomes.
 
-The events that wait to begin are the open batch. It is closed when a call may begin: until then a
-group that is in it may give it more of its events, from then on its groups wait for the call.
+The events that wait to begin are the open batch, one of each group at first. As soon as a call is
+free its groups may give it more of their events, until it is closed: from then on its groups wait
+for the call to end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from streams.limits import Outcome
 from streams.limits.batch_size import BatchSize, Company
 from streams.origins import Nobody
 from streams.results import Results
-from streams.rotation import end_turns
+from streams.rotation import close_turns, end_turns, open_turns
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, is_second
 from streams.waiting import Waiting
@@ -76,7 +77,9 @@ class Batching(InFlight):
         self._asked = 0
         # When the first event of the open batch came.
         self._opened = 0.0
-        self._calling = self._peak = 0
+        self._calling = 0
+        # Whether a call is free, and the groups of the open batch may give more.
+        self._gathering = False
         self._sleepers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         # Events in calls, or between two attempts, of each turn; and those between two only.
@@ -130,8 +133,8 @@ class Batching(InFlight):
         self._dispatch()
 
     def _enter(self, event: Event[Any]) -> None:
-        if self._waiting.put(event, self._settings.limit) and event.turn is not None:
-            event.turn.open()
+        if self._waiting.put(event, self._settings.limit) and self._gathering:
+            open_turns((event.turn,))
 
     def on_completed(self) -> None:
         super().on_completed()
@@ -160,6 +163,7 @@ class Batching(InFlight):
             or self._results.waiting > self._settings.max_size
         ):
             return False
+        self._gather()
         waiting = len(self._inbox)
         if waiting >= self._size.size or self._closing:
             return True
@@ -169,6 +173,15 @@ class Batching(InFlight):
         if self._timer is None:
             self._timer = self._run.loop.call_later(left, self._waited)
         return False
+
+    def _gather(self) -> None:
+        """Let the groups in the open batch give more of their events.
+
+        Not before a call is free, or a group that is in no call would fill the batch alone.
+        """
+        if not self._gathering:
+            self._gathering = True
+            open_turns([event.turn for event in self._inbox])
 
     def _waited(self) -> None:
         self._timer = None
@@ -187,6 +200,8 @@ class Batching(InFlight):
 
     def _close_batch(self) -> list[Event[Any]]:
         inbox, size = self._inbox, self._size.size
+        self._gathering = False
+        close_turns(event.turn for event in inbox)
         # What has failed before stays among itself, or it would fail others again and again.
         again = self._tried(inbox[0])
         batch: list[Event[Any]] = []
@@ -195,7 +210,6 @@ class Batching(InFlight):
             batch.append(event)
             turn = event.turn
             if turn is not None:
-                turn.close()
                 if turn not in self._siblings:
                     self._siblings.may_begin(turn, event)
                 if not again:

@@ -55,12 +55,6 @@ class Turn(Protocol):
 
     holders: int
 
-    def open(self) -> None:
-        """Let more events of the group come meanwhile; they share the turn."""
-
-    def close(self) -> None:
-        """Let none come any more before the turn ends."""
-
     def end(self) -> None:
         """Give up one share of the turn."""
 

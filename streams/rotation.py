@@ -23,7 +23,7 @@ from streams.stage import ChunkSubscriber, Subscriber, Subscription, in_chunks, 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
 
-__all__ = ["Lane", "Rotation", "end_turns", "turns_held"]
+__all__ = ["Lane", "Rotation", "close_turns", "end_turns", "open_turns", "turns_held"]
 
 
 class Lane:
@@ -57,19 +57,6 @@ class Lane:
         event.turn = self
         return event
 
-    def open(self) -> None:
-        """Let whoever has the turn be given more events of this lane."""
-        if not self.is_open:
-            self.is_open = True
-            if self.events:
-                self.rotation.opened(self)
-
-    def close(self) -> None:
-        """Give no more before the turn ends."""
-        if self.is_open:
-            self.is_open = False
-            self.rotation.open_lanes.pop(self, None)
-
     def end(self) -> None:
         """One share of the turn is given up; with the last the next event may go."""
         self.holders = holders = self.holders - 1
@@ -100,10 +87,6 @@ class _Turns:
     def __init__(self, *turns: Turn) -> None:
         self.holders = 1
         self._turns = turns
-
-    def open(self) -> None: ...
-
-    def close(self) -> None: ...
 
     def end(self) -> None:
         for turn in self._turns:
@@ -249,12 +232,8 @@ class Rotation:
         if not lane.holders:
             self.ready(lane)
         elif lane.is_open:
-            self.opened(lane)
-
-    def opened(self, lane: Lane) -> None:
-        """A lane has an event for whoever has its turn."""
-        self.open_lanes[lane] = None
-        self.go_on()
+            self.open_lanes[lane] = None
+            self.go_on()
 
     def ready(self, lane: Lane) -> None:
         """A lane has an event, and its turn is free."""
@@ -514,6 +493,27 @@ def end_turns(turns: Iterable[Turn | None]) -> None:
             turn.end()
     for rotation in rotations:
         rotation.go_on()
+
+
+def open_turns(turns: Iterable[Turn | None]) -> None:
+    """Let whoever has these turns be given more events of their groups, of each in turn."""
+    rotations: dict[Rotation, None] = {}
+    for turn in turns:
+        if type(turn) is Lane and not turn.is_open:
+            turn.is_open = True
+            if turn.events:
+                turn.rotation.open_lanes[turn] = None
+                rotations[turn.rotation] = None
+    for rotation in rotations:
+        rotation.go_on()
+
+
+def close_turns(turns: Iterable[Turn | None]) -> None:
+    """Let no more events of their groups come before these turns end."""
+    for turn in turns:
+        if type(turn) is Lane and turn.is_open:
+            turn.is_open = False
+            turn.rotation.open_lanes.pop(turn, None)
 
 
 _rotations: WeakSet[Rotation] = WeakSet()

@@ -91,6 +91,8 @@ class BatchSize:
         # Of all sizes, for a lucky calm window must not look certain.
         self._spread, self._freedom = _WEIGHT * _SPREAD**2, _WEIGHT
         self._late = 0
+        # A size that was dropped; the trials that will stay below it, and that did the last time.
+        self._dropped, self._penance, self._penances = ceiling + 1, 0, 1
 
     def __repr__(self) -> str:
         return f"BatchSize(size={self.size}, reason={self.reason!r})"
@@ -111,7 +113,8 @@ class BatchSize:
         if of > self.size and outcome is Outcome.DROPPED:
             return  # It began before the size was cut.
         if outcome is Outcome.DROPPED:
-            self._rests = min(_REST, 2 * self._rests + 1)
+            self._dropped = max(2, events)
+            self._penance = self._penances = min(_REST, 2 * self._penances)
             self._cut(events // 2, "a call was dropped")
         elif events < of:
             self._look_for_late(events, oldest)
@@ -196,7 +199,7 @@ class BatchSize:
         for _ in range(2):
             size = self._base.size
             if self._up:
-                other = min(self.ceiling, max(size + 1, round(size * self._step)))
+                other = min(self._top(), max(size + 1, round(size * self._step)))
             else:
                 other = max(1, min(size - 1, round(size / self._step)))
             if other != size:
@@ -205,6 +208,12 @@ class BatchSize:
                 return True
             self._failed_here()
         return False
+
+    def _top(self) -> int:
+        if not self._penance:
+            return self.ceiling
+        self._penance -= 1
+        return max(self._base.size, self._dropped - 1)
 
     def _failed_here(self) -> None:
         self._up = not self._up
@@ -241,6 +250,8 @@ class BatchSize:
         if more == self._up:
             self.reason = "more pays" if more else "less does as well"
             self._base = trial
+            if trial.size >= self._dropped:
+                self._dropped, self._penances = self.ceiling + 1, 1
             # Where it comes from is known to be worse.
             self._failed = 1
             self._rests = self._rest = 0
