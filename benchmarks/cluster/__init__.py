@@ -1,0 +1,1 @@
+"""Figures of pipelines on many machines, with real servers and real worker processes."""

@@ -1,0 +1,220 @@
+"""Order per key over several workers: throughput with a kill, take-over, hand-over, one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from penstock.load import load
+from penstock.publish import publishing
+from streams import from_async_iterable, from_iterable
+from streams.jetstream.connection import connect, jetstream
+from streams.jetstream.layout import Layout, layout_of, token
+from streams.jetstream.publisher import Publisher
+from streams.jetstream.server import Servers
+from streams.jetstream.view import View, look
+from streams.jetstream.worker import members_of
+
+__all__ = ["main"]
+
+FILE = Path(__file__).parent / "pipeline.py"
+KEYS = 200
+PARTITIONS = 24
+LEASE = 2.0
+
+
+def events(count: int) -> Iterator[dict[str, Any]]:
+    for n in range(count):
+        yield {"id": n, "key": n % KEYS, "n": n}
+
+
+class Bench:
+    """One pipeline on some servers, its workers, and a way to feed it."""
+
+    def __init__(self, urls: list[str], name: str, seconds: float, log: str = "") -> None:
+        self.urls = urls
+        self.name = name
+        self.words = [str(seconds), *([log] if log else [])]
+        self.layout: Layout = layout_of(load(str(FILE), self.words), name, PARTITIONS)
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def start(self, count: int) -> None:
+        for _ in range(count):
+            words = ["run", str(FILE), "--on", ",".join(self.urls), "--name", self.name]
+            words += ["--lease", str(LEASE), "--report", "none", "--", *self.words]
+            self.workers.append(subprocess.Popen([sys.executable, "-m", "penstock", *words]))
+
+    async def prepare(self) -> None:
+        client = await connect(self.urls)
+        await self.layout.prepare(client)
+        await client.close()
+
+    async def settled(self, count: int) -> None:
+        client = await connect(self.urls)
+        js = jetstream(client)
+        table = await self.layout.leases(js, LEASE)
+        while True:
+            members = (await members_of(table, js, self.layout)).values()
+            shares = [len(member["partitions"]) for member in members]
+            if len([share for share in shares if share]) == count and sum(shares) == PARTITIONS:
+                break
+            await asyncio.sleep(0.05)
+        await client.close()
+
+    async def feed(self, count: int, rate: float | None = None) -> None:
+        client = await connect(self.urls)
+        publisher = Publisher(client, self.layout)
+
+        async def paced() -> AsyncIterator[dict[str, Any]]:
+            assert rate is not None
+            began = time.monotonic()
+            for n, event in enumerate(events(count)):
+                ahead = began + n / rate - time.monotonic()
+                if ahead > 0.01:
+                    await asyncio.sleep(ahead)
+                yield event
+
+        source = from_iterable(events(count)) if rate is None else from_async_iterable(paced)
+        await publishing(source, publisher, "key").run()
+        await client.close()
+
+    async def look(self) -> View:
+        client = await connect(self.urls)
+        view = await look(jetstream(client), self.layout, PARTITIONS)
+        await client.close()
+        return view
+
+    async def finished(self) -> None:
+        client = await connect(self.urls)
+        js = jetstream(client)
+        # A figure is not spoiled by a look in a fiftieth of a second.
+        while (await look(js, self.layout, PARTITIONS)).unfinished:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await client.close()
+
+    def stop(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.wait()
+
+
+@contextmanager
+def bench(servers: Servers, name: str, seconds: float, log: str = "") -> Iterator[Bench]:
+    one = Bench(servers.urls, name, seconds, log)
+    try:
+        yield one
+    finally:
+        one.stop()
+
+
+async def with_a_kill(servers: Servers, count: int) -> float:
+    """Events a second through three workers, of which one is killed in the middle."""
+    with bench(servers, "kill", 0.001) as one:
+        await one.prepare()
+        one.start(3)
+        await one.settled(3)
+        began = time.monotonic()
+        feeding = asyncio.create_task(one.feed(count))
+        while (await one.look()).stored < count / 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        one.workers[0].kill()
+        await feeding
+        await one.finished()
+        return count / (time.monotonic() - began)
+
+
+async def silence(servers: Servers, folder: Path, how: signal.Signals) -> float:
+    """The longest that a partition of a worker which goes is worked on by nobody, in seconds."""
+    log = folder / f"log-{how.name}"
+    with bench(servers, f"silence-{how.name}", 0.001, str(log)) as one:
+        await one.prepare()
+        one.start(3)
+        await one.settled(3)
+        feeding = asyncio.create_task(one.feed(6000, 1000))
+        await asyncio.sleep(2)
+        view = await one.look()
+        at = time.time()
+        one.workers[0].send_signal(how)
+        await feeding
+        await one.finished()
+        client = await connect(one.urls)
+        partition = await partitions_of_keys(jetstream(client), one.layout)
+        await client.close()
+        assert view.lag
+        return longest(log, partition, one.workers[0].pid, at)
+
+
+async def partitions_of_keys(js: Any, layout: Layout) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for partition in range(PARTITIONS):
+        info = await js.stream_info(layout.stream, subjects_filter=layout.subject(partition))
+        for subject in info.state.subjects or {}:
+            found[subject.rpartition(".")[2]] = partition
+    return found
+
+
+def longest(log: Path, partition: dict[str, int], victim: int, at: float) -> float:
+    last: dict[int, float] = {}
+    mine: set[int] = set()
+    found = 0.0
+    for line in sorted(log.read_text(encoding="utf-8").splitlines()):
+        when, pid, key = line.split()
+        place = partition[token(int(key))]
+        if float(when) < at:
+            if int(pid) == victim:
+                mine.add(place)
+        elif place in mine:
+            found = max(found, float(when) - last[place])
+        last[place] = float(when)
+    return found
+
+
+async def one_worker(servers: Servers, seconds: float, count: int) -> tuple[float, float]:
+    """Events a second of the in-process run, and of one worker whose events are stored already."""
+    sys.argv = [str(FILE), str(seconds)]
+    pipeline = load(str(FILE), [str(seconds)])
+    began = time.monotonic()
+    flow = pipeline.flowable
+    from streams.engine import Engine
+
+    async with pipeline.start(engine=Engine(from_iterable(events(count)), "stop")):
+        assert flow is not None
+    alone = count / (time.monotonic() - began)
+    name = f"one-{seconds * 1000:g}"
+    with bench(servers, name, seconds) as one:
+        await one.prepare()
+        await one.feed(count)
+        one.start(1)
+        await one.settled(1)
+        stored = (await one.look()).unfinished
+        began = time.monotonic()
+        await one.finished()
+        return alone, stored / (time.monotonic() - began)
+
+
+def main() -> None:
+    """Print the figures."""
+    uvloop.install()
+    with tempfile.TemporaryDirectory() as folder, Servers(Path(folder), 3) as servers:
+        rate = asyncio.run(with_a_kill(servers, 30_000))
+        print(f"three servers, three workers, 1 ms, one killed: {rate:,.0f} events/s (want 4,000)")
+        over = asyncio.run(silence(servers, Path(folder), signal.SIGKILL))
+        print(f"take-over: {over:.2f} s of silence, {over / LEASE:.2f} x the lease (want 1.2)")
+        hand = asyncio.run(silence(servers, Path(folder), signal.SIGTERM))
+        print(f"hand-over: {hand:.2f} s of silence (want 0.5)")
+        for seconds, count, want in ((0.0, 60_000, 40), (0.010, 30_000, 90)):
+            alone, there = asyncio.run(one_worker(servers, seconds, count))
+            print(
+                f"one worker, {seconds * 1000:g} ms handler: {there:,.0f} events/s, "
+                f"{100 * there / alone:.0f} % of {alone:,.0f} in one process (want {want} %)"
+            )
