@@ -1,0 +1,1 @@
+"""The default limiter on real plants, next to the best fixed limit that a sweep finds."""
