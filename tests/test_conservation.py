@@ -13,8 +13,9 @@ from reactivex import operators as rx
 
 from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import latency_histogram
-from streams import Backoff, Fixed, Flowable, Running, from_iterable, retry, route
+from streams import Backoff, Fixed, Flowable, Running, Shared, from_iterable, retry, route
 from streams.errors import DrainTimeout
+from streams.limits import Limiter
 from streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 
 Actions = st.lists(
@@ -68,7 +69,9 @@ async def act(
     running.resume()
 
 
-def _inner(kind: str, limit: int, ordered: bool, policy: Any, fates: dict[int, str]) -> Any:
+def _inner(
+    kind: str, limit: Limiter, window: int, ordered: bool, policy: Any, fates: dict[int, str]
+) -> Any:
     """The operators between source and sinks."""
     tried: Counter[int] = Counter()
 
@@ -100,11 +103,11 @@ def _inner(kind: str, limit: int, ordered: bool, policy: Any, fates: dict[int, s
     timeout = 0.7 if kind == "timed" else None
     return adaptive_flat_map(
         handlers[kind],
-        Fixed(limit),
+        limit,
         ordered=ordered,
         timeout=timeout,
         on_error=policy,
-        window=limit,
+        window=window,
     )
 
 
@@ -126,6 +129,7 @@ Kinds = st.sampled_from(["async", "plain", "later", "mixed", "several", "timed"]
     count=st.integers(0, 60),
     actions=Actions,
     letters=st.sampled_from([0.0, 0.5]),
+    is_shared=st.booleans(),
 )
 def test_in_is_the_sum_of_all_that_became_of_it(
     kind: str,
@@ -138,6 +142,7 @@ def test_in_is_the_sum_of_all_that_became_of_it(
     count: int,
     actions: list[tuple[float, str]],
     letters: float,
+    is_shared: bool,
 ) -> None:
     dead = MemorySink(seconds=letters)
     policies: dict[str, Any] = {
@@ -147,7 +152,12 @@ def test_in_is_the_sum_of_all_that_became_of_it(
         "retry": retry(2, Backoff(0.4, 1), then="skip"),
         "retry and route": retry(2, Backoff(0.4, 1), then=route(dead)),
     }
-    work = _inner(kind, limit, ordered, policies[policy], fates)
+    shared = Shared(Fixed(limit))
+    work = _inner(
+        kind, shared if is_shared else Fixed(limit), limit, ordered, policies[policy], fates
+    )
+    # The slots of iterators that wait for room are no use to a stage below them.
+    below = shared if is_shared and kind != "several" else Fixed(limit)
     groups = (group_by(lambda n: n % 3, 8), spread())
     shapes: dict[str, tuple[Any, ...]] = {
         "straight": (work,),
@@ -156,7 +166,7 @@ def test_in_is_the_sum_of_all_that_became_of_it(
         "distinct": (distinct_within(1, by=lambda n: n % 20), *groups, work),
         "two stages": (
             work,
-            adaptive_flat_map(lambda value: asyncio.sleep(0.1, value), Fixed(limit)),
+            adaptive_flat_map(lambda value: asyncio.sleep(0.1, value), below),
         ),
         "batched": (work, rx.buffer_with_count(3)),
     }
@@ -181,6 +191,7 @@ def test_in_is_the_sum_of_all_that_became_of_it(
             numbers = check(running, source)
         assert numbers["unfinished"] == 0
         assert numbers["state"] == "closed"
+        assert (shared.in_flight, shared.free) == (0, limit)
         # A source that can hears of every event, and keeps those that are not done.
         left = numbers["returned"] + len(source.failed)
         assert len(source.acked) + left == numbers["in"]
