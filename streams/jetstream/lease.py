@@ -33,19 +33,19 @@ class Lease:
         self._key = key
         self._owner = owner
         self._revision = revision
-        self._now = now
+        self.now = now
         self._lost = False
 
     @property
     def held(self) -> bool:
         """Whether it is certain that nobody else has the partition."""
-        return not self._lost and self._now() < self.deadline
+        return not self._lost and self.now() < self.deadline
 
     async def renew(self, ttl: float) -> None:
         """Hold it for `ttl` seconds more, if nobody has taken it meanwhile; then it is lost."""
         from nats.js.errors import KeyWrongLastSequenceError
 
-        began = self._now()
+        began = self.now()
         try:
             self._revision = await self._table.update(self._key, self._owner, self._revision)
         except KeyWrongLastSequenceError:

@@ -7,7 +7,6 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from streams import clock
 from streams.jetstream.connection import jetstream
 from streams.jetstream.pull import Pull, place_of
 
@@ -82,7 +81,7 @@ class Partition:
         self._in_pipe = 0
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
-        self._last_delivery = 0
+        self._last_delivery = self._sent_before = 0
         self._floor = self._purged = self._standing = 0
         self._floors: deque[tuple[float, int]] = deque()
 
@@ -93,7 +92,7 @@ class Partition:
         await js.add_consumer(self._layout.stream, self._layout.consumer(self.number))
         await self._js.reset_consumer(self._layout.stream, consumer)
         self._open.clear()
-        self._last_delivery = 0
+        self._last_delivery = self._sent_before = 0
         self._in_pipe = 0
         self._closing = self.reads_anew = False
         self._pull = Pull(
@@ -194,8 +193,16 @@ class Partition:
         self.lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
         for sequence in [one for one in self._acknowledged if one <= floor]:
             del self._acknowledged[sequence]
+        delivered = 0 if info.delivered is None else info.delivered.consumer_seq
+        self._look_for_lost(delivered)
         self._compare(floor)
         await self._purge(floor)
+
+    def _look_for_lost(self, delivered: int) -> None:
+        """What was sent before the last look and is not here by now has got lost."""
+        if self._last_delivery < self._sent_before:
+            self.read_anew()
+        self._sent_before = delivered
 
     def _compare(self, floor: int) -> None:
         oldest = next(iter(self._open), None)
@@ -214,7 +221,7 @@ class Partition:
 
     async def _purge(self, floor: int) -> None:
         """Delete what is below the floor and older than two windows for duplicates."""
-        now = clock.monotonic()
+        now = self.lease.now()
         floors = self._floors
         floors.append((now, floor))
         keep = max(2 * self._layout.window, 1)
