@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from operators.adaptive_flat_map import adaptive_flat_map
 from operators.batch import batch
+from operators.chunk import chunk
 from operators.count_over_time import count_over_time
 from operators.distinct_within import distinct_within
 from operators.group_by import group_by
@@ -15,6 +16,7 @@ from operators.spread import spread
 __all__ = [
     "adaptive_flat_map",
     "batch",
+    "chunk",
     "count_over_time",
     "distinct_within",
     "group_by",

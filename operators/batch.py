@@ -26,7 +26,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from streams.batching import Batching, BatchSettings
+from streams.batch_settings import BatchSettings
+from streams.batching import Batching
 from streams.errors import BuildError
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable

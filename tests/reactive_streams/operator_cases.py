@@ -12,6 +12,8 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from operators import (
     adaptive_flat_map,
+    batch,
+    chunk,
     count_over_time,
     distinct_within,
     group_by,
@@ -79,6 +81,25 @@ def _operator(
         return from_iterable(numbers).pipe(operator)
 
     return Case(name, over, outputs, operator, **facts)
+
+
+async def _all_slowly(numbers: list[int]) -> list[int]:
+    await asyncio.sleep(0.1 + len(numbers) / 100)
+    return numbers
+
+
+def _all_at_once(numbers: list[int]) -> list[int]:
+    return numbers
+
+
+def _batch(name: str, handler: Any, **facts: Any) -> Case:
+    options = facts.pop("options", {})
+    return _operator(
+        f"batch {name}",
+        batch(handler, 4, **options),
+        numbers_up_to,
+        **{"waiting_errors": True, **facts},
+    )
 
 
 def _both(*operators: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -185,6 +206,32 @@ OPERATORS = [
             begin=lambda number: 2 * number, end=lambda number: 2 * number + 1, lateness=0
         ),
         lambda n: [Period(None, 2 * number, 2 * number + 1, 1) for number in range(n)],
+    ),
+    _batch("async", _all_slowly),
+    _batch("plain", _all_at_once),
+    _batch("of three calls", _all_slowly, ordered=False, options={"parallel": 3}),
+    _batch("with timeout", _all_slowly, options={"timeout": 9.0}),
+    _batch("in_threads", in_threads(2)(_all_at_once), calls_in_pool=True),
+    _operator(
+        "group_by, spread, batch",
+        _both(
+            group_by(lambda number: number % 3, buffer=16),
+            spread(),
+            batch(_all_slowly, 4, parallel=2),
+        ),
+        numbers_up_to,
+        ordered=False,
+        waiting_errors=True,
+    ),
+    _operator(
+        "chunk",
+        chunk(2),
+        lambda n: [list(range(i, min(i + 2, n))) for i in range(0, n, 2)],
+    ),
+    _operator(
+        "chunk with a wait",
+        chunk(2, 0.5),
+        lambda n: [list(range(i, min(i + 2, n))) for i in range(0, n, 2)],
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),

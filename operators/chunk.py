@@ -1,0 +1,164 @@
+"""Put events together into lists of a size, or of what came within a while.
+
+Items:   lists of `size` values, in order; fewer where `wait` seconds have passed since the first
+         of a list came, and at the end of the stream. Never an empty one.
+Time:    as soon as a list is full, or at the end of its wait: one timer. Without `wait` a list
+         waits until it is full, or the stream ends.
+Memory:  up to `size` events, in the list that is being filled or waits for demand.
+Demand:  asks for what is missing in the list, as soon as a list is asked for.
+Ends:    with the source, after the last list. Cancel gives the events of the list back; a list
+         that went on finishes, fails or returns all of its events together.
+Errors:  passes the source's at once; the events of the list are given back.
+
+    source         --a-b-c-d----------e|
+    chunk(3, 6)    ------(a,b,c)--(d)--(e,|)     each pair of brackets is one list
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from streams.errors import BuildError
+from streams.event import Event
+from streams.flowable import Flowable
+from streams.origins import Joined
+from streams.run import Run
+from streams.stage import Stage, StageInfo, Subscriber
+
+__all__ = ["chunk"]
+
+T = TypeVar("T")
+
+
+def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowable[list[T]]]:
+    """Lists of `size` events, or of those that came within `wait` seconds of the first.
+
+    For work that wants lists, with a size that is found by itself, see `batch`. Raises
+    BuildError unless `size` is at least 1 and `wait` positive, and between `spread` and what
+    works on the events: a list would hold the turns of groups whose events it waits for.
+    """
+    if isinstance(size, bool) or size < 1:
+        raise BuildError(f"chunk(size={size!r}): at least 1 event must fit")
+    if wait is not None and not wait > 0:
+        raise BuildError(f"chunk(wait={wait!r}): must be positive seconds, or None for no limit")
+    detail = f"{size:,}" if wait is None else f"{size:,} or {wait:g} s"
+
+    def operator(source: Flowable[T]) -> Flowable[list[T]]:
+        if source.turns:
+            raise BuildError(
+                "chunk between spread and a working stage would wait for events of groups whose "
+                "turn it holds: use batch(handler), which takes lists, or put chunk behind "
+                "adaptive_flat_map"
+            )
+
+        def attach(downstream: Subscriber[list[T]], run: Run) -> None:
+            stage = _Filling(downstream, run, size, wait)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        flowable: Flowable[list[T]] = Flowable(attach, StageInfo("chunk", detail, size), source)
+        return flowable
+
+    return operator
+
+
+class _Filling(Stage[Any, Any]):
+    """Holds the events of one list, which goes when it is full or due, and is wanted."""
+
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, size: int, wait: float | None
+    ) -> None:
+        super().__init__(downstream)
+        self._run = run
+        self._size = size
+        self._wait = wait
+        self._list: list[Event[Any]] = []
+        self._demand = self._asked = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = self._passing = self._completed = self._done = False
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        self._pass_on()
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._asked -= 1
+        if self._done:
+            event.give_back()
+            return
+        self._list.append(event)
+        if len(self._list) == 1 and self._wait is not None and self._size > 1:
+            self._timer = self._run.loop.call_later(self._wait, self._wait_is_over)
+        self._pass_on()
+
+    def _wait_is_over(self) -> None:
+        self._timer = None
+        self._due = True
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Send and ask for what is to be sent and asked for; a call inside is seen by the loop."""
+        if not self._passing:
+            self._passing = True
+            try:
+                while self._send() or self._ask():
+                    pass
+            finally:
+                self._passing = False
+
+    def _send(self) -> bool:
+        """Send the list if it may go, or the end after the last; whether there is more to do."""
+        events = self._list
+        if self._demand and events and (len(events) == self._size or self._due or self._completed):
+            self._demand -= 1
+            self._begin_anew()
+            created = min(event.created for event in events)
+            values = [event.value for event in events]
+            self.downstream.on_next(Event(values, created, Joined(events), events[0].token))
+            return True
+        if self._completed and not self._list and not self._done:
+            self._done = True
+            self.downstream.on_completed()
+        return False
+
+    def _ask(self) -> bool:
+        """Ask for what is missing in the list, if it is wanted; whether anything was."""
+        missing = self._size - len(self._list) - self._asked
+        if not self._demand or missing <= 0 or self._completed or self._done:
+            return False
+        self._asked += missing
+        self.upstream.request(missing)
+        return True
+
+    def _begin_anew(self) -> None:
+        self._list = []
+        self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def on_completed(self) -> None:
+        self._completed = True
+        self._pass_on()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._give_back()
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        if not self._completed:
+            self.upstream.cancel()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._done = True
+        events = self._list
+        self._begin_anew()
+        for event in events:
+            event.give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        """Events that are in the list that is being filled."""
+        return {"waiting": len(self._list)}

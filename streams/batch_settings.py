@@ -1,0 +1,64 @@
+"""What a user says about a stage of batches, and what its handler has to return."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from streams.calls import is_iterator
+from streams.errors import BatchContractError, describe
+from streams.faults import OnError
+
+__all__ = ["BatchSettings", "by_contract"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """The arguments of `operators.batch`, which explains each."""
+
+    handler: Callable[[list[Any]], Any]
+    name: str
+    max_size: int
+    max_wait: float
+    latency: float | None
+    parallel: int
+    timeout: float | None
+    on_error: OnError
+
+    @property
+    def limit(self) -> int:
+        """Events that may be in calls at once."""
+        return self.max_size * self.parallel
+
+
+def by_contract(
+    handler: Callable[[list[Any]], Any], name: str
+) -> Callable[[list[Any]], Coroutine[Any, Any, Sequence[Any]]]:
+    """`handler` as a coroutine function that returns as many results as it is given values.
+
+    BatchContractError where it returns anything else; None stands for a None each.
+    """
+
+    async def call(values: list[Any]) -> Sequence[Any]:
+        count = len(values)
+        results = handler(values)
+        if isinstance(results, Awaitable):
+            results = await cast(Any, results)
+        if results is None:
+            return [None] * count
+        if isinstance(results, str | bytes) or not isinstance(results, Sequence):
+            what = "an async iterator" if is_iterator(results) else describe(results, 80)
+            raise BatchContractError(
+                f"'{name}' returned {what} for {count:,} events: return a list of as many "
+                "results, or None"
+            )
+        given: Sequence[Any] = cast(Any, results)
+        if len(given) != count:
+            raise BatchContractError(
+                f"'{name}' returned {len(given):,} results for {count:,} events: return one "
+                "for each, in their order; an exception in the place of one that failed"
+            )
+        return given
+
+    return call

@@ -1,0 +1,74 @@
+"""The groups whose events are in calls of batches, and what of them waits meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from streams.event import Event, Turn
+from streams.siblings import Siblings
+
+__all__ = ["BatchTurns"]
+
+
+class BatchTurns:
+    """A turn is at work while an event of it is in a call, or waits for its next attempt.
+
+    Other events of the turn, such as the children of a fan-out, wait among the `siblings`.
+    Memory: an entry for each turn at work.
+    """
+
+    def __init__(self, siblings: Siblings) -> None:
+        self._siblings = siblings
+        self._at_work: Counter[Turn] = Counter()
+        self._retried: Counter[Turn] = Counter()
+
+    def must_wait(self, event: Event[object]) -> bool:
+        """Whether another of its turn is at work; it then waits until that one has ended."""
+        turn = event.turn
+        if turn is None or turn not in self._siblings:
+            return False
+        self._siblings.may_begin(turn, event)
+        return True
+
+    def begin(self, event: Event[object]) -> None:
+        """An event goes into a call, for the first time."""
+        turn = event.turn
+        if turn is not None:
+            if turn not in self._siblings:
+                self._siblings.may_begin(turn, event)
+            self._at_work[turn] += 1
+
+    def put_off(self, event: Event[object]) -> None:
+        """It was to begin, and waits once more."""
+        assert event.turn is not None
+        self._at_work[event.turn] -= 1
+        self._siblings.may_begin(event.turn, event)
+
+    def end(self, turn: Turn | None) -> Iterable[Event[object]]:
+        """One event of a turn is settled. With the last of them, those that may begin now."""
+        if turn is not None and _is_last(self._at_work, turn):
+            while (following := self._siblings.next(turn)) is not None:
+                yield following
+
+    def park(self, event: Event[object]) -> None:
+        """An event will be tried again."""
+        if event.turn is not None:
+            self._retried[event.turn] += 1
+
+    def unpark(self, event: Event[object]) -> None:
+        """The wait for its next attempt is over."""
+        if event.turn is not None:
+            _is_last(self._retried, event.turn)
+
+    def tries_again(self, event: Event[object]) -> bool:
+        """Whether one of its turn waits for its next attempt."""
+        return event.turn is not None and event.turn in self._retried
+
+
+def _is_last(counts: Counter[Turn], turn: Turn) -> bool:
+    counts[turn] -= 1
+    if counts[turn]:
+        return False
+    del counts[turn]
+    return True
