@@ -6,6 +6,7 @@ The user's own exceptions keep their type; the stage and the event are added as 
 from __future__ import annotations
 
 __all__ = [
+    "BadArgument",
     "BadLimit",
     "BadLine",
     "BadRow",
@@ -43,6 +44,10 @@ class PenstockError(Exception):
 
 class BuildError(PenstockError):
     """A pipeline that cannot work, noticed before anything runs."""
+
+
+class BadArgument(BuildError, ValueError):
+    """An argument that cannot be meant, such as a limit of 0."""
 
 
 class CannotOpen(BuildError):

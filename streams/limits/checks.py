@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-__all__ = ["check_bounds", "check_count", "check_rate"]
+from streams.errors import BadArgument
+
+__all__ = ["check_bounds", "check_count", "check_share"]
 
 
 def check_count(name: str, value: object) -> int:
-    """Return `value` if it is an int of at least 1; TypeError or ValueError otherwise."""
+    """Return `value` if it is an int of at least 1; BadArgument otherwise."""
     # bool is an int: without this, Fixed(True) would silently mean one at a time.
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {value!r}")
+        raise BadArgument(f"{name} must be an int, got {value!r}")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
+        raise BadArgument(f"{name} must be at least 1, got {value}")
     return value
 
 
 def check_bounds(floor: object, ceiling: object) -> tuple[int, int]:
-    """Return (floor, ceiling) if both are ints with 1 <= floor <= ceiling."""
+    """Return the two if both are ints with 1 <= floor <= ceiling; BadArgument otherwise."""
     low, high = check_count("floor", floor), check_count("ceiling", ceiling)
     if low > high:
-        raise ValueError(f"floor must not be above ceiling, got floor={low} and ceiling={high}")
+        raise BadArgument(f"floor must not be above ceiling, got floor={low} and ceiling={high}")
     return low, high
 
 
-def check_rate(name: str, value: object) -> float:
-    """Return `value` as a float if it is a number from 0 to 1."""
+def check_share(name: str, value: object) -> float:
+    """Return `value` as a float if it is a number from 0 to 1; BadArgument otherwise."""
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise BadArgument(f"{name} must be a number, got {value!r}")
     if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be from 0 to 1, got {value}")
+        raise BadArgument(f"{name} must be from 0 to 1, got {value}")
     return float(value)

@@ -10,6 +10,6 @@ __all__ = ["default"]
 def default(floor: int = 1, ceiling: int = 1000) -> Elastic:
     """Return a fresh default limiter that stays within `floor` and `ceiling`.
 
-    Errors: TypeError if a bound is not an int, ValueError if not 1 <= floor <= ceiling.
+    Errors: BadArgument unless the bounds are ints with 1 <= floor <= ceiling.
     """
     return Elastic(floor, ceiling)

@@ -7,19 +7,22 @@ compares windows at two limits, and settles where the elasticity is 0.15: there 
 goodput^(1/0.15 - 1) / latency is at its maximum, the "power" of Giessler et al. (Free buffer
 allocation, 1978) and Kleinrock (1979) with the weight on goodput.
 
-It doubles while doubling pays, first round by round (`slow_start`), then window by window. Then it
-holds and probes by a quarter up and down in turn. It never grows while the limit is not in use,
-gives way when work is dropped, and starts over when the plant moves or has been down. No latency
-target, no time constant: multiplying every time by a constant changes no decision, and the same
-calls always give the same limits.
+It doubles while doubling pays, first round by round (`slow_start`), then window by window
+("ramp"). Then it holds, and probes by a quarter up and down in turn; where less does as well it
+goes down step by step ("sink"). How much goodput goes up and down by itself is measured too: the
+more it does, the longer and wider are the probes, and the smaller the steps.
+
+It never grows while the limit is not in use, gives way when work is dropped, and starts slowly
+again when the plant moves or has been down. No latency target, no time constant: multiplying
+every time by a constant changes no decision, and the same calls always give the same limits.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from math import exp
+from math import exp, log
 
 from streams.limits.slow_start import SlowStart
+from streams.limits.usual import Usual
 from streams.limits.window import Window, elasticity
 from streams.limits.windowed import Windowed
 
@@ -28,14 +31,17 @@ __all__ = ["Elastic"]
 _TARGET = 0.15  # the elasticity to settle at; chosen, see the module's text
 _PROBE = 1.25  # a probe's step: measurable within a few windows, harmless if wrong
 _PAYS = 0.5  # above it, doubling is the quicker way
-_CHANGED = 0.35  # a move of ln goodput at one level by which the plant itself has changed
+_HARMS = 0.35  # while sinking: above it, less does harm
+_SURE = 0.3  # a standard error of an elasticity that is good enough to go by
+_PATIENCE = 8  # windows after which it has to be
+_MOST = 0.1  # what a sudden loss of goodput leaves of the limit at least
 
 
 class Elastic(Windowed):
     """Find the number of events in flight by the elasticity of goodput.
 
-    `floor` and `ceiling` bound the limit, which starts at 2, or at the bound nearest to it.
-    TypeError if one is not an int, ValueError if not 1 <= floor <= ceiling.
+    `floor` and `ceiling` bound the limit, which starts at `floor`. BadArgument unless they are ints
+    with 1 <= floor <= ceiling.
 
     Time: a few additions and one logarithm a completion; a decision every max(16, 2 x limit)
     completions or more, in the slow start every limit completions. Memory: constant.
@@ -43,17 +49,20 @@ class Elastic(Windowed):
 
     def __init__(self, floor: int = 1, ceiling: int = 1000) -> None:
         super().__init__(floor, ceiling)
-        self.mode = "ramp" if self._slow_start is None else "slow start"
+        self.mode = "hold" if self._slow_start is None else "slow start"
         self.reason = "start"
         self.elasticity = 1.0
         self._level = float(self.limit)  # the limit before rounding: small steps must add up
-        self._base: Window | None = None  # what the next window is compared with
-        self._recent: deque[float] = deque(maxlen=6)  # goodput of the last windows on hold
+        self._here: Window | None = None  # the mean of the windows at this limit
+        self._stay = 0  # how many they are
+        self._base: Window | None = None  # what they are compared with
+        self._origin: Window | None = None  # where the way down began
+        self._usual = Usual(self._spread)
+        self._evidence = self._weight = 0.0  # the mean elasticity of recent probes
         self._blocked: int | None = None  # a limit that dropped work
         self._penalty = self._patience = 1  # upward probes to leave out before trying it again
-        self._settled = 0  # probes that led to no big move, since the last one that did
-        self._held = 0
-        self._strikes = 0
+        self._settled = 0  # how long probes have contradicted one another
+        self._went_up = False
         self._up = True
 
     def __repr__(self) -> str:
@@ -68,111 +77,99 @@ class Elastic(Windowed):
 
     def decide(self, window: Window) -> None:
         """Act on what one window at the present limit showed."""
-        if self.mode == "ramp":
-            self._ramp(window)
+        # A probe itself may change goodput as much as the limit.
+        away = abs(log(window.limit / self._level))
+        if self.mode != "ramp" and self._usual.odd(window, away):
+            if self._usual.changed:
+                self._start_over(window)
+            return
+        self._here = window if self._here is None else self._here.join(window, self._stay)
+        self._stay += 1
+        if self.mode == "hold":
+            self._hold(self._here, window)
+        elif self.mode == "ramp":
+            self._ramp(self._here)
         elif self.mode == "probe":
-            self._probe(window)
-        elif self.mode == "sink":
-            self._sink(window)
+            self._probe(self._here)
         else:
-            self._hold(window)
-
-    def unused(self, share: float) -> None:
-        """Learn nothing about a limit that was not what held the work back."""
-        # While doubling the base is kept: with none, each time of use would double unjudged.
-        if self.mode != "ramp":
-            self._base = None
-        if self.mode in ("probe", "sink"):
-            self.mode = "hold"
-        # Sometimes reached: a little room lets bursts through, and bursts show the way.
-        if share >= 0.25 and self.limit < self._top():
-            self._move(self.limit + max(1, self.limit // 10), self.mode, "reached now and then")
+            self._sink(self._here)
 
     def give_way(self, share: float) -> None:
         """Go down, to the last level that worked or in proportion to what still works."""
         base, limit = self._base, self.limit
-        tried = base is not None and base.limit < limit and self.mode in ("ramp", "probe")
-        if base is not None and tried:
-            level = float(base.limit)
+        outage = share < 0.5
+        if not outage and base is not None and self.mode in ("ramp", "probe"):
+            level = min(float(base.limit), limit - 1.0)
         else:
-            # At least one step: rounding must not make a limit that drops work stand still.
-            level = min(limit * max(0.5, share), limit - 1.0)
-        if tried or share >= 0.5:
-            # Else it is an outage, which says nothing about the level.
+            level = limit * max(0.5, share) if share else float(self.floor)
+            if round(level) == limit:
+                # Now and then a refusal, at no cost: less would do less.
+                return
+        if not outage:
+            # An outage says nothing about the level.
             self._blocked = max(limit, self.floor + 1)
             self._penalty = self._patience = min(8, 2 * self._penalty)
             self._up = False
-        self._recent.clear()
         self._settle(level, "work was dropped")
-        if not tried and share < 0.5:
+        if outage:
             # After an outage the way back up is as urgent as the start.
-            self._start_slowly(self._top())
-            self.mode = "hold" if self._slow_start is None else "slow start"
+            self._restart()
+
+    def _restart(self) -> None:
+        self._forget()
+        self._start_slowly(self._top())
+        if self._slow_start is not None:
+            self.mode = "slow start"
+
+    def _forget(self) -> None:
+        """What was known of the plant holds no longer."""
+        self._usual.clear()
+        self._expect(None)
+        self._weight = 0.0
+        self._settled = 0
+
+    def _start_over(self, window: Window) -> None:
+        """Follow a plant that has changed."""
+        usual = self._usual.goodput
+        assert usual is not None
+        self._blocked = None
+        self._up = True
+        share = exp(min(0.0, window.goodput - usual))
+        self._settle(self._level * max(_MOST, share), "the plant changed")
+        # Or the work did, to slower or quicker: doubling finds out which, and is soon done.
+        self._restart()
 
     def _move(self, level: float, mode: str, reason: str) -> None:
         """Go on at `level` (any real number; the limit is the nearest int within bounds)."""
         self._level = min(max(level, float(self.floor)), float(self.ceiling))
         self.mode = mode
-        self._held = 0
+        self._here, self._stay = None, 0
         if self._change(round(self._level)):
             self.reason = reason
-
-    def _top(self) -> int:
-        return self.ceiling if self._blocked is None else min(self.ceiling, self._blocked - 1)
-
-    def _ramp(self, window: Window) -> None:
-        base = self._base
-        if base is not None and base.limit < window.limit:
-            self.elasticity, error = elasticity(base, window)
-            if error > 0.35 and not self._lengthened and abs(self.elasticity - _PAYS) < 2 * error:
-                self._lengthen(2)
-                return
-            if self.elasticity + 0.7 * error <= _PAYS:
-                gain = (window.limit / base.limit) ** _clip(self.elasticity, 0.0, 1.0)
-                self._settle(base.limit * gain, "doubling paid too little")
-                return
-        self._base = window
-        if window.limit >= self._top():
-            self._settle(window.limit, "at the ceiling")
-        else:
-            self._move(min(2 * window.limit, self._top()), "ramp", "doubling pays")
 
     def _settle(self, level: float, reason: str) -> None:
         self._base = None
         self._move(level, "hold", reason)
 
-    def _hold(self, window: Window) -> None:
-        if self._changed(window.goodput):
-            return
-        self._recent.append(window.goodput)
-        self._base = window if self._base is None else self._base.join(window, self._held)
-        self._held += 1
-        # Probes grow rarer once the level has settled: each costs a little.
-        if self._held >= (1 if self._settled < 3 else min(6, self._settled)):
-            self._start_probe()
+    def _top(self) -> int:
+        return self.ceiling if self._blocked is None else min(self.ceiling, self._blocked - 1)
 
-    def _changed(self, goodput: float) -> bool:
-        """Notice that the plant has moved: two windows in a row far off the recent ones."""
-        recent = self._recent
-        if len(recent) < 2:
-            return False
-        mean = sum(recent) / len(recent)
-        spread = (sum((x - mean) ** 2 for x in recent) / len(recent)) ** 0.5
-        moved = goodput - mean
-        if abs(moved) <= max(_CHANGED, 3 * spread):
-            self._strikes = 0
-            return False
-        self._strikes += 1
-        if self._strikes < 2:
-            return True
-        recent.clear()
-        self._strikes = self._settled = 0
-        self._blocked = None
-        self._up = True
-        self._settle(self._level * max(0.2, exp(min(0.0, moved))), "the plant changed")
-        return True
+    def _hold(self, here: Window, window: Window) -> None:
+        if drift := self._usual.drifts(window):
+            # Too little for a change of the plant, and reason enough to ask again what is best.
+            self._forget()
+            self._up = drift > 0
+        self._usual.add(window)
+        self._expect(self._usual.goodput)
+        # Probes grow rarer once the level has settled: each costs a little. At a known ceiling only
+        # probes downwards are left, which cost most.
+        needed = min(6 if self.limit < self._top() else 12, self._settled)
+        # What goes up and down by itself must be known well before anything is compared with it.
+        unsure = here.wobble > _SURE * log(_PROBE) and self._stay < _PATIENCE
+        if not unsure and (self._stay >= needed or self._settled < 3):
+            self._start_probe(here)
 
-    def _start_probe(self) -> None:
+    def _start_probe(self, here: Window) -> None:
         limit, top = self.limit, self._top()
         if self._up and limit >= top and limit < self.ceiling:
             # A level that dropped work is tried again, ever more rarely.
@@ -180,67 +177,109 @@ class Elastic(Windowed):
             if self._patience <= 0:
                 self._patience = self._penalty
                 top = limit + 1
-        up = min(top, max(limit + 1, round(limit * _PROBE)))
-        down = max(self.floor, min(limit - 1, round(limit / _PROBE)))
+        step = self._stride()
+        up = min(top, max(limit + 1, round(limit * step)))
+        down = max(self.floor, min(limit - 1, round(limit / step)))
         if self._up and up <= limit:
             self._up = False
         target = up if self._up else down
         self._up = not self._up
         if target == limit:
-            self._held = 0
+            self._here, self._stay = None, 0
             return
-        base_level = self._level
+        level, self._base = self._level, here
         self._move(target, "probe", "probing")
         # A probe is no decision: the level to return to stays.
-        self._level = base_level
+        self._level = level
 
-    def _probe(self, window: Window) -> None:
+    def _stride(self) -> float:
+        # Wider where the plant goes up and down by itself, or the answer would be lost in that.
+        return min(2.0, max(_PROBE, exp(1.25 * self._spread.wobble)))
+
+    def _probe(self, here: Window) -> None:
         base = self._base
-        if base is None:
-            self._settle(self._level, "back from a probe")
-            return
-        slope, error = elasticity(base, window)
-        if error > 0.3 and not self._lengthened:
-            self._lengthen(7)
+        assert base is not None
+        slope, error = elasticity(base, here)
+        if error > _SURE and self._stay < _PATIENCE:
             return
         self.elasticity = slope
-        if self._blocked is not None and window.limit >= self._blocked:
-            self._blocked = window.limit + 1
-            self._penalty = 1
         if not -1.2 - 2 * error <= slope <= 1.4 + 2 * error:
             # No level explains this: the plant moved between the windows.
             self._settle(self._level, "back from a probe")
-        elif window.limit > base.limit and slope > _PAYS and slope - _TARGET > error:
-            self._settled = 0
-            self._base = window
-            self._recent.clear()
-            self._move(min(2 * window.limit, max(self._top(), window.limit)), "ramp", "more pays")
-            if self.limit == window.limit:
-                self._settle(window.limit, "more pays")
-        elif window.limit < base.limit and slope < min(0.2, _PAYS - error) and error < 0.3:
-            self._base = window
-            self._recent.clear()
-            self._move(window.limit / 1.2, "sink", "less does as well")
+            return
+        if self._blocked is not None and here.limit >= self._blocked:
+            self._blocked = here.limit + 1
+            self._penalty = 1
+        certainty = error**-2
+        weight = 0.6 * self._weight
+        self._evidence = (weight * self._evidence + certainty * slope) / (weight + certainty)
+        self._weight = weight + certainty
+        flat = min(0.2, _PAYS - self._weight**-0.5)
+        surely = slope - error > _PAYS
+        pays = surely or (self._evidence > _PAYS and slope - 1.5 * error > _TARGET)
+        if here.limit > base.limit and pays:
+            self._forget()
+            self._base = here
+            self._grow(here, "more pays")
+        elif here.limit < base.limit and max(slope, self._evidence) < flat:
+            self._weight, self._settled = 0.0, 0
+            self._origin, self._base = base, here
+            self._move(here.limit / self._stride(), "sink", "less does as well")
+        else:
+            self._step(slope, error)
+
+    def _step(self, slope: float, error: float) -> None:
+        up = slope > _TARGET
+        gain = 0.5 / (1 + (2 * error) ** 2) / (1 + 0.35 * self._settled)
+        level = self._level * exp(gain * _clip(slope - _TARGET, -0.3, 0.6))
+        if up:
+            level = min(level, max(self._level, float(self._top())))
+        # At the right level probes contradict one another, and steps become smaller.
+        if up == self._went_up and round(level) != round(self._level):
+            self._settled = max(-1, self._settled // 2 - 1)
         else:
             self._settled = min(12, self._settled + 1)
-            gain = 0.5 / (1 + (2 * error) ** 2) / (1 + 0.35 * self._settled)
-            step = exp(gain * _clip(slope - _TARGET, -0.3, 1.0))
-            level = self._level * step
-            if step > 1:
-                level = min(level, max(self._level, float(self._top())))
-            self._settle(level, "more pays" if step > 1 else "less does as well")
+        self._went_up = up
+        self._settle(level, "more pays" if up else "less does as well")
 
-    def _sink(self, window: Window) -> None:
+    def _grow(self, here: Window, reason: str) -> None:
+        if here.limit >= self._top():
+            self._settle(here.limit, "at the ceiling")
+        else:
+            self._base = here
+            self._move(min(2 * here.limit, self._top()), "ramp", reason)
+
+    def _ramp(self, here: Window) -> None:
         base = self._base
-        if base is None or base.limit <= window.limit:
-            self._settle(window.limit, "nothing left to give back")
+        if base is None:
+            self._grow(here, "doubling pays")
             return
-        self.elasticity, _ = elasticity(window, base)
-        if self.elasticity >= 0.35:
+        self.elasticity, error = elasticity(base, here)
+        if error > _SURE and abs(self.elasticity - _PAYS) < 2 * error and self._stay < 3:
+            return
+        if self.elasticity + 0.7 * error > _PAYS:
+            self._grow(here, "doubling pays")
+        else:
+            gain = (here.limit / base.limit) ** _clip(self.elasticity, 0.0, 1.0)
+            self._up = False  # More is known not to pay.
+            self._settle(base.limit * gain, "doubling paid too little")
+
+    def _sink(self, here: Window) -> None:
+        base, origin = self._base, self._origin
+        assert base is not None
+        assert origin is not None
+        if base.limit <= here.limit:
+            self._settle(here.limit, "nothing left to give back")
+            return
+        self.elasticity, error = elasticity(here, base)
+        if error > _SURE and self._stay < _PATIENCE:
+            return
+        # One noisy step proves nothing while the whole way down has cost nothing.
+        if self.elasticity - error >= _HARMS or elasticity(here, origin)[0] >= _TARGET:
             self._settle(base.limit, "less does harm")
         else:
-            self._base = window
-            self._move(window.limit / 1.5, "sink", "less does as well")
+            self._base = here
+            self._move(here.limit / self._stride(), "sink", "less does as well")
 
 
 def _clip(value: float, low: float, high: float) -> float:

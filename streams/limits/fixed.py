@@ -11,7 +11,7 @@ __all__ = ["Fixed"]
 class Fixed:
     """Always `limit` events at once, whatever happens.
 
-    Raises TypeError if `limit` is not an int and ValueError if it is below 1.
+    BadArgument if `limit` is not an int of at least 1.
     """
 
     __slots__ = ("limit",)

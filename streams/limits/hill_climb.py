@@ -15,7 +15,7 @@ increasing, even with a low number of tasks in flight". It is here to be compare
 
 from __future__ import annotations
 
-from streams.limits.checks import check_count, check_rate
+from streams.limits.checks import check_count, check_share
 from streams.limits.outcome import Outcome
 
 __all__ = ["HillClimb"]
@@ -38,7 +38,7 @@ class HillClimb:
     messages; `on_complete` alone is the same arithmetic with the start in place of the arrival.
     The article posts arrivals in batches and steps once a batch; here an arrival is a batch of 1.
 
-    Memory: one float per level that was ever in flight. Raises ValueError for a rate outside 0..1.
+    Memory: one float per level that was ever in flight. BadArgument for a rate outside 0..1.
     """
 
     __slots__ = ("_explore", "_learn", "_random", "_throughput", "ceiling", "limit", "reason")
@@ -53,8 +53,8 @@ class HillClimb:
         *,
         ceiling: int | None = None,
     ) -> None:
-        self._learn = check_rate("learning_rate", learning_rate)
-        self._explore = check_rate("exploration_rate", exploration_rate)
+        self._learn = check_share("learning_rate", learning_rate)
+        self._explore = check_share("exploration_rate", exploration_rate)
         # Imported here: slow to import, and the default limiter needs none.
         import random
 

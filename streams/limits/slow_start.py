@@ -25,7 +25,7 @@ _PAYS = 0.7
 
 # What is taken for the variance of ln latency before much is known of it, and how many
 # observations that counts for: a first round of one completion shows no spread at all.
-_PRIOR_VARIANCE, _PRIOR_WEIGHT = 0.25, 2
+_PRIOR_VARIANCE, _PRIOR_WEIGHT, _KNOWN_WEIGHT = 0.25, 2, 16
 
 # In standard errors. A round too many is soon over; one too few leaves the work to the windows.
 _SURE = 2.0
@@ -68,7 +68,14 @@ class SlowStart:
         "reason",
     )
 
-    def __init__(self, limit: int, floor: int, ceiling: int) -> None:
+    def __init__(
+        self,
+        limit: int,
+        floor: int,
+        ceiling: int,
+        since: float = float("-inf"),
+        variance: float = 0.0,
+    ) -> None:
         self.limit = limit
         self.elasticity = 1.0
         self.over = False
@@ -76,8 +83,10 @@ class SlowStart:
         self._floor, self._ceiling = floor, ceiling
         self._paid: deque[_Round] = deque(maxlen=2)
         # Of all rounds: the squares of the deviations of ln latency from a round's mean.
-        self._squares, self._freedom = _PRIOR_VARIANCE * _PRIOR_WEIGHT, _PRIOR_WEIGHT
-        self._begin(float("-inf"), filling=True)
+        self._freedom = _KNOWN_WEIGHT if variance else _PRIOR_WEIGHT
+        self._squares = self._freedom * (variance or _PRIOR_VARIANCE)
+        self._since = since
+        self._begin(since, filling=True)
 
     @property
     def latency(self) -> float:
@@ -96,6 +105,8 @@ class SlowStart:
                 else:
                     self._begin(now)
             return self.over
+        if now < self._since:
+            self._since = now  # The clock was set back.
         # What began under the former limit shows that limit's latency; what took no time, none.
         if started < self._since or now <= started:
             return False
@@ -127,8 +138,8 @@ class SlowStart:
         for paid in self._paid:
             if not self._pays(paid, mean, size):
                 # If the limit was not in use meanwhile, the latencies may differ for other reasons.
-                level = self.limit * exp(paid.latency - mean)
-                level = round(level) if self._filling else self._paid[-1].limit
+                level = max(paid.limit, round(self.limit * exp(paid.latency - mean)))
+                level = level if self._filling else self._paid[-1].limit
                 self.limit = max(self._floor, level)
                 self._end("doubling paid too little")
                 return True

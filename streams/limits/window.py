@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
+from collections.abc import Collection
+from math import inf, log, sqrt
 from typing import NamedTuple
 
 __all__ = ["Spread", "Window", "elasticity"]
@@ -12,13 +13,35 @@ _UNSTEADY = 0.02
 
 
 class Spread:
-    """The spread of latencies over recent windows, so that a lucky calm one looks no surer."""
+    """The spread of recent windows, so that a lucky calm one looks no surer than the others.
 
-    __slots__ = ("_logs", "_ratio")
+    `wobble` is the standard deviation of ln goodput from one window at a limit to another, beyond
+    what the spread of the single latencies explains: the plant's own ups and downs.
+    """
+
+    __slots__ = ("_logs", "_ratio", "_wobble")
 
     def __init__(self) -> None:
         self._ratio = 0.0
         self._logs = 0.0
+        self._wobble = 0.0
+
+    @property
+    def variance(self) -> float:
+        """Of ln latency within a window; 0 if nothing is known."""
+        return self._logs
+
+    @property
+    def wobble(self) -> float:
+        return sqrt(max(0.0, self._wobble))
+
+    def compare(self, window: Window, others: Collection[float], at_most: float = inf) -> None:
+        """Learn from the goodputs of other windows at the same limit, or about the same."""
+        # The mean of a few varies too.
+        size = len(others)
+        away = min(at_most, abs(window.goodput - sum(others) / size))
+        square = away**2 * size / (size + 1)
+        self._wobble = 0.8 * self._wobble + 0.2 * (square - window.goodput_error**2)
 
     def pool(self, ratio: float, logs: float) -> tuple[float, float]:
         """Take in one window's squared cv and variance of logarithms; return the larger ones."""
@@ -37,6 +60,7 @@ class Window(NamedTuple):
     latency: float
     latency_error: float
     dropped: bool
+    wobble: float = 0.0
 
     @classmethod
     def measure(
@@ -65,6 +89,7 @@ class Window(NamedTuple):
             mean_log,
             sqrt(variance / successes) + _UNSTEADY,
             drops > 0,
+            spread.wobble,
         )
 
     def join(self, later: Window, joined: int) -> Window:
@@ -77,6 +102,7 @@ class Window(NamedTuple):
             old * self.latency + new * later.latency,
             sqrt((old * self.latency_error) ** 2 + (new * later.latency_error) ** 2),
             self.dropped or later.dropped,
+            sqrt((old * self.wobble) ** 2 + (new * later.wobble) ** 2),
         )
 
 
@@ -86,12 +112,14 @@ def elasticity(low: Window, high: Window) -> tuple[float, float]:
     By Little's law goodput and latency carry the same news, so both are read and weighted by
     their certainty; after a drop only goodput is, because drops hide in the latency.
     """
-    step = log(high.limit / low.limit)
-    error = sqrt(low.goodput_error**2 + high.goodput_error**2) / abs(step)
-    slope = (high.goodput - low.goodput) / step
-    if low.dropped or high.dropped:
-        return slope, error
-    error2 = sqrt(low.latency_error**2 + high.latency_error**2) / abs(step)
-    slope2 = 1 - (high.latency - low.latency) / step
-    w, w2 = error**-2, error2**-2
-    return (w * slope + w2 * slope2) / (w + w2), (w + w2) ** -0.5
+    step = abs(log(high.limit / low.limit))
+    sign = 1 if high.limit > low.limit else -1
+    error2 = (low.goodput_error**2 + high.goodput_error**2) / step**2
+    slope = sign * (high.goodput - low.goodput) / step
+    if not (low.dropped or high.dropped):
+        error2b = (low.latency_error**2 + high.latency_error**2) / step**2
+        slope2 = 1 - sign * (high.latency - low.latency) / step
+        slope = (error2b * slope + error2 * slope2) / (error2 + error2b)
+        error2 = error2 * error2b / (error2 + error2b)
+    # When the plant slows down both show it, so this does not become less by averaging.
+    return slope, sqrt(error2 + (low.wobble**2 + high.wobble**2) / step**2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import ceil, log
+from math import ceil, exp, inf, log, sqrt
 
 from streams.limits.checks import check_bounds
 from streams.limits.outcome import Outcome
@@ -12,43 +12,48 @@ from streams.limits.window import Spread, Window
 
 __all__ = ["Windowed"]
 
-# The least latency: on a virtual clock a handler may take no time at all.
-_INSTANT = 1e-12
-
-# Where to start: as far as a start at 1 would get with its first event, backlog or not.
-_FEW = 2
-
 # Quick refusals come before the first success of the same moment: only after well over one latency
 # do the shares of time tell what they will be.
 _SETTLED = 1.5
+
+# A window that takes so many times as long as usual is enough to say that the plant has changed.
+_OVERDUE = 3.0
+
+# A share of drops that any busy service may have.
+_NATURAL = 0.1
 
 
 class Windowed(ABC):
     """Start slowly, then count completions at one limit into windows, each handed to `decide`.
 
-    A window is whole rounds of the limit, at least two and at least 16 completions, and lasts at
-    least the latency of the job that is in service at a random moment. After a change of limit as
-    many completions are skipped as were in flight.
+    Only work that began at the limit counts: the rest says nothing about the limit. A window is
+    whole rounds of the limit, at least two and at least 16 completions, and lasts at least the
+    latency of the job that is in service at a random moment. After a change of limit as many
+    completions are skipped as were in flight.
 
-    `floor` and `ceiling` bound the limit, which starts at 2, or at the bound nearest to it.
-    TypeError if one is not an int, ValueError if not 1 <= floor <= ceiling. Memory: constant.
+    `floor` and `ceiling` bound the limit, which starts at `floor`. BadArgument unless they are ints
+    with 1 <= floor <= ceiling. Memory: constant.
     """
 
     def __init__(self, floor: int, ceiling: int) -> None:
         self.floor, self.ceiling = check_bounds(floor, ceiling)
-        self.limit = min(max(_FEW, self.floor), self.ceiling)
+        self.limit = self.floor
         self._slow_start: SlowStart | None = None
         self._spread = Spread()
         self._latency = 0.0
+        self._now = float("-inf")
         self._opened = 0.0
         self._skipping = False
         # Completions of this window: in all, and still to come.
         self._total = self._left = 0
-        # Those that started below the limit, those dropped and those that failed ordinarily.
+        # Those that began below the limit, those dropped and those that failed ordinarily.
         self._below = self._drops = self._ignored = 0
+        # Time in which the limit was in use, and how much of it is too much for this window.
+        self._seconds, self._overdue = 0.0, inf
+        self._per_completion = inf
         # Sums of W, W^2, ln W and (ln W)^2 over successes (W: time in the slot), of W over others.
         self._busy = self._busy2 = self._logs = self._logs2 = 0.0
-        self._dropped_busy = self._ignored_busy = 0.0
+        self._below_busy = self._dropped_busy = self._ignored_busy = 0.0
         self._start_slowly(self.ceiling)
 
     @abstractmethod
@@ -60,10 +65,6 @@ class Windowed(ABC):
         """Hear of a window throughout which the limit was in use."""
 
     @abstractmethod
-    def unused(self, share: float) -> None:
-        """Hear of a window in which only `share` of the work started at the limit."""
-
-    @abstractmethod
     def give_way(self, share: float) -> None:
         """Hear that work was dropped; `share` of the time in slots still went into successes."""
 
@@ -71,46 +72,56 @@ class Windowed(ABC):
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
         """Count one completion; at the end of a window, decide."""
+        gap, self._now = now - self._now, now
         start = self._slow_start
         if start is not None:
             if start.on_complete(now, started, in_flight_at_start, outcome):
-                self._follow(start, now)
+                self._follow(start)
             return
-        # The common path counts only what cannot be had by subtraction: it runs for every event.
+        if gap < 0:
+            # The clock was set back.
+            self._opened, gap = min(self._opened, now), 0.0
         took = now - started
-        if outcome is Outcome.SUCCESS:
-            if took < _INSTANT:
-                took = _INSTANT
+        if outcome is Outcome.DROPPED:
+            self._drops += 1
+            self._dropped_busy += took
+        elif took <= 0:
+            # What took no time shows none.
+            return
+        elif in_flight_at_start < self.limit:
+            self._below += 1
+            self._below_busy += took
+            if not self._skipping:
+                return
+        elif outcome is Outcome.SUCCESS:
             logged = log(took)
             self._busy += took
             self._busy2 += took * took
             self._logs += logged
             self._logs2 += logged * logged
-        elif outcome is Outcome.DROPPED:
-            self._drops += 1
-            self._dropped_busy += took
         else:
             self._ignored += 1
             self._ignored_busy += took
-        if in_flight_at_start < self.limit:
-            self._below += 1
+        self._seconds += gap
         self._left -= 1
-        if self._left <= 0:
-            self._close(now)
-        elif self._drops and not self._skipping and self._overloaded(now):
+        if self._left <= 0 or (self._seconds > self._overdue and not self._skipping):
+            self._close()
+        elif self._drops and not self._skipping and self._overloaded():
             self._drop_work()
 
     def _start_slowly(self, ceiling: int) -> None:
         self._skip(self.limit)
         if self.limit < ceiling:
-            self._slow_start = SlowStart(self.limit, self.floor, ceiling)
+            self._slow_start = SlowStart(
+                self.limit, self.floor, ceiling, self._now, self._spread.variance
+            )
 
-    def _follow(self, start: SlowStart, now: float) -> None:
+    def _follow(self, start: SlowStart) -> None:
         if start.over:
             self._slow_start = None
             self._latency = start.latency or self._latency
             if start.limit == self.limit:
-                self._open(now)
+                self._open()
             else:
                 self._skip(max(self.limit, start.limit))
         self.limit = start.limit
@@ -124,48 +135,47 @@ class Windowed(ABC):
         self._skip(max(old, self.limit))
         return True
 
-    def _lengthen(self, rounds: int) -> None:
-        """Go on counting into the same window, for `rounds` times what it has."""
-        self._left = rounds * self._total
-        self._total += self._left
-
-    @property
-    def _lengthened(self) -> bool:
-        return self._total > 2 * self._least()
+    def _expect(self, goodput: float | None) -> None:
+        """Close a window early, from the next one on, if it takes much longer than at this."""
+        self._per_completion = inf if goodput is None else exp(-goodput)
 
     def _least(self) -> int:
         # Whole rounds: jobs of equal length finish in bursts of the limit.
         return self.limit * ceil(max(16, 2 * self.limit) / self.limit)
 
     def _skip(self, completions: int) -> None:
-        self._open(0.0)
+        self._open()
         self._skipping = True
         self._left = completions
 
-    def _open(self, now: float) -> None:
+    def _open(self) -> None:
         self._skipping = False
-        self._opened = now
+        self._opened = self._now
         self._total = self._left = self._least()
+        self._overdue = _OVERDUE * self._total * self._per_completion
         self._below = self._drops = self._ignored = 0
+        self._seconds = 0.0
         self._busy = self._busy2 = self._logs = self._logs2 = 0.0
-        self._dropped_busy = self._ignored_busy = 0.0
+        self._below_busy = self._dropped_busy = self._ignored_busy = 0.0
 
-    def _close(self, now: float) -> None:
+    def _close(self) -> None:
         if self._skipping:
-            self._open(now)
+            self._open()
             return
-        seconds = now - self._opened
+        seconds = self._seconds
+        overdue = seconds > self._overdue
+        if overdue:
+            self._total -= self._left
+            self._left = 0
         # In a shorter window only the short jobs of a mixture would have had time to finish.
         mixed = seconds * self._busy < self._busy2
-        if seconds <= 0 or mixed or seconds < _SETTLED * self._latency:
+        if not overdue and (seconds <= 0 or mixed or seconds < _SETTLED * self._latency):
             self._left = self.limit
             self._total += self.limit
             return
         successes = self._total - self._drops - self._ignored
-        if self._drops and self._overloaded(now):
+        if self._drops and self._overloaded():
             self._drop_work()
-        elif self._below > 0.2 * self._total:
-            self.unused(1 - self._below / self._total)
         elif successes > self._drops:
             self._latency = self._busy / successes
             # Ordinary errors held slots and produced nothing: their share of the time is taken off.
@@ -181,18 +191,21 @@ class Windowed(ABC):
                 )
             )
         if self._left <= 0:
-            self._open(now)
+            self._open()
 
-    def _overloaded(self, now: float) -> bool:
+    def _overloaded(self) -> bool:
+        natural = _NATURAL * (self._total - self._left + self._below)
         return (
             self._drops >= min(3, self.limit)
-            and self._drops * 10 >= self._total - self._left
-            and now - self._opened >= _SETTLED * self._latency
+            # Beyond chance, too: of a few completions two sigma more than that share.
+            and self._drops > natural + 2 * sqrt(natural)
+            and self._now - self._opened >= _SETTLED * self._latency
         )
 
     def _drop_work(self) -> None:
         # By time in a slot: quick refusals would outnumber the work that does get done.
-        working = self._busy + self._dropped_busy
-        self.give_way(self._busy / working if working else 0.0)
+        useful = self._busy + self._below_busy
+        working = useful + self._dropped_busy
+        self.give_way(useful / working if working else 0.0)
         if not self._skipping:
             self._skip(self.limit)

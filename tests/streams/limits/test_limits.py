@@ -4,7 +4,18 @@ from collections.abc import Callable
 
 import pytest
 
-from streams.limits import ArrivalLimiter, Fixed, HillClimb, Limiter, Outcome, default
+from streams.errors import BuildError
+from streams.limits import (
+    AIMD,
+    ArrivalLimiter,
+    Fixed,
+    Gradient,
+    HillClimb,
+    Limiter,
+    Outcome,
+    Vegas,
+    default,
+)
 
 
 def test_a_fixed_limit_stays_whatever_happens() -> None:
@@ -54,12 +65,17 @@ BAD_VALUES: list[tuple[Callable[[], object], str]] = [
     (lambda: HillClimb(0.1, -0.1), "exploration_rate must be from 0 to 1, got -0.1"),
     (lambda: HillClimb(0.1, float("nan")), "exploration_rate must be from 0 to 1, got nan"),
     (lambda: HillClimb(ceiling=0), "ceiling must be at least 1, got 0"),
+    (lambda: AIMD(floor=0), "floor must be at least 1, got 0"),
+    (lambda: AIMD(backoff=1.1), "backoff must be from 0 to 1, got 1.1"),
+    (lambda: Gradient(3, 2), "floor must not be above ceiling, got floor=3 and ceiling=2"),
+    (lambda: Gradient(queue=0), "queue must be at least 1, got 0"),
+    (lambda: Vegas(ceiling=0), "ceiling must be at least 1, got 0"),
 ]
 
 
 @pytest.mark.parametrize(("make", "message"), BAD_VALUES)
 def test_a_value_out_of_range_is_refused_by_name(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the whole text is compared below
+    with pytest.raises(BuildError) as caught:
         make()
     assert str(caught.value) == message
 
@@ -77,6 +93,6 @@ BAD_TYPES: list[tuple[Callable[[], object], str]] = [
 def test_a_value_of_the_wrong_type_is_refused_by_name(
     make: Callable[[], object], message: str
 ) -> None:
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(BuildError) as caught:
         make()
     assert str(caught.value) == message
