@@ -1,0 +1,145 @@
+"""A workflow as a graph: steps, what is true of each, and which may follow which.
+
+A step is followed by those it has a `goto` to, and by any other that waits for an `input`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from os import PathLike
+from typing import Any
+
+from streams.errors import BuildError, CannotOpen, describe
+
+__all__ = ["Node", "Workflow", "WorkflowError", "read_workflow"]
+
+
+class WorkflowError(BuildError, ValueError):
+    """A workflow or a rule that makes no sense; the message names the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step.
+
+    `goto` are the steps that may come next. A step with an `input`, the name of what it waits
+    for, may come after any other. `through` and `not_through` are the conditions for coming here,
+    see `streams.temporal.workflow_rule.conditions`. `labels` are more that is true of it.
+    """
+
+    name: str
+    goto: tuple[str, ...] = ()
+    input: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
+    not_through: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """What is true of it: its name, its labels, and `input` if it waits for one."""
+        return frozenset((self.name, *self.labels, *(("input",) if self.input else ())))
+
+
+_FACTS = ("goto", "input", "through", "not_through", "labels")
+
+
+class Workflow:
+    """Nodes by name, in order. Immutable.
+
+    Raises WorkflowError where there is no node, where two have one name, and where one names
+    another that does not exist.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes: dict[str, Node] = {}
+        for node in nodes:
+            if node.name in self.nodes:
+                raise WorkflowError(f"there are two nodes of the name {node.name!r}")
+            self.nodes[node.name] = node
+        if not self.nodes:
+            raise WorkflowError("the workflow has no nodes")
+        for node in self.nodes.values():
+            for fact in ("goto", "through", "not_through"):
+                for name in getattr(node, fact):
+                    if name not in self.nodes:
+                        raise WorkflowError(
+                            f"node {node.name!r} has {fact} {name!r}, which is no node"
+                            + _near(name, self.nodes)
+                        )
+        self._inputs = tuple(name for name, node in self.nodes.items() if node.input)
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """All that is true of some node."""
+        return frozenset(fact for node in self.nodes.values() for fact in node.facts)
+
+    def following(self, name: str) -> dict[str, str]:
+        """The nodes that may come after one, and whether by `goto` or `input`."""
+        found = dict.fromkeys(self.nodes[name].goto, "goto")
+        for other in self._inputs:
+            if other != name:
+                found.setdefault(other, "input")
+        return found
+
+    def arcs(self) -> Iterator[tuple[str, str, str]]:
+        """(from, to, "goto" or "input") of each arc."""
+        for name in self.nodes:
+            for other, kind in self.following(name).items():
+                yield name, other, kind
+
+    @staticmethod
+    def of(nodes: Mapping[str, Mapping[str, Any]]) -> Workflow:
+        """The workflow of an object such as `{"a": {"goto": ["b"]}, "b": {"input": "form"}}`.
+
+        A fact is a text or a list of texts. Raises WorkflowError for what is not understood.
+        """
+        if not isinstance(nodes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WorkflowError(f"nodes must be an object of nodes by name, not {describe(nodes)}")
+        return Workflow(_node(name, facts) for name, facts in nodes.items())
+
+
+def _node(name: str, facts: Mapping[str, Any]) -> Node:
+    if not isinstance(facts, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise WorkflowError(f"node {name!r} must be an object of its facts, not {describe(facts)}")
+    read: dict[str, tuple[str, ...]] = {}
+    for fact, value in facts.items():
+        if fact not in _FACTS:
+            raise WorkflowError(
+                f"node {name!r} has {fact!r}, which is no fact: use {', '.join(_FACTS)}"
+                + _near(str(fact), _FACTS)
+            )
+        values: list[Any] = [value] if isinstance(value, str) else value
+        if type(values) is not list or not all(isinstance(one, str) for one in values):
+            raise WorkflowError(
+                f"node {name!r} has {fact} {describe(value)}: a text or a list of texts is needed"
+            )
+        read[fact] = tuple(dict.fromkeys(values))
+    return Node(name, **read)
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 1)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+def read_workflow(path: str | PathLike[str]) -> Workflow:
+    """Read `{"nodes": {...}}`, see `Workflow.of`, from a file of JSON.
+
+    Raises CannotOpen, and WorkflowError with the file's name for what is not understood.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            content: dict[str, Any] = json.load(file)
+    except OSError as error:
+        raise CannotOpen(f"Cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise WorkflowError(f"{path} is no JSON: {error}") from error
+    if type(content) is not dict or "nodes" not in content:
+        raise WorkflowError(f'{path} has no "nodes": {{"nodes": {{name: facts, ...}}}} is needed')
+    try:
+        return Workflow.of(content["nodes"])
+    except WorkflowError as error:
+        raise WorkflowError(f"{path}: {error}") from error

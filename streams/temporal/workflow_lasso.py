@@ -1,0 +1,164 @@
+"""Paths without end on which a formula fails: a stem, and a loop that is taken for ever.
+
+The paths of the workflow beside the Büchi automaton of the negated formula: a path that the
+automaton accepts breaks the rule. Source: Vardi and Wolper, "An automata-theoretic approach to
+automatic program verification" (LICS 1986).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from streams.temporal.automaton import Automaton, components
+from streams.temporal.formula import Unary
+from streams.temporal.translate import translate
+from streams.temporal.workflow import Workflow
+from streams.temporal.workflow_paths import SearchTooLarge, Space, made
+from streams.temporal.workflow_rule import CounterExample, Rule, selected
+
+__all__ = ["shortest_lasso"]
+
+_State = tuple[str, Any, int]
+_Step = tuple[int, int]
+
+
+def shortest_lasso(workflow: Workflow, rule: Rule, max_states: int) -> CounterExample | None:
+    """The lasso of a shortest stem, and of a shortest loop among those, that breaks the rule.
+
+    Shortest in the product; where a shorter stem and loop make the same path, it is these.
+    Linear time in the product, and for the loop in the component that it is found in for each
+    node that the stem may end at. SearchTooLarge beyond `max_states` states.
+    """
+    formula = rule.formula_for(workflow)
+    assert formula is not None
+    if rule.vacuous(workflow) is not None:
+        return None
+    product = _Product(workflow, rule, translate(Unary("!", formula)), max_states)
+    found = product.lasso()
+    if found is None:
+        return None
+    stem, loop = ([product.states[place][0] for place in part] for part in found)
+    stem, loop = _folded(stem, loop)
+    return made(workflow, rule, [*stem, *loop], len(stem))
+
+
+def _folded(stem: list[str], loop: list[str]) -> tuple[list[str], list[str]]:
+    """The same path, without what the automaton needed to be brought round to itself."""
+    length = next(
+        n for n in range(1, len(loop) + 1)
+        if len(loop) % n == 0 and loop == loop[:n] * (len(loop) // n)
+    )  # fmt: skip
+    loop = loop[:length]
+    while stem and stem[-1] == loop[-1]:
+        loop = [stem[-1], *loop[:-1]]
+        stem = stem[:-1]
+    return stem, loop
+
+
+class _Product:
+    """A state is a node, what is seen of the path to it, and the automaton's before the node.
+
+    States are numbered as they are reached, so that one nearer to the beginning has a lower
+    number. `steps` are (target, the acceptance sets that the step is in, as bits).
+    """
+
+    def __init__(
+        self, workflow: Workflow, rule: Rule, automaton: Automaton, max_states: int
+    ) -> None:
+        space = Space(workflow, rule)
+        letters = {name: automaton.letter(node.facts) for name, node in workflow.nodes.items()}
+        chosen = selected(workflow, rule.initial)
+        self._all_marks = (1 << automaton.sets) - 1
+        self.states: list[_State] = [
+            (name, space.first(name), state)
+            for name in workflow.nodes
+            if name in chosen
+            for state in automaton.initial
+        ]
+        self._depths = [0] * len(self.states)
+        self._before: list[int | None] = [None] * len(self.states)
+        self._steps: list[list[_Step]] = []
+        numbers = {state: number for number, state in enumerate(self.states)}
+        for name, seen, state in self.states:
+            here = len(self._steps)
+            steps: list[_Step] = []
+            self._steps.append(steps)
+            edges = [edge for edge in automaton.edges[state] if edge.allows(letters[name])]
+            following = space.next(name, seen) if edges else []
+            for edge in edges:
+                for other, seen_then in following:
+                    one = (other, seen_then, edge.target)
+                    number = numbers.setdefault(one, len(self.states))
+                    if number == len(self.states):
+                        self.states.append(one)
+                        self._depths.append(self._depths[here] + 1)
+                        self._before.append(here)
+                    steps.append((number, edge.marks))
+            if len(self.states) > max_states:
+                raise SearchTooLarge(rule, len(self.states), max_states)
+
+    def lasso(self) -> tuple[list[int], list[int]] | None:
+        """The states of the stem, and those of the loop."""
+        accepting = [
+            frozenset(component)
+            for component in components(range(len(self.states)), self._targets)
+            if self._accepts(component)
+        ]
+        if not accepting:
+            return None
+        nearest = min(self._depths[state] for component in accepting for state in component)
+        loops = [
+            loop
+            for component in accepting
+            for state in sorted(component)
+            if self._depths[state] == nearest
+            if (loop := self._loop(state, component)) is not None
+        ]
+        loop = min(loops, key=len)
+        stem: list[int] = []
+        before = self._before[loop[0]]
+        while before is not None:
+            stem.append(before)
+            before = self._before[before]
+        return stem[::-1], loop
+
+    def _targets(self, state: int) -> list[int]:
+        return [target for target, _ in self._steps[state]]
+
+    def _accepts(self, component: Sequence[int]) -> bool:
+        inside = frozenset(component)
+        marks, cyclic = 0, False
+        for state in component:
+            for target, step_marks in self._steps[state]:
+                if target in inside:
+                    marks |= step_marks
+                    cyclic = True
+        return cyclic and marks == self._all_marks
+
+    def _loop(self, start: int, component: frozenset[int]) -> list[int] | None:
+        """A shortest way from `start` back to it that passes every acceptance set."""
+        goal = (start, self._all_marks)
+        before: dict[_Step, _Step | None] = {(start, 0): None}
+        layer: list[_Step] = [(start, 0)]
+        while layer:
+            deeper: list[_Step] = []
+            for here in layer:
+                for target, marks in self._steps[here[0]]:
+                    one = (target, here[1] | marks)
+                    if one == goal:
+                        return _back(here, before)
+                    if target in component and one not in before:
+                        before[one] = here
+                        deeper.append(one)
+            layer = deeper
+        return None
+
+
+def _back(last: _Step, before: dict[_Step, _Step | None]) -> list[int]:
+    way: list[int] = []
+    here: _Step | None = last
+    while here is not None:
+        way.append(here[0])
+        here = before[here]
+    return way[::-1]

@@ -1,0 +1,268 @@
+"""The counter-examples to a rule about the paths of a workflow, shortest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from streams.errors import BuildError
+from streams.temporal.formula import propositions
+from streams.temporal.monitor import Monitor
+from streams.temporal.verdict import Verdict
+from streams.temporal.workflow import Workflow, WorkflowError
+from streams.temporal.workflow_rule import BrokenRule, CounterExample, Rule, conditions, selected
+
+__all__ = [
+    "MAX_STATES",
+    "SearchTooLarge",
+    "Space",
+    "counter_example",
+    "counter_examples",
+    "made",
+]
+
+MAX_STATES = 1_000_000
+
+
+class SearchTooLarge(BuildError):
+    """A search that came to more states than allowed."""
+
+    def __init__(self, rule: Rule, reached: int, limit: int) -> None:
+        self.reached = reached
+        self.limit = limit
+        super().__init__(
+            f"rule {rule.name!r}: the search came to {reached:,} states, and {limit:,} is the "
+            "limit: let its arcs look at fewer nodes, give max_nodes, or raise max_states"
+        )
+
+
+def counter_example(
+    workflow: Workflow, rule: Rule, *, raise_on: bool = False, max_states: int = MAX_STATES
+) -> CounterExample | None:
+    """A shortest path that breaks the rule, None if there is none.
+
+    With a formula and final nodes, the formula fails on the path as a monitor says at the end
+    of such events. Without final nodes it is a lasso, of a shortest stem and then a shortest loop;
+    a path that comes to a node without a next is not considered.
+
+    Time and memory: nodes times monitor states times what the arcs can tell apart, which is 2 to
+    the number of nodes in conditions at worst; SearchTooLarge beyond `max_states`. BrokenRule
+    with `raise_on`, instead of the return. WorkflowError, UnknownProposition, FormulaTooLarge.
+    """
+    if rule.final is None:
+        from streams.temporal.workflow_lasso import shortest_lasso
+
+        found = shortest_lasso(workflow, rule, max_states)
+    else:
+        found = None
+        if rule.vacuous(workflow) is None:
+            path = _Product(workflow, rule, rule.max_nodes, max_states).shortest()
+            found = None if path is None else made(workflow, rule, path)
+    if raise_on and found is not None:
+        raise BrokenRule(found)
+    return found
+
+
+def counter_examples(
+    workflow: Workflow, rule: Rule, *, max_nodes: int | None = None, max_states: int = MAX_STATES
+) -> Iterator[CounterExample]:
+    """All paths that break a rule with final nodes, lazily, in order of length.
+
+    Where they can go round in circles there is no end of them: `max_nodes` is one. The next is
+    found in time linear in its length, and where length grows by one, in the states.
+    Otherwise as `counter_example`.
+    """
+    if rule.final is None:
+        raise WorkflowError(
+            f"rule {rule.name!r} has no final nodes: its paths do not end, and cannot all be told"
+        )
+    if rule.vacuous(workflow) is not None:
+        return
+    limits = [limit for limit in (max_nodes, rule.max_nodes) if limit is not None]
+    longest = min(limits, default=None)
+    for path in _Product(workflow, rule, longest, max_states).paths():
+        yield made(workflow, rule, path)
+
+
+def made(
+    workflow: Workflow, rule: Rule, path: list[str], loop: int | None = None
+) -> CounterExample:
+    """The counter-example of a path."""
+    ends = path if loop is None else [*path, path[loop]]
+    arcs = tuple(workflow.following(a)[b] for a, b in pairwise(ends))
+    formula = rule.formula_for(workflow)
+    names = frozenset(() if formula is None else propositions(formula))
+    letters = tuple(workflow.nodes[name].facts & names for name in path)
+    return CounterExample(rule, tuple(path), arcs, letters, loop)
+
+
+class Space:
+    """The nodes of a workflow, with what a rule's arcs can see of the path to them.
+
+    Of a set of visited nodes only those count that the conditions name; they are bits of a number.
+    """
+
+    def __init__(self, workflow: Workflow, rule: Rule) -> None:
+        self._workflow = workflow
+        self._allows: Callable[[Any, Any], bool] = rule.arcs
+        self._sees_path = rule.sees == "path"
+        nodes = workflow.nodes
+        watched: list[str] = list(nodes)
+        if rule.arcs is conditions:
+            named = {name for n in nodes.values() for name in (*n.through, *n.not_through)}
+            watched = [name for name in nodes if name in named]
+        self._bits = {name: 1 << at for at, name in enumerate(watched)}
+        self._visited: dict[int, frozenset[str]] = {}
+        self._following = {name: tuple(workflow.following(name)) for name in nodes}
+        self._free = rule.arcs is conditions and not watched
+
+    def first(self, name: str) -> Any:
+        """What is seen of a path that begins at a node."""
+        return (name,) if self._sees_path else self._bits.get(name, 0)
+
+    def next(self, name: str, seen: Any) -> list[tuple[str, Any]]:
+        """The nodes that a path may go on to, and what is seen then."""
+        following = self._following[name]
+        if self._free:
+            return [(other, 0) for other in following]
+        nodes, allows = self._workflow.nodes, self._allows
+        if self._sees_path:
+            return [(one, (*seen, one)) for one in following if allows(nodes[one], seen)]
+        visited = self._visited.get(seen)
+        if visited is None:
+            visited = frozenset(one for one, bit in self._bits.items() if seen & bit)
+            self._visited[seen] = visited
+        return [
+            (one, seen | self._bits.get(one, 0)) for one in following if allows(nodes[one], visited)
+        ]
+
+
+class _State(NamedTuple):
+    """`judged` is the monitor's state after the node; `nodes` counts up to the rule's least."""
+
+    name: str
+    seen: Any
+    judged: int
+    nodes: int
+
+
+class _Product:
+    """The paths of a workflow beside the monitor of the rule's formula.
+
+    Both are deterministic, so that each path is one run.
+    """
+
+    def __init__(
+        self, workflow: Workflow, rule: Rule, longest: int | None, max_states: int
+    ) -> None:
+        assert rule.final is not None
+        self._rule = rule
+        self._longest = longest
+        self._max_states = max_states
+        self._space = Space(workflow, rule)
+        self._final = selected(workflow, rule.final)
+        formula = rule.formula_for(workflow)
+        self._monitor = None if formula is None else Monitor(formula)
+        self._letters = {
+            name: 0 if self._monitor is None else self._monitor.letter(node.facts)
+            for name, node in workflow.nodes.items()
+        }
+        chosen = selected(workflow, rule.initial)
+        self._initial = [
+            self._state(name, self._space.first(name), 0, 0)
+            for name in workflow.nodes
+            if name in chosen
+        ]
+
+    def _state(self, name: str, seen: Any, judged: int, nodes: int) -> _State:
+        if self._monitor is not None:
+            judged = self._monitor.step(judged, self._letters[name])
+        return _State(name, seen, judged, min(nodes + 1, self._rule.min_nodes))
+
+    def _breaks(self, state: _State) -> bool:
+        return (
+            state.name in self._final
+            and state.nodes == self._rule.min_nodes
+            and (self._monitor is None or self._monitor.at_end(state.judged) is Verdict.FALSE)
+        )
+
+    def _next(self, state: _State) -> list[_State]:
+        # What holds for good cannot be broken any more.
+        if self._monitor is not None and self._monitor.verdict(state.judged) is Verdict.TRUE:
+            return []
+        return [
+            self._state(name, seen, state.judged, state.nodes)
+            for name, seen in self._space.next(state.name, state.seen)
+        ]
+
+    def shortest(self) -> list[str] | None:
+        """A shortest path that breaks the rule."""
+        before: dict[_State, _State | None] = dict.fromkeys(self._initial)
+        for state in self._reached(before):
+            if self._breaks(state):
+                path: list[str] = []
+                last: _State | None = state
+                while last is not None:
+                    path.append(last.name)
+                    last = before[last]
+                return path[::-1]
+        return None
+
+    def _reached(
+        self,
+        before: dict[_State, _State | None],
+        following: dict[_State, list[_State]] | None = None,
+    ) -> Iterator[_State]:
+        """All states, those that a shorter path comes to first; fills the dicts."""
+        layer, nodes = list(before), 1
+        while layer:
+            deeper: list[_State] = []
+            for state in layer:
+                yield state
+                found = [] if nodes == self._longest else self._next(state)
+                if following is not None:
+                    following[state] = found
+                for one in found:
+                    if one not in before:
+                        before[one] = state
+                        deeper.append(one)
+            if len(before) > self._max_states:
+                raise SearchTooLarge(self._rule, len(before), self._max_states)
+            layer, nodes = deeper, nodes + 1
+
+    def paths(self) -> Iterator[list[str]]:
+        """All that break the rule, in order of length."""
+        following: dict[_State, list[_State]] = {}
+        ends = {
+            s for s in self._reached(dict.fromkeys(self._initial), following) if self._breaks(s)
+        }
+        before: dict[_State, list[_State]] = {}
+        for state, found in following.items():
+            for one in found:
+                before.setdefault(one, []).append(state)
+        # The states from which a path breaks the rule after so many arcs; none is walked in vain.
+        after = [ends]
+        while after[-1] and (self._longest is None or len(after) <= self._longest):
+            for state in self._initial:
+                yield from _walks(state, following, after)
+            after.append({one for state in after[-1] for one in before.get(state, ())})
+
+
+def _walks(
+    start: _State, following: dict[_State, list[_State]], after: list[set[_State]]
+) -> Iterator[list[str]]:
+    """The walks from `start` of as many arcs as `after` is long, less one."""
+    walk: list[_State] = []
+    work = [iter([start])]
+    while work:
+        left = len(after) - 1 - len(walk)
+        state = next((one for one in work[-1] if one in after[left]), None)
+        if state is None:
+            work.pop()
+            del walk[-1:]
+        elif left == 0:
+            yield [*(one.name for one in walk), state.name]
+        else:
+            walk.append(state)
+            work.append(iter(following[state]))

@@ -1,0 +1,148 @@
+"""Rules about the paths of a workflow: where they begin, which arcs they may take, where they end.
+
+A rule looks for a counter-example: a path from an initial to a final node that should not be
+there, or, with a formula, one on which the formula fails. Without final nodes the paths have no
+end, and a counter-example is a stem and a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from streams.errors import PenstockError
+from streams.temporal.errors import UnknownProposition
+from streams.temporal.formula import Formula, propositions
+from streams.temporal.parser import parse
+from streams.temporal.workflow import Node, Workflow, WorkflowError
+
+__all__ = ["BrokenRule", "CounterExample", "Rule", "Selector", "conditions", "selected"]
+
+Selector = str | Callable[[Node], bool]
+"""The nodes with a fact (a name, a label, `input`), or those that a function picks."""
+
+
+def conditions(node: Node, visited: frozenset[str]) -> bool:
+    """Whether a path that has visited these nodes may come to `node`: the usual arcs of a rule.
+
+    Yes after one of its `through`; else not after one of its `not_through`; else only if it has
+    no `through`.
+    """
+    if not visited.isdisjoint(node.through):
+        return True
+    return visited.isdisjoint(node.not_through) and not node.through
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What no path of a workflow may do.
+
+    `arcs(node, seen)` says whether a path may go on to `node`: it sees the set of the nodes
+    `visited` so far, or with `sees="path"` the whole path, the current node last; then
+    `max_nodes` is needed, for the search might not end. Paths have `min_nodes` or more. Raises
+    WorkflowError for a rule without final nodes and formula, and for bounds that make no sense;
+    FormulaSyntaxError.
+    """
+
+    name: str
+    initial: Selector
+    final: Selector | None = None
+    formula: Formula | str | None = None
+    arcs: Callable[[Node, Any], bool] = conditions
+    sees: Literal["visited", "path"] = "visited"
+    min_nodes: int = 1
+    max_nodes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.final is None and self.formula is None:
+            raise WorkflowError(
+                f"rule {self.name!r} has neither final nodes nor a formula: nothing is forbidden"
+            )
+        if self.sees not in ("visited", "path"):
+            raise WorkflowError(
+                f'rule {self.name!r}: sees={self.sees!r} must be "visited" or "path"'
+            )
+        if self.sees == "path" and (self.max_nodes is None or self.final is None):
+            raise WorkflowError(
+                f'rule {self.name!r}: sees="path" needs max_nodes and final nodes, for each path '
+                "is different and the search would not end"
+            )
+        if self.min_nodes < 1 or (self.max_nodes is not None and self.max_nodes < self.min_nodes):
+            raise WorkflowError(
+                f"rule {self.name!r}: min_nodes={self.min_nodes}, max_nodes={self.max_nodes}: "
+                "1 <= min_nodes <= max_nodes is needed"
+            )
+        if isinstance(self.formula, str):
+            object.__setattr__(self, "formula", parse(self.formula))
+
+    def formula_for(self, workflow: Workflow) -> Formula | None:
+        """The formula; UnknownProposition if it names what is true of no node."""
+        formula = self.formula
+        assert not isinstance(formula, str)
+        if formula is not None:
+            known = workflow.facts
+            for name, position in propositions(formula).items():
+                if name not in known:
+                    raise UnknownProposition(name, position, known)
+        return formula
+
+    def vacuous(self, workflow: Workflow) -> str | None:
+        """Why the rule says nothing of this workflow, if it does not.
+
+        Raises WorkflowError if it selects nodes by what is true of none.
+        """
+        for which, selector in (("initial", self.initial), ("final", self.final)):
+            if selector is not None and not selected(workflow, selector):
+                return f"it selects no {which} node"
+        return None
+
+
+def selected(workflow: Workflow, selector: Selector) -> frozenset[str]:
+    """The names of the nodes; WorkflowError for a fact that is true of none."""
+    if isinstance(selector, str):
+        found = frozenset(name for name, node in workflow.nodes.items() if selector in node.facts)
+        if not found:
+            raise WorkflowError(
+                f"{selector!r} is neither a node nor a label of one: "
+                f"there are {', '.join(sorted(workflow.facts)[:20])}"
+            )
+        return found
+    return frozenset(name for name, node in workflow.nodes.items() if selector(node))
+
+
+@dataclass(frozen=True, slots=True)
+class CounterExample:
+    """A path that breaks a rule.
+
+    `arcs[i]` is how it came from `path[i]` to the next, by "goto" or "input"; `letters` is what
+    of the formula is true at each node. A path without end goes back from its last node to
+    `path[loop]`, by the last of `arcs`.
+    """
+
+    rule: Rule
+    path: tuple[str, ...]
+    arcs: tuple[str, ...]
+    letters: tuple[frozenset[str], ...]
+    loop: int | None = None
+
+    @property
+    def steps(self) -> list[tuple[str, str]]:
+        """The arcs that it takes, as (from, to)."""
+        whole = self.path if self.loop is None else (*self.path, self.path[self.loop])
+        return list(pairwise(whole))
+
+    def __str__(self) -> str:
+        if self.loop is None:
+            return " -> ".join(self.path)
+        stem = "".join(f"{name} -> " for name in self.path[: self.loop])
+        return f"{stem}({' -> '.join(self.path[self.loop :])}) again and again"
+
+
+class BrokenRule(PenstockError):
+    """A workflow has a path that breaks a rule; it is in `counter_example`."""
+
+    def __init__(self, counter_example: CounterExample) -> None:
+        self.counter_example = counter_example
+        super().__init__(f"rule {counter_example.rule.name!r} is broken by {counter_example}")

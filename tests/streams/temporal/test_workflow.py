@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.errors import CannotOpen
+from streams.temporal.errors import FormulaSyntaxError, UnknownProposition
+from streams.temporal.monitor import Monitor
+from streams.temporal.parser import parse
+from streams.temporal.verdict import Verdict
+from streams.temporal.workflow import Node, Workflow, WorkflowError, read_workflow
+from streams.temporal.workflow_paths import SearchTooLarge, counter_example, counter_examples
+from streams.temporal.workflow_rule import BrokenRule, Rule, conditions
+from tests.streams.temporal.brute_force import holds
+
+SHOP = {
+    "start": {"goto": ["cart"]},
+    "cart": {"goto": ["pay", "cart", "ship"], "labels": ["open"]},
+    "pay": {"goto": ["ship"], "input": "card", "labels": ["open"]},
+    "ship": {"goto": "end"},
+    "end": {},
+}
+
+
+def shop(**changes: dict[str, Any]) -> Workflow:
+    return Workflow.of({**SHOP, **changes})
+
+
+def paths(workflow: Workflow, rule: Rule, most: int = 20, **options: Any) -> list[str]:
+    return [str(one) for one in islice(counter_examples(workflow, rule, **options), most)]
+
+
+# The story.
+
+
+def test_a_path_from_the_beginning_to_the_end_breaks_a_rule_that_forbids_it() -> None:
+    rule = Rule("no way", initial="start", final="end")
+    found = counter_example(shop(), rule)
+    assert found is not None
+    assert str(found) == "start -> cart -> ship -> end"
+    assert found.arcs == ("goto", "goto", "goto")
+
+
+def test_a_step_with_an_input_may_follow_any_other() -> None:
+    found = counter_example(shop(), Rule("late payment", initial="end", final="ship"))
+    assert found is not None
+    assert (str(found), found.arcs) == ("end -> pay -> ship", ("input", "goto"))
+
+
+def test_a_formula_is_broken_by_a_path_that_it_fails_on() -> None:
+    rule = Rule("pay first", initial="start", final="end", formula="!ship W pay")
+    found = counter_example(shop(), rule)
+    assert found is not None
+    assert str(found) == "start -> cart -> ship -> end"
+    assert found.letters == (frozenset(), frozenset(), {"ship"}, frozenset())
+
+
+def test_a_workflow_that_keeps_a_rule_has_no_counter_example() -> None:
+    rule = Rule("pay first", initial="start", final="end", formula="!ship W pay")
+    workflow = shop(cart={"goto": ["pay", "cart"]})
+    assert counter_example(workflow, rule) is None
+    assert paths(workflow, rule) == []
+
+
+def test_all_paths_come_shortest_first_and_go_round_in_circles_only_as_far_as_asked() -> None:
+    rule = Rule("pay first", initial="start", final="end", formula="!ship W pay")
+    assert paths(shop(), rule, most=4) == [
+        "start -> cart -> ship -> end",
+        "start -> cart -> cart -> ship -> end",
+        "start -> cart -> cart -> cart -> ship -> end",
+        "start -> cart -> ship -> pay -> ship -> end",
+    ]
+    assert len(paths(shop(), rule, max_nodes=5)) == 2
+
+
+def test_a_path_without_end_breaks_a_rule_by_a_stem_and_a_loop() -> None:
+    found = counter_example(shop(), Rule("ends", initial="start", formula="F (ship | pay)"))
+    assert found is not None
+    assert (str(found), found.loop) == ("start -> (cart) again and again", 1)
+    assert found.steps == [("start", "cart"), ("cart", "cart")]
+
+
+def test_a_rule_can_be_an_exception() -> None:
+    rule = Rule("no way", initial="start", final="end")
+    with pytest.raises(BrokenRule, match="'no way' is broken by start -> cart -> ship -> end"):
+        counter_example(shop(), rule, raise_on=True)
+
+
+def test_where_a_path_may_go_can_depend_on_where_it_has_been() -> None:
+    rule = Rule("no way", initial="start", final="end")
+    assert paths(shop(ship={"goto": "end", "through": "pay"}), rule, most=1) == [
+        "start -> pay -> ship -> end"
+    ]
+    assert paths(shop(ship={"goto": "end", "not_through": "start"}), rule) == []
+    both = shop(ship={"goto": "end", "not_through": "start", "through": "pay"})
+    assert paths(both, rule, most=1) == ["start -> pay -> ship -> end"]
+
+
+def test_arcs_of_ones_own_may_see_the_whole_path() -> None:
+    def no_step_twice_in_a_row(node: Node, path: tuple[str, ...]) -> bool:
+        return node.name != path[-1]
+
+    rule = Rule(
+        "no way", "start", "end", arcs=no_step_twice_in_a_row, sees="path", max_nodes=6
+    )  # fmt: skip
+    found = paths(shop(), rule)
+    assert found[0] == "start -> cart -> ship -> end"
+    assert not any("cart -> cart" in path for path in found)
+    assert all(path.count("->") < 6 for path in found)
+
+
+def test_the_published_formula_is_checked_on_a_graph() -> None:
+    """After soi nothing is input until there is an input after which coi comes."""
+    nodes = {
+        "soi": {"goto": "ask"},
+        "ask": {"goto": "form"},
+        "form": {"input": "name", "goto": "coi"},
+        "coi": {},
+    }
+    formula = "G(soi -> X(!input U (input & F coi)))"
+    assert counter_example(Workflow.of(nodes), Rule("served", "soi", "coi", formula)) is None
+    found = counter_example(Workflow.of(nodes), Rule("served", "soi", formula=formula))
+    assert found is None  # no path goes on for ever without coi ...
+    nodes["form"]["goto"] = "ask"
+    found = counter_example(Workflow.of(nodes), Rule("served", "soi", formula=formula))
+    assert str(found) == "soi -> (form -> ask) again and again"
+
+
+# The law: small random graphs against brute force.
+
+NAMES = "abcd"
+subsets = st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> Workflow:
+    return Workflow(
+        Node(
+            name,
+            goto=draw(subsets),
+            input=draw(st.sampled_from([(), (), ("i",)])),
+            through=draw(st.just(()) | subsets),
+            not_through=draw(st.just(()) | subsets),
+            labels=draw(st.lists(st.sampled_from("pq"), max_size=2, unique=True).map(tuple)),
+        )
+        for name in NAMES
+    )
+
+
+selectors = st.lists(st.sampled_from(NAMES), min_size=1, max_size=2).map(
+    lambda names: lambda node: node.name in names
+)
+FORMULAS = [
+    "G(p -> X q)", "!q W p", "F(p & X F q)", "G F p", "p U (q | a)", "X p | X !p",
+    "G(a -> !F b)", "{p;q} |=> b", "F G !p",
+]  # fmt: skip
+
+
+def with_facts(workflow: Workflow) -> Workflow:
+    """One more node, out of reach, so that every formula's names are facts of some node."""
+    return Workflow([*workflow.nodes.values(), Node("z", labels=("p", "q"))])
+
+
+def walks(workflow: Workflow, rule: Rule, longest: int) -> Iterator[tuple[str, ...]]:
+    """All paths that the rule lets go, by the definition, shortest first."""
+    assert callable(rule.initial)
+    nodes = workflow.nodes
+    layer = [(name,) for name in nodes if rule.initial(nodes[name])]
+    for _ in range(longest):
+        yield from layer
+        layer = [
+            (*path, name)
+            for path in layer
+            for name in nodes
+            if name in nodes[path[-1]].goto or (nodes[name].input and name != path[-1])
+            if allowed(nodes[name], path)
+        ]
+
+
+def allowed(node: Node, path: tuple[str, ...]) -> bool:
+    if any(name in path for name in node.through):
+        return True
+    if any(name in path for name in node.not_through):
+        return False
+    return not node.through
+
+
+def fails_when_run(formula: str, workflow: Workflow, path: tuple[str, ...]) -> bool:
+    """What the monitor says of the path's nodes as events, one after another."""
+    monitor = Monitor(formula)
+    state = monitor.first
+    for name in path:
+        facts = workflow.nodes[name].facts
+        state = monitor.step(state, monitor.letter(facts & set(monitor.propositions)))
+    return monitor.at_end(state) is Verdict.FALSE
+
+
+@given(workflows(), selectors, selectors, st.none() | st.sampled_from(FORMULAS), st.integers(1, 3))
+def test_the_paths_told_are_those_that_exist_in_order_of_length(
+    small: Workflow, initial: Any, final: Any, formula: str | None, least: int
+) -> None:
+    workflow = with_facts(small)
+    rule = Rule("r", initial, final, formula, min_nodes=least)
+    expected = [
+        path
+        for path in walks(workflow, rule, 5)
+        if len(path) >= least
+        and final(workflow.nodes[path[-1]])
+        and (formula is None or fails_when_run(formula, workflow, path))
+    ]
+    found = [one.path for one in counter_examples(workflow, rule, max_nodes=5)]
+    assert [len(path) for path in found] == [len(path) for path in expected]
+    assert sorted(found) == sorted(expected)
+    shortest = counter_example(workflow, rule)
+    if expected:
+        assert shortest is not None
+        assert len(shortest.path) == len(expected[0])
+        assert shortest.path in expected
+    elif shortest is not None:
+        assert len(shortest.path) > 5
+
+
+@given(workflows(), selectors, selectors)
+def test_arcs_that_see_the_path_or_the_visited_tell_the_same(
+    workflow: Workflow, initial: Any, final: Any
+) -> None:
+    told = [
+        [one.path for one in counter_examples(workflow, rule, max_nodes=4)]
+        for rule in (
+            Rule("r", initial, final),
+            Rule("r", initial, final, arcs=lambda node, seen: conditions(node, seen)),
+            Rule("r", initial, final, arcs=allowed, sees="path", max_nodes=4),
+        )
+    ]
+    assert told[0] == told[1] == told[2]
+
+
+def lassos(workflow: Workflow, rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Those of up to five nodes whose loop comes back to where all visited has been seen."""
+    for path in walks(workflow, rule, 6):
+        for begin, place in enumerate(path[:-1]):
+            if place == path[-1] and set(path[: begin + 1]) == set(path):
+                yield path[:begin], path[begin:-1]
+
+
+@given(workflows(), selectors, st.sampled_from(FORMULAS))
+def test_a_lasso_is_told_where_there_is_one(small: Workflow, initial: Any, formula: str) -> None:
+    workflow = with_facts(small)
+    rule = Rule("r", initial, formula=formula)
+
+    def broken_by(stem: tuple[str, ...], loop: tuple[str, ...]) -> bool:
+        words = [[workflow.nodes[name].facts for name in part] for part in (stem, loop)]
+        return not holds(parse(formula), words[0], words[1])
+
+    found = counter_example(workflow, rule)
+    if found is None:
+        assert not any(broken_by(stem, loop) for stem, loop in lassos(workflow, rule))
+        return
+    assert found.loop is not None
+    stem, loop = found.path[: found.loop], found.path[found.loop :]
+    assert broken_by(stem, loop)
+    whole = [*stem, *loop, *loop, loop[0]]
+    for at, name in enumerate(whole[1:], 1):
+        assert name in workflow.following(whole[at - 1])
+        assert allowed(workflow.nodes[name], tuple(whole[:at]))
+    # Nothing of the stem is repeated in the loop.
+    assert not stem or stem[-1] != loop[-1]
+
+
+# Bad workflows and rules.
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ({}, "the workflow has no nodes"),
+        ({"start": {"goto": "strat"}}, "'start' has goto 'strat', which is no node. Did you mean"),
+        ({"a": {"through": ["b"]}}, "'a' has through 'b', which is no node"),
+        ({"a": {"not_through": "b"}}, "'a' has not_through 'b', which is no node"),
+        ({"a": {"gotto": "a"}}, "'gotto', which is no fact: .* Did you mean 'goto'"),
+        ({"a": {"goto": [1]}}, "a text or a list of texts is needed"),
+        ({"a": {"input": True}}, "a text or a list of texts is needed"),
+        ({"a": ["b"]}, "must be an object of its facts"),
+        (["a"], "must be an object of nodes by name"),
+    ],
+)
+def test_a_bad_workflow_is_explained(nodes: Any, said: str) -> None:
+    with pytest.raises(WorkflowError, match=said):
+        Workflow.of(nodes)
+
+
+def test_two_nodes_of_one_name_are_refused() -> None:
+    with pytest.raises(WorkflowError, match="two nodes of the name 'a'"):
+        Workflow([Node("a"), Node("a")])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "neither final nodes nor a formula"),
+        ({"final": "a", "sees": "path"}, "needs max_nodes"),
+        ({"final": "a", "sees": "all"}, 'must be "visited" or "path"'),
+        ({"final": "a", "min_nodes": 0}, "1 <= min_nodes <= max_nodes"),
+        ({"final": "a", "min_nodes": 3, "max_nodes": 2}, "1 <= min_nodes <= max_nodes"),
+    ],
+)
+def test_a_rule_that_makes_no_sense_is_refused(options: Any, said: str) -> None:
+    with pytest.raises(WorkflowError, match=said):
+        Rule("r", "a", **options)
+
+
+def test_a_bad_formula_is_explained_when_the_rule_is_made() -> None:
+    with pytest.raises(FormulaSyntaxError):
+        Rule("r", "a", formula="a U")
+
+
+def test_a_formula_about_what_is_true_of_no_node_is_explained() -> None:
+    rule = Rule("r", "start", "end", formula="G !shipp")
+    with pytest.raises(UnknownProposition, match="Did you mean 'ship'"):
+        counter_example(shop(), rule)
+
+
+@pytest.mark.parametrize("options", [{"final": "nd"}, {"initial": "nd", "final": "end"}])
+def test_initial_and_final_nodes_that_do_not_exist_are_errors(options: Any) -> None:
+    with pytest.raises(WorkflowError, match="'nd' is neither a node nor a label of one: there are"):
+        counter_example(shop(), Rule("r", **{"initial": "start", **options}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"initial": lambda node: False, "final": "end"}, "it selects no initial node"),
+        ({"initial": "start", "final": lambda node: False}, "it selects no final node"),
+        ({"initial": "start", "final": "end"}, None),
+        ({"initial": "start", "formula": "F end"}, None),
+    ],
+)
+def test_a_rule_that_selects_no_node_is_kept_but_says_nothing(
+    options: Any, said: str | None
+) -> None:
+    rule = Rule("r", **options)
+    assert rule.vacuous(shop()) == said
+    if said:
+        assert counter_example(shop(), rule) is None
+        assert paths(shop(), rule) == []
+
+
+def test_a_search_that_grows_too_large_says_so() -> None:
+    nodes = [Node(str(n), goto=tuple(map(str, range(12)))) for n in range(12)]
+    nodes.append(Node("end"))
+    rule = Rule("r", "0", "end", arcs=lambda node, seen: len(seen) < 11)
+    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search came to .* limit"):
+        counter_example(Workflow(nodes), rule, max_states=500)
+
+
+def test_paths_without_end_cannot_all_be_told() -> None:
+    with pytest.raises(WorkflowError, match="cannot all be told"):
+        next(counter_examples(shop(), Rule("r", "start", formula="F pay")))
+
+
+def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "shop.json"
+    path.write_text(json.dumps({"nodes": SHOP}))
+    assert list(read_workflow(path).nodes) == list(SHOP)
+    for text, said in [("{", "is no JSON"), ("[]", 'has no "nodes"'), ('{"nodes": []}', "object")]:
+        path.write_text(text)
+        with pytest.raises(WorkflowError, match=f"shop.json.*{said}"):
+            read_workflow(path)
+    with pytest.raises(CannotOpen, match="Cannot read"):
+        read_workflow(tmp_path / "none.json")
