@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from operators import adaptive_flat_map
 from sinks import for_each
 from streams import from_iterable
-from streams.clock import monotonic
+from streams.clock import clock_of
 from streams.limits import Limiter, Outcome
 
 __all__ = ["Figures", "Phase", "Plant", "Recording", "average", "measure"]
@@ -91,14 +91,15 @@ async def measure(
     """Run through `phases` without a break, and measure each for so long after it has settled."""
     recording = Recording(limiter)
     numbers = from_iterable(count()).pipe(adaptive_flat_map(handler, recording))
+    now = clock_of(asyncio.get_running_loop())
     figures: list[Figures] = []
     async with numbers.to(for_each(_forget)).start() as running:
         for phase in phases:
             await phase.begin()
             await asyncio.sleep(settle)
-            begin = monotonic()
+            begin = now()
             await asyncio.sleep(seconds)
-            figures.append(recording.figures(begin, monotonic()))
+            figures.append(recording.figures(begin, now()))
         await running.drain(10)
     return figures
 
