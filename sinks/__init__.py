@@ -7,5 +7,6 @@ from sinks.dead_letter import dead_letters
 from sinks.for_each import for_each
 from sinks.jsonl import write_jsonl
 from sinks.latency import latency_histogram
+from sinks.table import write_table
 
-__all__ = ["collect", "dead_letters", "for_each", "latency_histogram", "write_jsonl"]
+__all__ = ["collect", "dead_letters", "for_each", "latency_histogram", "write_jsonl", "write_table"]

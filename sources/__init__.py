@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from sources.jsonl import read_jsonl
+from sources.table import read_table
 
-__all__ = ["read_jsonl"]
+__all__ = ["read_jsonl", "read_table"]

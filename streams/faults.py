@@ -180,7 +180,8 @@ class Faults:
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters(last.sink) if isinstance(last, Route) else None
         self._goes_on = last in ("skip", "revert")
-        self._gives_up = last == "skip"
+        # Whether an event that it survives is done with, and not its source's again.
+        self.gives_up = last == "skip" or isinstance(last, Route)
 
     @property
     def _info(self) -> StageInfo:
@@ -198,7 +199,7 @@ class Faults:
         if self._goes_on:
             self.skipped += 1
             self._run.count_error(self._info, error)
-            event.fail(error, acknowledged=self._gives_up)
+            event.fail(error, acknowledged=self.gives_up)
             return True
         if self._letters is not None:
             self._run.count_error(self._info, error)

@@ -6,12 +6,12 @@ an operator that wants to hear how events end stands in front of their origin (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from streams.event import Ending, Event, Origin
 
-__all__ = ["Family", "Interposed", "Joined", "Nobody", "OneByOne"]
+__all__ = ["Family", "Interposed", "Joined", "Nobody", "OneByOne", "roots"]
 
 T = TypeVar("T")
 
@@ -34,10 +34,10 @@ class Family(OneByOne):
     finishes; with no child, or none but dropped ones, it is dropped for `cause`.
     """
 
-    __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_parent", "_returned")
+    __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_returned", "parent")
 
     def __init__(self, parent: Event[Any], cause: str) -> None:
-        self._parent = parent
+        self.parent = parent
         self._cause = cause
         self._open = 1
         self._finished = self._returned = False
@@ -46,7 +46,7 @@ class Family(OneByOne):
 
     def child(self, value: T) -> Event[T]:
         """One more event that came of the parent; it shares the parent's times and turn."""
-        parent = self._parent
+        parent = self.parent
         child = Event(value, parent.created, self, parent.token)
         if parent.started is not None:
             child.started = parent.started
@@ -60,7 +60,7 @@ class Family(OneByOne):
 
     def close(self) -> None:
         """No more children will come."""
-        self._parent.end_turn()
+        self.parent.end_turn()
         self._one_less()
 
     def finished(self, event: Event[Any], /) -> None:
@@ -86,15 +86,15 @@ class Family(OneByOne):
         if self._open:
             return
         if self._error is not None and not self._forgive:
-            self._parent.fail(self._error)
+            self.parent.fail(self._error)
         elif self._returned:
-            self._parent.give_back()
+            self.parent.give_back()
         elif self._error is not None:
-            self._parent.fail(self._error, acknowledged=True)
+            self.parent.fail(self._error, acknowledged=True)
         elif self._finished:
-            self._parent.finish()
+            self.parent.finish()
         else:
-            self._parent.drop(self._cause)
+            self.parent.drop(self._cause)
 
 
 class Interposed(OneByOne):
@@ -134,25 +134,25 @@ class Interposed(OneByOne):
 class Joined(OneByOne):
     """The origin of an event that several others went into; they share its outcome."""
 
-    __slots__ = ("_parents",)
+    __slots__ = ("parents",)
 
     def __init__(self, parents: Iterable[Event[Any]]) -> None:
-        self._parents = tuple(parents)
+        self.parents = tuple(parents)
 
     def finished(self, event: Event[Any], /) -> None:
-        for parent in self._parents:
+        for parent in self.parents:
             parent.finish()
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
-        for parent in self._parents:
+        for parent in self.parents:
             parent.drop(cause)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        for parent in self._parents:
+        for parent in self.parents:
             parent.fail(error, acknowledged=acknowledged)
 
     def returned(self, event: Event[Any], /) -> None:
-        for parent in self._parents:
+        for parent in self.parents:
             parent.give_back()
 
 
@@ -168,3 +168,18 @@ class Nobody(OneByOne):
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None: ...
 
     def returned(self, event: Event[Any], /) -> None: ...
+
+
+def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
+    """The sources that `event` comes from, each with its own mark of what it gave."""
+    origin, outer = event.origin, event.outer
+    while isinstance(origin, Interposed):
+        assert outer is not None
+        origin, outer = outer[:2]
+    if isinstance(origin, Family):
+        yield from roots(origin.parent)
+    elif isinstance(origin, Joined):
+        for parent in origin.parents:
+            yield from roots(parent)
+    else:
+        yield origin, event.token

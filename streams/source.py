@@ -32,7 +32,7 @@ class Emission(Generic[T]):
         self.downstream = downstream
         self.run = run
         self.info = info.at(1)
-        self.demand = 0
+        self.demand: int = 0
         self.done = False
         self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
         self.drops: dict[str, int] = {}

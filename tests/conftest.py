@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["streams.testing.plugin"]
+pytest_plugins = ["streams.testing.plugin", "tests.servers.plugin"]
 
 # A deadline would be an assertion about the machine. Where the same commit must give the same
 # answer twice, the examples are the same ones too; elsewhere new ones are tried.

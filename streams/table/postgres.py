@@ -33,6 +33,7 @@ from streams.table.store import (
     Settlement,
     Store,
     Terms,
+    columns_of,
     lost_rows,
     new_token,
     sorted_out,
@@ -72,6 +73,8 @@ class PostgresStore(Store):
         self._lock = asyncio.Lock()
         self._statements: dict[tuple[str, str | None], str] = {}
         self._by: str | None = None
+        # The last row claimed: those before it are not looked at every time.
+        self._last: Any = None
 
     # The connection.
 
@@ -183,8 +186,13 @@ class PostgresStore(Store):
         }
         if terms.by is not None:
             return await self._claim_by_key(terms.by, values, reclaim)
+        text = sql.CLAIM
+        if self._last is not None and not reclaim:
+            text, values["behind"] = sql.CLAIM_BEHIND, self._last
         async with self._using() as db:
-            return sorted_out(await self._all(db, sql.CLAIM, values), token)
+            claim = sorted_out(await self._all(db, text, values), token)
+        self._last = claim.rows[-1].id if claim.rows else None
+        return claim
 
     async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
         if self._by is None:
@@ -222,6 +230,8 @@ class PostgresStore(Store):
     # What became of rows.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        if settlement.failed or settlement.returned:
+            self._last = None
         try:
             if settlement.only_finished:
                 async with self._using() as db:
@@ -293,6 +303,11 @@ class PostgresStore(Store):
 
     # What comes in.
 
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        if fields is None:
+            return dumps(value).decode()
+        return dumps(dict(zip(fields, columns_of(value, fields), strict=True)))
+
     async def insert(self, insertions: Sequence[Insertion]) -> None:
         async with self._transaction(durable=True) as db:
             for insertion in insertions:
@@ -308,11 +323,7 @@ class PostgresStore(Store):
         else:
             text = sql.INSERT
             names["columns"] = ", ".join(map(quoted, fields))
-            records = [
-                {column: value.get(field) for column, field in fields.items()}
-                for value in insertion.values
-            ]
-            values = {"values": dumps(records).decode()}
+            values = {"values": f"[{b','.join(insertion.values).decode()}]"}
         await db.execute(_made(text, names), values)
         if fields is None:
             await self._all(db, sql.NOTIFY, {"channel": _channel(insertion.layout.table)})

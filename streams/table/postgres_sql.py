@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "CLAIM",
+    "CLAIM_BEHIND",
     "CLAIM_OF_KEYS",
     "COLUMNS_OF",
     "CREATE",
@@ -56,7 +57,7 @@ CREATE = (
     {token} bigint,
     {expires} timestamptz,
     {error} text
-)""",
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)""",
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
     """CREATE OR REPLACE FUNCTION {wake}() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM pg_notify(TG_ARGV[0], ''); RETURN NULL; END $$""",
@@ -92,6 +93,11 @@ _RETURNING = """
 RETURNING t.{id}, t.{status}, t.{attempts}, {payload_of},
     date_part('epoch', now() - t.{enqueued}), """
 
+# Rows that were claimed leave dead entries in the index until the next vacuum: a claim begins
+# behind those that the last one took, and from time to time at the beginning.
+_FIRST = "{status} >= 0"
+_BEHIND = "({status}, {id}) > (0, :behind)"
+
 # The oldest of both, each read in the order of the index (status, id). `status = 0` would let the
 # planner take the order from the primary key instead, and walk through all that is processed.
 CLAIM = (
@@ -111,6 +117,8 @@ CLAIM = (
     + _RETURNING
     + "NULL"
 )
+
+CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
 
 # By keys: what a lease of a key left behind when it ran out is unprocessed again.
 RECLAIM_KEYS = """WITH gone AS (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from streams.table.store import (
     Settlement,
     Store,
     Terms,
+    columns_of,
     lost_rows,
     new_token,
     sorted_out,
@@ -272,6 +273,11 @@ class SqliteStore(Store):
 
     # What comes in.
 
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        if fields is None:
+            return dumps(value).decode()
+        return tuple(_plain(part) for part in columns_of(value, fields))
+
     async def insert(self, insertions: Sequence[Insertion]) -> None:
         async with self._transaction() as db:
             for insertion in insertions:
@@ -290,7 +296,7 @@ class SqliteStore(Store):
         places = ", ".join("?" * len(fields))
         await db.executemany(
             f"INSERT INTO {names['table']} ({columns}) VALUES ({places})",
-            [tuple(_plain(value.get(f)) for f in fields.values()) for value in insertion.values],
+            insertion.values,
         )
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:

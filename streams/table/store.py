@@ -10,7 +10,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from streams.errors import PenstockError
 from streams.table.schema import DEAD, IN_PROCESS, Layout
@@ -26,6 +26,7 @@ __all__ = [
     "Settlement",
     "Store",
     "Terms",
+    "columns_of",
     "lost_rows",
     "new_token",
     "sorted_out",
@@ -56,10 +57,12 @@ class Terms:
 class Row:
     """A claimed row. `age` is the seconds since it was enqueued, `results` what came of it.
 
+    `ended` tells that what becomes of it is known, if not written down yet.
+
     `epoch` is that of the lease of its key, larger for every reader that the key is given to.
     """
 
-    __slots__ = ("age", "attempts", "epoch", "id", "key", "payload", "results", "token")
+    __slots__ = ("age", "attempts", "ended", "epoch", "id", "key", "payload", "results", "token")
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class Row:
         self.age = age
         self.key = key
         self.epoch = epoch
+        self.ended = False
         self.results: list[Any] | None = None
 
     def __str__(self) -> str:
@@ -112,9 +116,9 @@ class Failure:
 
 @dataclass(slots=True)
 class Insertion:
-    """Values for a table: payloads for a queue, or fields for the columns named.
+    """Values for a table, each as `encoded` made it: payloads for a queue, or some columns.
 
-    `fields` maps the table's columns to fields of the values.
+    `fields` maps those columns to the fields of the values that go there.
     """
 
     layout: Layout
@@ -183,6 +187,10 @@ class Store(ABC):
         """Let the leases of `rows` begin anew; returns those that are lost."""
 
     @abstractmethod
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        """`value` as an insertion takes it. Raises TypeError if the database cannot hold it."""
+
+    @abstractmethod
     async def insert(self, insertions: Sequence[Insertion]) -> None:
         """Insert values in one transaction, for good."""
 
@@ -206,6 +214,14 @@ class Store(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Let the connection go."""
+
+
+def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:
+    """The fields of a value that go into columns; one that is missing is null."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"columns take fields, and a {type(value).__name__} has none")
+    found = cast(Mapping[str, Any], value)
+    return [found.get(name) for name in fields.values()]
 
 
 def new_token() -> int:

@@ -1,0 +1,88 @@
+r"""Write each value into a table of a database: as a row of a queue, or into columns.
+
+Items:   one row for each event, in order: its value as the JSON payload of a queue that
+         `read_table` reads, or with `columns` the fields of the value in columns of a table.
+Time:    rows are written in batches, each in one transaction: what came while the one before was
+         under way. No timers.
+Memory:  at most 1,024 events and their rows, and the results of the events of `read_table` that
+         are not all there yet.
+Demand:  1,024 at first, then one for each row that is written.
+Ends:    an event is finished when its row is committed, on disk. Where it comes of a `read_table`
+         of the same database (the same URL), its row and the mark that the row it came of is
+         processed are one transaction: whatever crashes, both are there once or neither is; all
+         results of a row are written together. A result of several rows goes with the first of
+         them that is done. At the end of the stream what was accepted is still written. Cancel
+         gives back what is not.
+Errors:  a value that cannot be encoded, or that the database refuses, fails its event: the
+         pipeline stops, or `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table
+         or column is TableMissing or ColumnMissing, at the start; a database that stays away for
+         `patience` seconds is DatabaseUnavailable.
+
+    source        --a--b----------(cd)--|
+    write_table   --a--b----------(cd)--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from streams.errors import BuildError
+from streams.faults import OnError, check_policy
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo
+from streams.table import open_store, redacted
+from streams.table.writer import WINDOW, TableWriter
+
+__all__ = ["write_table"]
+
+
+def write_table(
+    url: str,
+    table: str = "queue",
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    on_error: OnError = "stop",
+    patience: float = 60.0,
+) -> Sink[Any]:
+    """Write into a table of SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://...`).
+
+    Without `columns` the table is a queue, and is made if it is missing. `columns` names those
+    to fill, from fields of the same names, or maps each to the name of its field; the table must
+    be there. Raises BuildError for options that make no sense, MissingExtra where the database's
+    package is not installed.
+    """
+    check_policy(on_error, "write_table")
+    fields: Mapping[str, str] | None = None
+    if isinstance(columns, Mapping):
+        fields = columns
+    elif columns is not None:
+        fields = {name: name for name in columns}
+    if fields is not None and not fields:
+        raise BuildError("write_table(columns=...) names no column to fill")
+    open_store(url, table)
+    return _Table(url, table, fields, on_error, patience)
+
+
+class _Table(Sink[Any]):
+    def __init__(
+        self,
+        url: str,
+        table: str,
+        fields: Mapping[str, str] | None,
+        on_error: OnError,
+        patience: float,
+    ) -> None:
+        self.info = StageInfo(
+            "write_table", f"{redacted(url)}, {table}", WINDOW, "a transaction a batch"
+        )
+        self._url = url
+        self._table = table
+        self._fields = fields
+        self._on_error: OnError = on_error
+        self._patience = patience
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        store = open_store(self._url, self._table)
+        return TableWriter(run, closed, store, self._fields, self._on_error, self._patience)

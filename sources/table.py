@@ -1,0 +1,100 @@
+r"""Read the rows of a database's table as a queue: one event for each row that is due.
+
+Items:   the payload of each row, a JSON object, as a dict; oldest first, in the order of their
+         ids. A row is claimed under a lease; no two readers get the same one. With `by` the rows
+         of a key are with one reader at a time, several of them in order.
+Time:    rows are claimed when there is demand. When none is due the reader waits: on PostgreSQL
+         for a notification, on SQLite it looks whether the file has changed, every half second at
+         most, and at once for what this process enqueues; every `poll` seconds it looks for rows
+         that have become due. An event counts as created when its row was enqueued.
+Memory:  the rows of one claim, at most `batch`; a few hundred bytes for each row in the pipeline.
+Demand:  a claim is one statement, for as many rows as are asked for, or were in the last 20 ms,
+         and at most `batch`.
+Ends:    never, or with `follow=False` when no row is due and none that it reverted itself is
+         still to come. A row is marked as processed when its event has finished, in batches; with
+         `write_table` to the same database in one transaction with its results. Drain and cancel
+         give back what was claimed and not worked on, which does not count as an attempt.
+Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, gives
+         its row back, to be tried again after `backoff`; after `attempts` it has failed for good
+         (status -1), with the error. Skipped and routed events have failed for good at once. A row
+         whose lease ran out counts as LeaseLost, and what became of it is void. A payload that is
+         no JSON object is a bad row: it is reported, counted and has failed for good. A missing
+         table or column is TableMissing or ColumnMissing; a database that stays away for
+         `patience` seconds is DatabaseUnavailable.
+
+    rows         --1--2------3--
+    read_table   --a--b------c--
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from streams.errors import BuildError
+from streams.faults import Backoff
+from streams.flowable import Flowable
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+from streams.table import Terms, open_store, redacted
+from streams.table.reader import Manner, TableReader
+
+__all__ = ["read_table"]
+
+
+def read_table(
+    url: str,
+    table: str = "queue",
+    *,
+    columns: Mapping[str, str] | None = None,
+    by: str | None = None,
+    attempts: int = 5,
+    backoff: Backoff | None = None,
+    lease: float = 30.0,
+    batch: int = 500,
+    follow: bool = True,
+    poll: float = 1.0,
+    patience: float = 60.0,
+    name: str | None = None,
+) -> Flowable[dict[str, Any]]:
+    """Read a queue in SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://host/name`).
+
+    `table` is made if it is missing; with `columns`, which maps our names to those that a table
+    of yours has for them, it must be there. `by` is a column, or a field of the payload, whose
+    values are keys. `attempts` counts the first one; `backoff` (by default from 1 s, doubling up
+    to 5 minutes) is the wait between them. `lease` is the seconds after which the rows of a
+    reader that crashed go to another; it is renewed while events are in the pipeline. `name` is
+    who claims, by default the machine and the process. Raises BuildError for options that make no
+    sense, MissingExtra where the database's package is not installed.
+    """
+    for option, value, least in (
+        ("attempts", attempts, 1),
+        ("batch", batch, 1),
+        ("lease", lease, 0.1),
+        ("poll", poll, 0.01),
+        ("patience", patience, 0),
+    ):
+        if not value >= least:
+            raise BuildError(f"read_table({option}={value!r}): at least {least} is needed")
+    open_store(url, table, columns)
+    details = [redacted(url), table, *([f"by {by}"] if by is not None else [])]
+    info = StageInfo("read_table", ", ".join(details), batch, f"claims up to {batch} rows")
+
+    manner = Manner(backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience)
+
+    def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
+        owner = f"{name or f'{socket.gethostname()}:{os.getpid()}'}:{secrets.token_hex(4)}"
+        TableReader(
+            downstream,
+            run,
+            flowable.info,
+            open_store(url, table, columns),
+            Terms(owner, lease, attempts, by),
+            manner,
+        ).start()
+
+    flowable: Flowable[dict[str, Any]] = Flowable(attach, info)
+    return flowable

@@ -1,0 +1,55 @@
+"""Go on when a database is lost for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from streams.errors import DatabaseUnavailable
+from streams.run import Run
+from streams.table.store import DatabaseLost
+from streams.table.url import redacted
+
+__all__ = ["Insistence"]
+
+T = TypeVar("T")
+
+# Seconds between two attempts: at first, and at most.
+_SOON, _LATEST = 0.05, 2.0
+
+
+class Insistence:
+    """Calls of one database, made again while it is lost, for at most `patience` seconds.
+
+    `lost` counts how often it was.
+    """
+
+    def __init__(self, run: Run, url: str, patience: float) -> None:
+        self._run = run
+        self._name = redacted(url)
+        self.patience = patience
+        self.lost = 0
+
+    async def __call__(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What `call` returns. Raises DatabaseUnavailable, and what it raises otherwise."""
+        since: float | None = None
+        wait = _SOON
+        while True:
+            try:
+                return await call()
+            except DatabaseLost as error:
+                now = self._run.now()
+                if since is None:
+                    since = now
+                    self.lost += 1
+                    self._run.on_warning(
+                        f"{self._name} is lost, trying again for {self.patience:g} s: {error}"
+                    )
+                if now - since >= self.patience:
+                    raise DatabaseUnavailable(
+                        f"{self._name} could not be used for {self.patience:g} s: {error}. What "
+                        "was not written down yet is worked on again when its leases have run out."
+                    ) from error
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, _LATEST)

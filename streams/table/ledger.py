@@ -1,0 +1,271 @@
+"""What a running reader of a queue has claimed, and what is still to be written down about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
+from random import Random
+from typing import Any
+
+from streams.errors import DatabaseUnavailable, LeaseLost
+from streams.faults import Backoff
+from streams.run import Run
+from streams.table.batch import Batch, insertions
+from streams.table.insist import Insistence
+from streams.table.store import Failure, Row, Settlement, Store, Terms
+
+__all__ = ["Ledger"]
+
+# Seconds that the last transactions may take when a run is closed.
+_GRACE = 5.0
+# Rows of one transaction. Chosen: larger ones are no faster, and hold their locks for longer.
+_MOST = 2_000
+# Characters of an error that are kept with its row.
+_LONGEST_ERROR = 4_000
+
+
+class Ledger:
+    """Writes down what became of rows, in batches, and renews the leases of the others.
+
+    One transaction at a time; what ends meanwhile goes with the next. `marked` is told how many
+    rows are marked as finished, `void` of each that finished and could not be marked.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        store: Store,
+        terms: Terms,
+        backoff: Backoff,
+        insist: Insistence,
+        marked: Callable[[int], None],
+        void: Callable[[Row, Exception], None],
+    ) -> None:
+        self.held: dict[Row, None] = {}
+        self.lost = self.reverted = self.dead = 0
+        # By keys, claims and settlements wait for each other: a key is given up with the last
+        # row of it, and none may be claimed meanwhile.
+        self.turn: Any = nullcontext() if terms.by is None else asyncio.Lock()
+        # When rows that were reverted here are due again, in the loop's time.
+        self.due: list[float] = []
+        self._run = run
+        self._store = store
+        self._terms = terms
+        self._backoff = backoff
+        self._rng = Random(backoff.seed)
+        self._insist = insist
+        self._marked = marked
+        self._void = void
+        self._keys: Counter[str] = Counter()
+        self._pending = Batch()
+        self._stirred = asyncio.Event()
+        self._writing: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write and to renew."""
+        self._run.spawn(self._work(), "settle rows")
+        self._run.spawn(self._renew(), "renew leases")
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """These were claimed."""
+        for row in rows:
+            self.held[row] = None
+            if row.key is not None:
+                self._keys[row.key] += 1
+
+    # What became of rows.
+
+    def finish(self, row: Row) -> None:
+        row.ended = True
+        if row in self.held:
+            self._pending.finished.append(row)
+            self._stirred.set()
+        else:
+            self._lose([row], told=True)
+
+    def drop(self, row: Row) -> None:
+        """It was let go on purpose, which makes it processed."""
+        if row in self.held:
+            self._pending.dropped.append(row)
+            self._stirred.set()
+        else:
+            self._lose([row])
+
+    def fail(self, row: Row, error: BaseException, *, final: bool) -> None:
+        """It failed: for good, or to be tried again after a while if it has attempts left."""
+        if row not in self.held:
+            self._lose([row])
+            return
+        self._pending.failed.append(self._failure(row, error, final=final))
+        self._stirred.set()
+
+    def give_back(self, row: Row) -> None:
+        """It was not worked on to its end, which does not count as an attempt."""
+        if row in self.held:
+            self._pending.returned.append(row)
+            self._stirred.set()
+        else:
+            self._lose([row])
+
+    def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
+        if final or row.attempts >= self._terms.attempts:
+            self.dead += 1
+            return Failure(row, _text(error))
+        self.reverted += 1
+        delay = self._backoff.delay(row.attempts, self._rng)
+        self.due.append(self._run.now() + delay)
+        return Failure(row, _text(error), delay)
+
+    async def _work(self) -> None:
+        while True:
+            await self._stirred.wait()
+            # What else ends in this turn of the loop goes with it.
+            await asyncio.sleep(0)
+            self._stirred.clear()
+            while self._pending:
+                # A transaction under way is not broken off: `close` waits for it.
+                self._writing = asyncio.ensure_future(self._write_pending())
+                await asyncio.shield(self._writing)
+
+    async def _write_pending(self) -> None:
+        async with self.turn:
+            batch, self._pending = self._pending, Batch()
+            if len(batch.finished) > _MOST:
+                self._pending = batch.cut(_MOST)
+            await self._write(batch)
+
+    async def _write(self, batch: Batch) -> None:
+        """Write all of it, without the rows that turn out to be lost."""
+        while batch:
+            settlement = Settlement(
+                [*batch.finished, *batch.dropped],
+                batch.failed,
+                batch.returned,
+                insertions(batch.finished),
+                self._idle_keys(batch),
+            )
+            try:
+                lost = await self._insist(partial(self._store.settle, settlement, self._terms))
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:
+                if not settlement.inserts:
+                    raise
+                await self._refused(batch, error)
+                return
+            if not lost:
+                self._settled(batch)
+                return
+            batch = self._without(batch, set(lost))
+
+    def _idle_keys(self, batch: Batch) -> list[tuple[str, int | None]]:
+        if not self._keys:
+            return []
+        rows = batch.rows()
+        ending = Counter(row.key for row in rows)
+        epochs = {row.key: row.epoch for row in rows}
+        return [
+            (key, epochs[key])
+            for key, count in ending.items()
+            if key is not None and self._keys[key] <= count
+        ]
+
+    def _settled(self, batch: Batch) -> None:
+        for row in batch.rows():
+            self._forget(row)
+            for result in row.results or ():
+                result.settle()
+        self._marked(len(batch.finished))
+
+    def _forget(self, row: Row) -> None:
+        if row in self.held:
+            del self.held[row]
+            if row.key is not None:
+                self._keys[row.key] -= 1
+                if not self._keys[row.key]:
+                    del self._keys[row.key]
+
+    # What went wrong.
+
+    def _without(self, batch: Batch, lost: set[Row]) -> Batch:
+        """`batch` without the rows that are lost, and without what came of them.
+
+        Rows that share a result with one of them are given back, since it cannot be written.
+        """
+        shared = {
+            other
+            for row in lost
+            for result in row.results or ()
+            if not result.settled
+            for other in result.rows
+            if other not in lost
+        }
+        self._lose([row for row in batch.finished if row in lost], told=True)
+        rest = batch.without(lost)
+        self._lose([row for row in batch.rows() if row in lost and row in self.held])
+        for row in [row for row in rest.finished if row in shared]:
+            rest.finished.remove(row)
+            rest.returned.append(row)
+            self._void(row, LeaseLost(f"{row} is given back: a row that its result is of is lost"))
+        return rest
+
+    def _lose(self, rows: Iterable[Row], *, told: bool = False) -> None:
+        """Rows turn out to be another reader's; those whose events had finished are `told`."""
+        for row in rows:
+            self.lost += 1
+            self._forget(row)
+            for result in row.results or ():
+                result.settle()
+            if told:
+                self._void(row, self._lease_lost(row))
+
+    def _lease_lost(self, row: Row) -> LeaseLost:
+        return LeaseLost(
+            f"{row} was given to another reader before it was done with here, so what became of "
+            f"it is void: its lease of {self._terms.lease:g} s had run out, or its key was held "
+            "back. Give a longer lease=, or keep the event loop free."
+        )
+
+    async def _refused(self, batch: Batch, error: Exception) -> None:
+        """The database did not take some result: find out which, and write the others."""
+        if len(batch.finished) > 1:
+            rest = batch.cut(len(batch.finished) // 2)
+            await self._write(batch)
+            await self._write(rest)
+            return
+        row = batch.finished.pop()
+        fates = [result.settle(error) for result in row.results or ()]
+        self._void(row, error)
+        batch.failed.append(self._failure(row, error, final=any(fates)))
+        await self._write(batch)
+
+    # Leases.
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._terms.lease / 3)
+            if rows := list(self.held):
+                lost = await self._insist(partial(self._store.renew, rows, self._terms))
+                # Their events are told of when they end.
+                for row in lost:
+                    self._forget(row)
+
+    # The end.
+
+    async def close(self) -> None:
+        """Write down all that is left. Raises DatabaseUnavailable after a few seconds."""
+        self._insist.patience = min(self._insist.patience, _GRACE)
+        if self._writing is not None and not self._writing.done():
+            await self._writing
+        while self._pending:
+            await self._write_pending()
+
+
+def _text(error: BaseException) -> str:
+    """An error as it is kept with its row: what a database can hold of it."""
+    notes = getattr(error, "__notes__", ())
+    text = "\n".join([f"{type(error).__name__}: {error}", *notes]).replace("\0", "\\0")
+    return text.encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

@@ -1,0 +1,291 @@
+"""A running reader of a queue: claims what is asked for, and says what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, cast
+
+from orjson import JSONDecodeError, loads
+
+from streams.errors import BadRow, describe
+from streams.event import Event
+from streams.faults import Backoff
+from streams.run import Run
+from streams.slices import fitting
+from streams.source import Emission
+from streams.stage import StageInfo, Subscriber
+from streams.table.insist import Insistence
+from streams.table.ledger import Ledger
+from streams.table.store import Claim, Row, Store, Terms
+from streams.table.url import database_of
+
+__all__ = ["Manner", "TableReader"]
+
+# Seconds between two looks for leases that have run out, while there is enough else to do.
+_RECLAIM = 1.0
+# A claim is for what was asked for in so many seconds of late, if that is more than is asked for
+# now: a stage of quick calls asks for one at a time, and a claim takes as long as many of them.
+_AHEAD = 0.02
+# Seconds that nothing has to be at work until rows that are still inside count as held back.
+_QUIET = 0.2
+# Seconds that the last claim may take when a run is closed.
+_GRACE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a reader reads; `read_table` says what each means."""
+
+    backoff: Backoff
+    batch: int
+    follow: bool
+    poll: float
+    patience: float
+
+
+class TableReader(Emission[dict[str, Any]]):
+    """`_ready` are rows that were claimed and are not out yet."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[dict[str, Any]],
+        run: Run,
+        info: StageInfo,
+        store: Store,
+        terms: Terms,
+        manner: Manner,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self.database = database_of(store.url)
+        self._store = store
+        self._terms = terms
+        self._manner = manner
+        self._insist = Insistence(run, store.url, manner.patience)
+        self.ledger = Ledger(
+            run, store, terms, manner.backoff, self._insist, self._marked, self._void
+        )
+        self._info = info
+        self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
+        self._wanted = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
+        self._claiming: asyncio.Future[Claim] | None = None
+        self._claims = self._redelivered = self._bad = self._buried = 0
+        self._reclaim_at = 0.0
+        # How many events were out at the last claim, and when that was.
+        self._claimed_last = (0, run.now())
+
+    # Events out.
+
+    def produce(self) -> None:
+        run = self.run
+        now = run.now()
+        while self.demand and self._ready and not self._slice.is_over(now):
+            self._emit(min(self._chunk, self.demand, len(self._ready)))
+            before, now = now, run.now()
+            self._chunk = fitting(self._chunk, now - before)
+        if self.demand and not self._ready and not self.done:
+            self._wanted.set()
+            if self._polling is None:
+                run.on_close(self._close)
+                self._polling = run.spawn(self._poll(), "read_table")
+
+    def _emit(self, count: int) -> None:
+        take = self._ready.popleft
+        events = [
+            Event(value, created, self, row)
+            for value, row, created in (take() for _ in range(count))
+        ]
+        self.demand -= count
+        self.received += count
+        if self._chunky is not None:
+            self._chunky.on_chunk(events)
+            return
+        on_next = self.downstream.on_next
+        for event in events:
+            if self.done:
+                event.give_back()
+            else:
+                on_next(event)
+
+    # Rows in.
+
+    async def _poll(self) -> None:
+        try:
+            await self._store.open()
+            self.ledger.start()
+            while not self.done:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if not self.demand or self._ready:
+                    continue
+                wanted = self._worthwhile()
+                found = await self._claim(wanted)
+                if found < wanted and not self._ready and not self.done:
+                    await self._until_more()
+                self.wake()
+        except Exception as error:
+            self._polling = None
+            self.error(error)
+
+    def _worthwhile(self) -> int:
+        """How many rows to claim."""
+        now = self.run.now()
+        emitted, since = self._claimed_last
+        self._claimed_last = self.received, now
+        rate = (self.received - emitted) / max(now - since, 1e-6)
+        return min(self._manner.batch, max(self.demand, int(rate * _AHEAD)))
+
+    async def _claim(self, wanted: int) -> int:
+        """Claim rows; how many of those wanted there were."""
+        now = self.run.now()
+        reclaim = now >= self._reclaim_at
+        # A claim under way is not broken off: what it claims has to be given back.
+        self._claiming = asyncio.ensure_future(self._claim_now(wanted, reclaim))
+        try:
+            claim = await asyncio.shield(self._claiming)
+        except asyncio.CancelledError:
+            self._claiming.add_done_callback(self._came_too_late)
+            raise
+        found = len(claim.rows) + len(claim.buried)
+        self._reclaim_at = now + _RECLAIM if found == wanted else 0.0
+        self._claims += 1
+        self._buried += len(claim.buried)
+        self._take(claim.rows)
+        return found
+
+    async def _claim_now(self, wanted: int, reclaim: bool) -> Claim:
+        async with self.ledger.turn:
+            claim = await self._insist(
+                lambda: self._store.claim(wanted, self._terms, reclaim=reclaim)
+            )
+            self.ledger.take(claim.rows)
+        return claim
+
+    def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            for row in claiming.result().rows:
+                self.ledger.give_back(row)
+
+    def _take(self, rows: list[Row]) -> None:
+        now = self.run.now()
+        for row in rows:
+            if row.attempts > 1:
+                self._redelivered += 1
+            try:
+                value: Any = loads(row.payload)
+            except JSONDecodeError as error:
+                self._bad_row(row, f"is no JSON ({error})")
+                continue
+            if type(value) is dict:
+                self._ready.append((cast(dict[str, Any], value), row, now - max(0.0, row.age)))
+            else:
+                self._bad_row(row, f"is of type {type(value).__name__}, not an object")
+        if self.done:
+            self._give_back_ready()
+
+    def _bad_row(self, row: Row, what: str) -> None:
+        payload = row.payload
+        text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
+        error = BadRow(f"{row} of {self._info.detail}: its payload {what}: {describe(text)}")
+        self._bad += 1
+        self.run.count_bad_line(error)
+        self.ledger.fail(row, error, final=True)
+
+    async def _until_more(self) -> None:
+        """Wait until a row may be due that was not; without `follow`, end if none will be."""
+        ledger, manner = self.ledger, self._manner
+        now = self.run.now()
+        ledger.due = [due for due in ledger.due if due > now]
+        wait = min([manner.poll, *(due - now for due in ledger.due)])
+        if manner.follow:
+            await self._insist(lambda: self._store.changed(wait))
+        elif ledger.due:
+            await asyncio.sleep(wait)
+        elif not ledger.held or not await self._is_busy():
+            self.complete()
+
+    async def _is_busy(self) -> bool:
+        """Whether rows of ours are worked on, which may come back; waits a moment for that."""
+        for _ in range(10):
+            await asyncio.sleep(_QUIET / 10)
+            stages = [statistics() for info, statistics in self.run.stages if info != self._info]
+            busy = sum(
+                numbers.get(name) or 0
+                for numbers in stages
+                for name in ("in_flight", "waiting", "retrying")
+            )
+            if busy or not self.ledger.held:
+                return True
+        return False
+
+    # How events ended. One that finished counts when its row is marked.
+
+    def finished(self, event: Event[Any], /) -> None:
+        self.ledger.finish(event.token)
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        finish = self.ledger.finish
+        for event in events:
+            finish(event.token)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        super().dropped(event, cause)
+        self.ledger.drop(event.token)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        super().failed(event, error, acknowledged)
+        self.ledger.fail(event.token, error, final=acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        super().returned(event)
+        self.ledger.give_back(event.token)
+
+    def _marked(self, count: int) -> None:
+        self._finished += count
+
+    def _void(self, row: Row, error: Exception) -> None:
+        self.counts["failed"] += 1
+        self.run.count_error(self._info, error)
+
+    # The end.
+
+    def release(self) -> None:
+        self._give_back_ready()
+        if self._polling is not None and self._polling is not asyncio.current_task():
+            self._polling.cancel()
+
+    def _give_back_ready(self) -> None:
+        while self._ready:
+            self.ledger.give_back(self._ready.popleft()[1])
+
+    async def _close(self) -> None:
+        try:
+            if self._claiming is not None:
+                await asyncio.wait([self._claiming], timeout=_GRACE)
+                self._claiming.cancel()
+            await self.ledger.close()
+        finally:
+            await self._store.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """What every source has, and how its rows fare.
+
+        `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
+        (claimed, not yet asked for); `redelivered` rows, which had been claimed before; `reverted`
+        to be tried again, and `dead`, which failed for good; `bad_rows`, `lost_leases`, and
+        `reconnects`, how often the database was away.
+        """
+        return {
+            **super().statistics(),
+            "claims": self._claims,
+            "held": len(self.ledger.held),
+            "read_ahead": len(self._ready),
+            "redelivered": self._redelivered,
+            "reverted": self.ledger.reverted,
+            "dead": self.ledger.dead + self._buried,
+            "bad_rows": self._bad,
+            "lost_leases": self.ledger.lost,
+            "reconnects": self._insist.lost,
+        }
