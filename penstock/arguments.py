@@ -148,6 +148,27 @@ def _add_check(add_parser: AddParser) -> None:
     _with_file(add_parser, "check", "build a pipeline and tell what is wrong with it")
 
 
+def _add_check_workflow(add_parser: AddParser) -> None:
+    check = _plain(
+        add_parser, "check-workflow", "look for paths of a workflow that break the rules of a file"
+    )
+    check.add_argument("graph", metavar="GRAPH.json", help='{"nodes": {name: facts, ...}}')
+    check.add_argument("rules", metavar="RULES.py", help="a Python file with rules in variables")
+    check.add_argument(
+        "--all",
+        type=_number,
+        default=1,
+        metavar="N",
+        help="show up to N paths that break a rule, shortest first (default: 1)",
+    )
+    check.add_argument(
+        "--draw", metavar="PATH", help="draw the first of them, as .svg or, for Graphviz, .dot"
+    )
+    check.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+
+
 def _add_kata(add_parser: AddParser) -> None:
     kata = add_parser(
         "kata",
@@ -219,6 +240,16 @@ def _limit(text: str) -> tuple[int, int]:
     return bounds
 
 
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return number
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)
@@ -233,6 +264,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "run": _add_run,
     "draw": _add_draw,
     "check": _add_check,
+    "check-workflow": _add_check_workflow,
     "publish": _add_publish,
     "status": _add_status,
     "dead-letters": _add_dead_letters,

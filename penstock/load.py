@@ -22,7 +22,7 @@ from streams.errors import BuildError, MissingExtra
 from streams.flowable import Flowable
 from streams.pipeline import Pipeline
 
-__all__ = ["load"]
+__all__ = ["load", "load_module"]
 
 T = TypeVar("T")
 
@@ -34,8 +34,15 @@ def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> P
     is told about an error of the file.
     """
     path, name = _split(where)
+    return _choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
+
+
+def load_module(
+    path: str, arguments: Sequence[str], what: str, *, whole: bool = False
+) -> ModuleType:
+    """Import the file, which is to have a `what`; otherwise as `load`."""
     if os.path.isdir(path):
-        raise BuildError(f"{path} is a folder: name the file in it that has the pipeline")
+        raise BuildError(f"{path} is a folder: name the file in it that has the {what}")
     if not os.path.exists(path):
         raise BuildError(f"{path} does not exist (seen from {os.getcwd()})")
     folder = os.path.dirname(os.path.realpath(path))
@@ -47,7 +54,7 @@ def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> P
         importlib.import_module(package)
     sys.argv = [path, *arguments]
     sys.path.insert(0, folder)
-    return _choose(_import(path, whole), path, name)
+    return _import(path, what, whole)
 
 
 def _split(where: str) -> tuple[str, str | None]:
@@ -65,7 +72,7 @@ def _module_name(path: str) -> str:
     return "penstock_pipeline_file" if taken or not stem.isidentifier() else stem
 
 
-def _import(path: str, whole: bool) -> ModuleType:
+def _import(path: str, what: str, whole: bool) -> ModuleType:
     name = _module_name(path)
     loader = SourceFileLoader(name, os.path.abspath(path))
     spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
@@ -83,11 +90,11 @@ def _import(path: str, whole: bool) -> ModuleType:
     except SystemExit as error:
         raise BuildError(
             f"{path} ended the process (SystemExit: {error.code}) while it was loaded, before "
-            'there was a pipeline. Put what is for a script only under `if __name__ == "__main__":`'
+            f'there was a {what}. Put what is for a script only under `if __name__ == "__main__":`'
         ) from error
     except (BuildError, MissingExtra) as error:
         line = users_line(error) or path
-        raise BuildError(f"{line}: this pipeline cannot be built: {error}") from error
+        raise BuildError(f"{line}: this {what} cannot be built: {error}") from error
     except ImportError as error:
         raise BuildError(_raised(path, error, whole) + _hint(error)) from error
     except Exception as error:

@@ -8,27 +8,73 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streams.temporal.errors import (
+    AutomatonFormatError,
+    FormulaSyntaxError,
+    FormulaTooLarge,
+    UnknownProposition,
+)
+from streams.temporal.monitor import Monitor
+from streams.temporal.parser import parse
+from streams.temporal.printer import to_text
+from streams.temporal.translate import translate
+from streams.temporal.verdict import Verdict
+
 if TYPE_CHECKING:
     from streams.temporal.counts import sequenced
     from streams.temporal.intervals import IntervalError, LateInterval, Period, Watermark
+    from streams.temporal.violation import Violated, Violation
+    from streams.temporal.workflow import Node, Workflow, WorkflowError, read_workflow
+    from streams.temporal.workflow_paths import SearchTooLarge, counter_example, counter_examples
+    from streams.temporal.workflow_rule import BrokenRule, CounterExample, Rule, conditions
 
-__all__ = ["IntervalError", "LateInterval", "Period", "Watermark", "sequenced"]
+__all__ = [
+    "AutomatonFormatError",
+    "BrokenRule",
+    "CounterExample",
+    "FormulaSyntaxError",
+    "FormulaTooLarge",
+    "IntervalError",
+    "LateInterval",
+    "Monitor",
+    "Node",
+    "Period",
+    "Rule",
+    "SearchTooLarge",
+    "UnknownProposition",
+    "Verdict",
+    "Violated",
+    "Violation",
+    "Watermark",
+    "Workflow",
+    "WorkflowError",
+    "conditions",
+    "counter_example",
+    "counter_examples",
+    "parse",
+    "read_workflow",
+    "sequenced",
+    "to_text",
+    "translate",
+]
 
-# Imported when they are asked for: nobody needs all of them.
+# Imported when they are asked for: few need them beside formulas.
 _ELSEWHERE = {
-    "IntervalError": "streams.temporal.intervals",
-    "LateInterval": "streams.temporal.intervals",
-    "Period": "streams.temporal.intervals",
-    "Watermark": "streams.temporal.intervals",
-    "sequenced": "streams.temporal.counts",
+    "counts": ("sequenced",),
+    "intervals": ("IntervalError", "LateInterval", "Period", "Watermark"),
+    "violation": ("Violated", "Violation"),
+    "workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),
+    "workflow_paths": ("SearchTooLarge", "counter_example", "counter_examples"),
+    "workflow_rule": ("BrokenRule", "CounterExample", "Rule", "conditions"),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    for module, names in _ELSEWHERE.items():
+        if name in names:
+            from importlib import import_module
 
-    value = getattr(import_module(_ELSEWHERE[name]), name)
-    globals()[name] = value
-    return value
+            value = getattr(import_module(f"{__name__}.{module}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

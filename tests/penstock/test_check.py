@@ -5,6 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reactivex import operators as ops
+
+from penstock.check import lost_path
+from sinks import collect
+from streams import from_iterable
+from streams.stage import StageInfo
 
 Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
@@ -59,3 +65,14 @@ def test_dead_letters_at_the_end_are_refused_with_where_they_belong(
     result = penstock("check", write_file("job.py", lines))
     assert result.status == 2
     assert "as on_error=route(dead_letters(path))" in result.err
+
+
+def test_a_way_through_the_stages_that_ends_in_no_sink_is_found() -> None:
+    stages = [StageInfo("read", number=1), StageInfo("map", number=2)]
+    assert str(lost_path(stages, sinks=0)) == "1 read -> 2 map"
+
+
+@pytest.mark.parametrize("sinks", [1, 2, 3])
+def test_every_way_through_a_pipeline_reaches_a_sink(sinks: int) -> None:
+    pipeline = from_iterable([1]).pipe(ops.map(abs)).to(*(collect([]) for _ in range(sinks)))
+    assert lost_path(pipeline.describe(), sinks) is None

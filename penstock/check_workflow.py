@@ -1,0 +1,102 @@
+"""`penstock check-workflow`: the paths of a workflow that break the rules of a file."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+
+from penstock.load import load_module
+from penstock.output import put
+from streams.errors import BuildError, CannotOpen
+from streams.temporal.printer import to_text
+from streams.temporal.workflow import Workflow, read_workflow
+from streams.temporal.workflow_paths import counter_example, counter_examples
+from streams.temporal.workflow_rule import CounterExample, Rule
+
+__all__ = ["call"]
+
+_BROKEN, _SAYS_NOTHING = 1, 3
+
+
+def call(options: Namespace, words: list[str]) -> int:
+    """Show what became of each rule.
+
+    Returns 0 if all hold, 1 if one is broken, else 3 if one says nothing of this workflow.
+    Raises BuildError for a workflow, rules or a picture that cannot be read or written.
+    """
+    workflow = read_workflow(options.graph)
+    rules = _rules_of(load_module(options.rules, words, "rule", whole=options.traceback))
+    if not rules:
+        raise BuildError(
+            f"{options.rules} has no rules: it needs some in variables of the module, as in "
+            "`rules = [Rule(...)]`"
+        )
+    if options.draw and not options.draw.endswith((".svg", ".dot")):
+        raise BuildError(f"--draw {options.draw}: the name must end in .svg or .dot")
+    arcs = sum(1 for _ in workflow.arcs())
+    put(f"{options.graph}: {len(workflow.nodes):,} nodes, {arcs:,} arcs\n")
+    status, first = 0, None
+    for rule in rules:
+        nothing = rule.vacuous(workflow)
+        found = _found(workflow, rule, options.all)
+        put(_told(rule, found, nothing))
+        if found:
+            status = _BROKEN
+            first = first or found[0]
+        elif nothing and not status:
+            status = _SAYS_NOTHING
+    if options.draw:
+        _draw(workflow, first, options.draw)
+    return status
+
+
+def _rules_of(module: ModuleType) -> list[Rule]:
+    """Those in public variables, by themselves or in lists, in order."""
+    found: dict[int, Rule] = {}
+    for name, value in vars(module).items():
+        if not name.startswith("_"):
+            values = value if isinstance(value, list | tuple) else [value]  # pyright: ignore[reportUnknownVariableType]
+            found.update((id(one), one) for one in values if isinstance(one, Rule))  # pyright: ignore[reportUnknownVariableType]
+    return list(found.values())
+
+
+def _found(workflow: Workflow, rule: Rule, most: int) -> list[CounterExample]:
+    if most > 1 and rule.final is not None:
+        return list(islice(counter_examples(workflow, rule), most))
+    found = counter_example(workflow, rule)
+    return [] if found is None else [found]
+
+
+def _told(rule: Rule, found: list[CounterExample], nothing: str | None) -> str:
+    if nothing:
+        return f"{rule.name}: says nothing, {nothing}\n"
+    if not found:
+        return f"{rule.name}: holds\n"
+    assert not isinstance(rule.formula, str)
+    formula = "" if rule.formula is None else f", {to_text(rule.formula)} fails"
+    return f"{rule.name}: BROKEN{formula}\n" + "\n".join(map(_path, found))
+
+
+def _path(example: CounterExample) -> str:
+    """A line for each node: how the path comes to it, and what of the formula is true there."""
+    ways = ["begins", *(f"by {arc}" for arc in example.arcs)]
+    width = max(map(len, example.path))
+    lines = [
+        f"    {way:<9}  {name:<{width}}  {' '.join(sorted(letter))}".rstrip()
+        for name, way, letter in zip(example.path, ways, example.letters, strict=False)
+    ]
+    if example.loop is not None:
+        lines.append(f"    {ways[-1]:<9}  {example.path[example.loop]}  again, and so on for ever")
+    return "\n".join([*lines, ""])
+
+
+def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None:
+    from penstock.workflow_picture import as_dot, as_svg
+
+    picture = (as_svg if path.endswith(".svg") else as_dot)(workflow, example)
+    try:
+        Path(path).write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
