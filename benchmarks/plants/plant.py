@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -60,6 +61,8 @@ class Recording:
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._calls: list[tuple[float, float, int]] = []
+        self.first = asyncio.Event()
+        """Set once a call has ended."""
 
     @property
     def limit(self) -> int:
@@ -72,10 +75,13 @@ class Recording:
         """Write it down, and tell the other one."""
         self._limiter.on_complete(now, started, in_flight_at_start, outcome)
         self._calls.append((now, now - started, self._limiter.limit))
+        self.first.set()
 
     def figures(self, begin: float, end: float) -> Figures:
-        """Of the calls that ended between two times; there must be some."""
+        """Of the calls that ended between two times."""
         calls = [call for call in self._calls if begin <= call[0] < end]
+        if not calls:
+            return Figures(0.0, inf, self._limiter.limit)
         seconds = sorted(took for _, took, _ in calls)
         p99 = seconds[min(len(seconds) - 1, len(seconds) * 99 // 100)]
         return Figures(len(calls) / (end - begin), p99, mean(limit for _, _, limit in calls))
@@ -88,7 +94,10 @@ class Recording:
 async def measure(
     handler: Any, limiter: Limiter, phases: tuple[Phase, ...], settle: float, seconds: float
 ) -> list[Figures]:
-    """Run through `phases` without a break, and measure each for so long after it has settled."""
+    """Run through `phases` without a break, and measure each for so long after it has settled.
+
+    Nothing is measured before the first call has ended: processes take their time to start.
+    """
     recording = Recording(limiter)
     numbers = from_iterable(count()).pipe(adaptive_flat_map(handler, recording))
     now = clock_of(asyncio.get_running_loop())
@@ -96,6 +105,7 @@ async def measure(
     async with numbers.to(for_each(_forget)).start() as running:
         for phase in phases:
             await phase.begin()
+            await recording.first.wait()
             await asyncio.sleep(settle)
             begin = now()
             await asyncio.sleep(seconds)
