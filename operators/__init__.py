@@ -10,8 +10,10 @@ from operators.distinct_within import distinct_within
 from operators.group_by import group_by
 from operators.in_processes import in_processes
 from operators.in_threads import in_threads
+from operators.monitor import monitor
 from operators.rate_limit import rate_limit
 from operators.spread import spread
+from operators.violations import violations
 
 __all__ = [
     "adaptive_flat_map",
@@ -22,6 +24,8 @@ __all__ = [
     "group_by",
     "in_processes",
     "in_threads",
+    "monitor",
     "rate_limit",
     "spread",
+    "violations",
 ]

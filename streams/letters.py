@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import BufferFull
@@ -27,7 +28,8 @@ class Letters:
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
         self.accepted = 0
         self._run = run
-        self._waiting: deque[Event[DeadLetter]] = deque()
+        self._waiting: deque[Event[Any]] = deque()
+        self._rest: Iterator[Event[Any]] = iter(())
         self._demand = 0
         self._done = self._sink_closed = False
         self._when_closed: asyncio.Future[None] | None = None
@@ -53,6 +55,10 @@ class Letters:
             event.token,
         )
         event.end_turn()
+        self.put(letter, stage, "dead letters", "Find out why so many events fail.")
+
+    def put(self, letter: Event[Any], stage: str, what: str, advice: str) -> None:
+        """Send anything, after all that waits; BufferFull ends the run if that is too much."""
         if self._done:
             letter.give_back()
         elif self._demand:
@@ -64,10 +70,15 @@ class Letters:
             letter.give_back()
             self._run.failed(
                 BufferFull(
-                    f"{_MOST_LETTERS:,} dead letters wait for their sink after {stage}: it is "
-                    "too slow for so many failures. Find out why so many events fail."
+                    f"{_MOST_LETTERS:,} {what} wait for their sink after {stage}: it is too slow "
+                    f"for so many. {advice}"
                 )
             )
+
+    def put_all(self, letters: Iterator[Event[Any]]) -> None:
+        """Send any number, each made when the sink asks for it."""
+        self._rest = chain(self._rest, letters)
+        self._send_waiting()
 
     async def close(self) -> None:
         """No more letters will come: have the sink flush what it got, and wait for that."""
@@ -89,15 +100,25 @@ class Letters:
 
     def request(self, n: int, /) -> None:
         self._demand += n
-        while self._demand and self._waiting:
-            self._demand -= 1
-            self._subscriber.on_next(self._waiting.popleft())
+        self._send_waiting()
         if self._when_closed is not None and not self._waiting and not self._done:
             self._done = True
             self._subscriber.on_completed()
 
+    def _send_waiting(self) -> None:
+        while self._waiting or self._take_one():
+            if not self._demand:
+                return
+            self._demand -= 1
+            self._subscriber.on_next(self._waiting.popleft())
+
+    def _take_one(self) -> bool:
+        self._waiting.extend(islice(self._rest, 1))
+        return bool(self._waiting)
+
     def cancel(self) -> None:
         self._done = True
+        self._rest = iter(())
         while self._waiting:
             self._waiting.popleft().give_back()
 

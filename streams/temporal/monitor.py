@@ -77,6 +77,20 @@ class Monitor:
             return verdict
         return Verdict.TRUE if holds else Verdict.FALSE
 
+    def true_in(self, letter: int) -> frozenset[str]:
+        """The propositions that hold in a letter."""
+        return frozenset(name for bit, name in enumerate(self.propositions) if letter >> bit & 1)
+
+    @property
+    def states(self) -> frozenset[int]:
+        """All states."""
+        return frozenset(state << self.bits for state in range(len(self.machine)))
+
+    @property
+    def deciding(self) -> frozenset[int]:
+        """The states whose verdict is final."""
+        return frozenset(state for state in self.states if self.verdict(state).is_final)
+
     @property
     def verdicts(self) -> Machine[Verdict]:
         """The smallest machine that tells the three verdicts, and nothing of ends."""

@@ -19,8 +19,10 @@ from operators import (
     group_by,
     in_processes,
     in_threads,
+    monitor,
     rate_limit,
     spread,
+    violations,
 )
 from streams import Backoff, Fixed, Flowable, Shared, from_iterable, lift, retry
 from streams.temporal.intervals import Period
@@ -206,6 +208,29 @@ OPERATORS = [
             begin=lambda number: 2 * number, end=lambda number: 2 * number + 1, lateness=0
         ),
         lambda n: [Period(None, 2 * number, 2 * number + 1, 1) for number in range(n)],
+    ),
+    _operator(
+        "monitor",
+        monitor("G(odd -> X !odd)", on_violation="report", odd=lambda number: number % 2),
+        numbers_up_to,
+    ),
+    _operator(
+        "violations",
+        _both(
+            violations("G !odd", restart=True, odd=lambda number: number % 2, evidence=1),
+            ops.map(lambda violation: violation.evidence[0]),
+        ),
+        lambda n: list(range(1, n, 2)),
+        sees_end=False,
+    ),
+    _operator(
+        "violations of the end",
+        _both(
+            violations("F seven", by=lambda number: number, seven=lambda number: number < 0),
+            ops.map(lambda violation: violation.key),
+        ),
+        numbers_up_to,
+        pulls=False,
     ),
     _batch("async", _all_slowly),
     _batch("plain", _all_at_once),

@@ -1,0 +1,253 @@
+"""Let events through, and tell what violates a temporal formula.
+
+Items:   every event, unchanged and in order. Each key's events are watched on their own, by one
+         look-up in a table an event.
+Time:    an event passes at once, before its violation is told; what only the end can decide is
+         told at the end. No timers.
+Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
+         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. At most
+         1,024 violations that wait for a sink.
+Demand:  as many as are requested of it.
+Ends:    with the source, after telling of each key whose events so far do not meet the formula,
+         as on a finite trace: what is still owed will never come.
+Errors:  the source's error passes, and says nothing of the end. What a proposition raises, or a
+         key that is missing, is this stage's error, by default the pipeline's end;
+         `on_error="skip"` or `route(sink)` leave the event out and go on. `on_violation="stop"`
+         ends the pipeline with Violated, what a function for violations raises ends it too, and
+         so does a sink for them that is more than 1,024 behind.
+
+    source                         --p--q--p--p--|
+    monitor("G(p -> X q)")         --p--q--p--p--|     the last p violates it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar, cast
+
+from streams.errors import BuildError
+from streams.event import Event
+from streams.faults import Faults, LettersOnly, OnError, blame, check_policy
+from streams.flowable import Flowable
+from streams.handler import is_async
+from streams.keys import By, KeyFaults
+from streams.origins import Joined, Nobody
+from streams.run import Run
+from streams.sink import Sink
+from streams.stage import Stage, StageInfo, Subscriber, in_chunks
+from streams.temporal.formula import Formula
+from streams.temporal.propositions import Test
+from streams.temporal.violation import Violated, Violation
+from streams.temporal.watching import Evidence, Mode, Rule, Watch
+
+__all__ = ["monitor"]
+
+T = TypeVar("T")
+
+OnViolation = Literal["report", "stop"] | Callable[[Violation[T]], object] | Sink[Violation[T]]
+
+# Violations that are told in full where they are only reported.
+_REPORTED = 10
+_ADVICE = "Use a quicker sink, or a formula that is violated less often."
+
+
+def monitor(
+    formula: str | Formula,
+    by: By[T] | None = None,
+    *,
+    on_violation: OnViolation[T] = "report",
+    mode: Mode = "ltl3",
+    evidence: Evidence = 16,
+    idle: float | None = None,
+    max_keys: int | None = None,
+    restart: bool = False,
+    strict: bool = True,
+    on_error: OnError = "stop",
+    where: Mapping[str, Test[T]] | None = None,
+    **propositions: Test[T],
+) -> Callable[[Flowable[T]], Flowable[T]]:
+    """Watch `formula` for each key `by` (a field name, an index or a function), or for all events
+    together.
+
+    `on_violation` says what to do with a `Violation`: "report" counts it in the statistics and
+    warns of the first ten, "stop" ends the pipeline with Violated, a plain function is called with
+    it, and a sink takes it: an event is finished when its violation was accepted as well.
+    All other options are those of `violations`.
+
+    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for options that
+    make no sense.
+
+    Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
+    """
+    check_policy(on_error, "monitor")
+    _check(on_violation)
+    rule = Rule(
+        stage="monitor",
+        formula=formula,
+        by=by,
+        mode=mode,
+        evidence=evidence,
+        idle=idle,
+        max_keys=max_keys,
+        restart=restart,
+        strict=strict,
+        tests={**(where or {}), **propositions},
+    )
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        def attach(downstream: Subscriber[T], run: Run) -> None:
+            watch = Watch(rule, run.now)
+            faults = KeyFaults(on_error, run, flowable.info, rule.key_of if by is None else by)
+            stage = _Monitor(downstream, run, flowable.info, watch, faults, on_violation)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        flowable: Flowable[T] = Flowable(attach, rule.info, source)
+        return flowable
+
+    return operator
+
+
+def _check(on_violation: Any) -> None:
+    if isinstance(on_violation, Sink):
+        if isinstance(on_violation, LettersOnly):
+            raise BuildError(
+                f"monitor(on_violation={on_violation.info.name}(...)): that sink takes what has "
+                "failed; give one for values, such as write_jsonl(path)"
+            )
+    elif callable(on_violation):
+        if is_async(on_violation):
+            raise BuildError(
+                "monitor(on_violation=...): an async function is awaited by a sink; give "
+                "for_each(function)"
+            )
+    elif on_violation not in ("report", "stop"):
+        raise BuildError(
+            f'monitor(on_violation={on_violation!r}): use "report", "stop", a function or a sink'
+        )
+
+
+class _Monitor(Stage[Any, Any]):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        watch: Watch,
+        faults: Faults,
+        on_violation: OnViolation[Any],
+    ) -> None:
+        super().__init__(downstream)
+        self._chunky = in_chunks(downstream)
+        self.chunks = self._chunky is not None
+        self._run = run
+        self._info = info
+        self._watch = watch
+        self._faults = faults
+        self._on_violation = on_violation
+        self._letters = None
+        if isinstance(on_violation, Sink):
+            self._letters = run.letters(cast(Any, on_violation))
+        self._reported = 0
+        self._done = False
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        see = self._watch.see
+        passed: list[Event[Any]] = []
+        for place, event in enumerate(events):
+            try:
+                violation = see(event.value)
+            except Exception as error:
+                if self._faults.survives(event, error):
+                    continue
+                self._break_off(error, passed, events[place + 1 :])
+                return
+            if violation is not None:
+                try:
+                    self._tell(violation, event)
+                except Exception as error:
+                    blame(error, self._info, event)
+                    event.fail(error)
+                    self._break_off(error, passed, events[place + 1 :])
+                    return
+            passed.append(event)
+        self._pass_on(passed)
+        missing = len(events) - len(passed)
+        if missing and not self._done:
+            self.upstream.request(missing)
+
+    def _pass_on(self, events: list[Event[Any]]) -> None:
+        if self._chunky is None:
+            for event in events:
+                self.downstream.on_next(event)
+        elif events:
+            self._chunky.on_chunk(events)
+
+    def _break_off(
+        self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]
+    ) -> None:
+        self._pass_on(passed)
+        for event in rest:
+            event.give_back()
+        if not self._done:
+            self._done = True
+            self.upstream.cancel()
+            self.downstream.on_error(error)
+
+    def _tell(self, violation: Violation[Any], event: Event[Any] | None) -> None:
+        if self._letters is not None:
+            if event is not None:
+                # The event is finished when this, too, was accepted.
+                event.pending += 1
+            self._letters.put(
+                self._letter(violation, event), str(self._info), "violations", _ADVICE
+            )
+        elif self._on_violation == "report":
+            self._reported += 1
+            if self._reported <= _REPORTED:
+                self._run.on_warning(str(violation))
+        elif self._on_violation == "stop":
+            raise Violated(violation)
+        else:
+            assert callable(self._on_violation)
+            self._on_violation(violation)
+
+    def _letter(self, violation: Violation[Any], event: Event[Any] | None) -> Event[Any]:
+        if event is None:
+            return Event(violation, self._run.now(), Nobody())
+        return Event(violation, event.created, Joined((event,)), event.token)
+
+    def on_completed(self) -> None:
+        if self._done:
+            return
+        self._done = True
+        last = self._watch.at_end()
+        try:
+            if self._letters is not None:
+                self._letters.put_all(self._letter(violation, None) for violation in last)
+            else:
+                for violation in last:
+                    self._tell(violation, None)
+        except Exception as error:
+            self.downstream.on_error(error)
+        else:
+            self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._done = True
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._done = True
+        self.upstream.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""
+        return {
+            **self._watch.statistics(),
+            "skipped": self._faults.skipped,
+            "routed": self._faults.routed,
+        }

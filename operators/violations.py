@@ -1,0 +1,186 @@
+"""Emit what violates a temporal formula, and nothing else.
+
+Items:   a `Violation` for each key that violates the formula, in place of the event that decided
+         it; each key's events are watched on their own, by one look-up in a table an event.
+Time:    at once; what only the end can decide, at the end. No timers.
+Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
+         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds.
+Demand:  one more for each event that decides nothing. No violation waits: those of the end are
+         made when they are asked for.
+Ends:    with the source, after a violation for each key whose events so far do not meet the
+         formula, as on a finite trace: what is still owed will never come.
+Errors:  the source's error passes, and says nothing of the end. What a proposition raises, or a
+         key that is missing, is this stage's error, by default the pipeline's end;
+         `on_error="skip"` or `route(sink)` leave the event out and go on.
+
+    source                            --p--q--p--|
+    violations("G(p -> X q)")         -----------a|    a: the q of the last p never came
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from streams.event import Event
+from streams.faults import Faults, OnError, check_policy
+from streams.flowable import Flowable
+from streams.keys import By, KeyFaults
+from streams.origins import Nobody
+from streams.run import Run
+from streams.stage import Stage, Subscriber, in_chunks
+from streams.temporal.formula import Formula
+from streams.temporal.propositions import Test
+from streams.temporal.violation import Violation
+from streams.temporal.watching import Evidence, Mode, Rule, Watch
+
+__all__ = ["violations"]
+
+T = TypeVar("T")
+
+
+def violations(
+    formula: str | Formula,
+    by: By[T] | None = None,
+    *,
+    mode: Mode = "ltl3",
+    evidence: Evidence = 16,
+    idle: float | None = None,
+    max_keys: int | None = None,
+    restart: bool = False,
+    strict: bool = True,
+    on_error: OnError = "stop",
+    where: Mapping[str, Test[T]] | None = None,
+    **propositions: Test[T],
+) -> Callable[[Flowable[T]], Flowable[Violation[T]]]:
+    """Watch `formula` for each key `by` (a field name, an index or a function), or for all events
+    together, and emit the violations.
+
+    A proposition is a function of the event, or a mapping of the fields that it must have, such as
+    `{"type": "paid"}`; `where` takes those whose names are no Python names. `evidence` is how many
+    of the key's last events a violation carries, or "full", or "letters" for the propositions that
+    held. After a violation the key is silent, or with `restart` begins anew. `mode="rv"` also
+    tells when a formula becomes presumably false (RV-LTL). With `strict=False` a proposition that
+    is not given is the field or attribute of its name.
+
+    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for options that
+    make no sense.
+
+    Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
+    """
+    check_policy(on_error, "violations")
+    rule = Rule(
+        stage="violations",
+        formula=formula,
+        by=by,
+        mode=mode,
+        evidence=evidence,
+        idle=idle,
+        max_keys=max_keys,
+        restart=restart,
+        strict=strict,
+        tests={**(where or {}), **propositions},
+    )
+
+    def operator(source: Flowable[T]) -> Flowable[Violation[T]]:
+        def attach(downstream: Subscriber[Violation[T]], run: Run) -> None:
+            watch = Watch(rule, run.now)
+            faults = KeyFaults(on_error, run, flowable.info, rule.key_of if by is None else by)
+            stage = _Violations(downstream, run, watch, faults)
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        flowable: Flowable[Violation[T]] = Flowable(attach, rule.info, source)
+        return flowable
+
+    return operator
+
+
+class _Violations(Stage[Any, Violation[Any]]):
+    def __init__(
+        self, downstream: Subscriber[Violation[Any]], run: Run, watch: Watch, faults: Faults
+    ) -> None:
+        super().__init__(downstream)
+        self.chunks = in_chunks(downstream) is not None
+        self._run = run
+        self._watch = watch
+        self._faults = faults
+        self._demand = 0
+        self._last: Iterator[Violation[Any]] | None = None
+        self._next: Violation[Any] | None = None
+        self._emitting = self._done = False
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        if self._last is None:
+            self.upstream.request(n)
+        else:
+            self._emit_last()
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        passed = 0
+        for place, event in enumerate(events):
+            if self._done:
+                event.give_back()
+                continue
+            try:
+                violation = self._watch.see(event.value)
+            except Exception as error:
+                if not self._faults.survives(event, error):
+                    self._break_off(error, events[place + 1 :])
+                    return
+                continue
+            if violation is None:
+                event.drop("no violation")
+            else:
+                event.value = violation
+                passed += 1
+                self._demand -= 1
+                self.downstream.on_next(event)
+        missing = len(events) - passed
+        if missing and not self._done:
+            self.upstream.request(missing)
+
+    def _break_off(self, error: Exception, rest: list[Event[Any]]) -> None:
+        self._done = True
+        for event in rest:
+            event.give_back()
+        self.upstream.cancel()
+        self.downstream.on_error(error)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._done = True
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._done = True
+        self.upstream.cancel()
+
+    def on_completed(self) -> None:
+        self._last = self._watch.at_end()
+        self._next = next(self._last, None)
+        self._emit_last()
+
+    def _emit_last(self) -> None:
+        if self._emitting or self._done or self._last is None:
+            return
+        self._emitting = True
+        while self._next is not None and self._demand and not self._done:
+            violation, self._next = self._next, next(self._last, None)
+            self._demand -= 1
+            self.downstream.on_next(Event(violation, self._run.now(), Nobody()))
+        self._emitting = False
+        if self._next is None and not self._done:
+            self._done = True
+            self.downstream.on_completed()
+
+    def statistics(self) -> dict[str, Any]:
+        """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""
+        return {
+            **self._watch.statistics(),
+            "skipped": self._faults.skipped,
+            "routed": self._faults.routed,
+        }

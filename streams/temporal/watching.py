@@ -1,0 +1,232 @@
+"""The monitor of one formula over the events of many keys."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from streams.errors import BuildError
+from streams.keys import By, key_function, key_name
+from streams.stage import StageInfo
+from streams.temporal.formula import Formula
+from streams.temporal.monitor import Monitor
+from streams.temporal.printer import to_text
+from streams.temporal.propositions import Test, letters
+from streams.temporal.verdict import Verdict
+from streams.temporal.violation import Violation
+
+__all__ = ["Evidence", "Mode", "Rule", "Watch"]
+
+log = logging.getLogger("penstock")
+
+Evidence = int | Literal["full", "letters"]
+Mode = Literal["ltl3", "rv"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What is watched, and how: the options of `monitor` and `violations`, checked.
+
+    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for an option
+    that makes no sense. A formula that no event can decide is warned of.
+    """
+
+    stage: str
+    formula: str | Formula
+    by: By[Any] | None
+    mode: Mode
+    evidence: Evidence
+    idle: float | None
+    max_keys: int | None
+    restart: bool
+    strict: bool
+    tests: Mapping[str, Test[Any]]
+
+    def __post_init__(self) -> None:
+        evidence: object = self.evidence
+        number = isinstance(evidence, int) and not isinstance(evidence, bool) and evidence >= 0
+        if not number and evidence not in ("full", "letters"):
+            self._refuse(f"evidence={evidence!r}", 'a number of events, "full" or "letters"')
+        if self.mode not in ("ltl3", "rv"):
+            self._refuse(f"mode={self.mode!r}", '"ltl3" or "rv"')
+        if self.idle is not None and not self.idle > 0:
+            self._refuse(f"idle={self.idle!r}", "a positive number of seconds")
+        if self.max_keys is not None and self.max_keys < 1:
+            self._refuse(f"max_keys={self.max_keys!r}", "at least 1")
+        if self.by is None and (self.idle is not None or self.max_keys is not None):
+            self._refuse("idle or max_keys", "them together with by: without it there is one key")
+        # Not before the first event: an unknown proposition is the builder's mistake.
+        _ = self.letter_of
+        verdict = self.monitor.verdict(self.monitor.first)
+        if verdict.is_final:
+            log.warning("%s: %s is %s whatever happens", self.stage, self.text, verdict.value)
+        elif not self.monitor.monitorable:
+            log.warning(
+                "%s: there are events after which nothing that follows can decide %s; it is "
+                "judged at the end of the stream%s",
+                self.stage,
+                self.text,
+                "" if self.mode == "rv" else ' (mode="rv" tells what is presumed meanwhile)',
+            )
+
+    def _refuse(self, what: str, wanted: str) -> None:
+        raise BuildError(f"{self.stage}({what}): give {wanted}")
+
+    @cached_property
+    def monitor(self) -> Monitor:
+        return Monitor(self.formula)
+
+    @cached_property
+    def text(self) -> str:
+        return self.formula.strip() if isinstance(self.formula, str) else to_text(self.formula)
+
+    @cached_property
+    def letter_of(self) -> Callable[[Any], int]:
+        return letters(self.monitor.formula, self.tests, strict=self.strict)
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Tests that were given and are not in the formula."""
+        return frozenset(self.tests) - frozenset(self.monitor.propositions)
+
+    @cached_property
+    def key_of(self) -> Callable[[Any], Any]:
+        return _no_key if self.by is None else key_function(self.by)
+
+    @property
+    def info(self) -> StageInfo:
+        by = "" if self.by is None else f" by {key_name(self.by)}"
+        most = "" if self.max_keys is None else f", at most {self.max_keys:,}"
+        note = "" if self.by is None else f"remembers a state for each key{most}"
+        return StageInfo(self.stage, self.text + by, 0, note)
+
+
+def _no_key(value: Any) -> None:
+    return None
+
+
+class _Instance:
+    """How far the formula has come with one key. `kept` is evidence: values or letters."""
+
+    __slots__ = ("count", "kept", "presumed", "state")
+
+    def __init__(self, state: int) -> None:
+        self.state = state
+        self.count = 0
+        self.kept: list[Any] = []
+        self.presumed = Verdict.PRESUMABLY_TRUE
+
+
+class Watch:
+    """One running of a rule.
+
+    Memory: an instance for each key that is not decided, an entry of a dict for each that is.
+    `idle` and `max_keys` bound both; a key that they drop begins anew when it comes again.
+    """
+
+    def __init__(self, rule: Rule, now: Callable[[], float]) -> None:
+        self._rule = rule
+        self._now = now
+        self._monitor = monitor = rule.monitor
+        self._letter_of = rule.letter_of
+        self._key_of = rule.key_of
+        self._table = monitor.table
+        self._most = rule.evidence if isinstance(rule.evidence, int) else -1
+        self._keeps_letters = rule.evidence == "letters"
+        self._telling = monitor.deciding if rule.mode == "ltl3" else monitor.states
+        self._instances: dict[Any, _Instance | None] = {}
+        self._used: OrderedDict[Any, float] | None = None
+        if rule.idle is not None or rule.max_keys is not None:
+            self._used = OrderedDict()
+        if rule.by is None:
+            self._instances[None] = _Instance(monitor.first)
+        self._violations = self._expired = self._evicted = 0
+
+    def see(self, value: Any) -> Violation[Any] | None:
+        """Take an event in; a violation if it decided so. What raises changes nothing."""
+        letter = self._letter_of(value)
+        key = self._key_of(value)
+        if self._used is not None:
+            self._use(key, self._used)
+        one = self._instances.get(key, _NEW)
+        if one is None:
+            return None
+        if one is _NEW:
+            one = self._instances[key] = _Instance(self._monitor.first)
+        one.count += 1
+        if self._most:
+            kept = one.kept
+            kept.append(letter if self._keeps_letters else value)
+            if len(kept) > self._most > 0:
+                del kept[0]
+        table = self._table
+        one.state = state = (
+            self._monitor.step(one.state, letter) if table is None else table[one.state | letter]
+        )
+        return self._tell(key, one) if state in self._telling else None
+
+    def _tell(self, key: Any, one: _Instance) -> Violation[Any] | None:
+        verdict = self._monitor.presumable(one.state)
+        if verdict.is_final:
+            if verdict is Verdict.FALSE and self._rule.restart:
+                del self._instances[key]
+            else:
+                self._instances[key] = None
+        known, one.presumed = one.presumed, verdict
+        if verdict is known or verdict in (Verdict.TRUE, Verdict.PRESUMABLY_TRUE):
+            return None
+        return self._violation(key, one, verdict, at_end=False)
+
+    def at_end(self) -> Iterator[Violation[Any]]:
+        """The violations of the keys that are undecided when the stream ends."""
+        for key, one in self._instances.items():
+            if one is not None and self._monitor.at_end(one.state) is Verdict.FALSE:
+                yield self._violation(key, one, Verdict.FALSE, at_end=True)
+
+    def _violation(
+        self, key: Any, one: _Instance, verdict: Verdict, *, at_end: bool
+    ) -> Violation[Any]:
+        self._violations += 1
+        kept: list[Any] = one.kept
+        if self._keeps_letters:
+            kept = [self._monitor.true_in(letter) for letter in kept]
+        truncated = len(kept) < one.count
+        return Violation(self._rule.text, key, one.count, verdict, tuple(kept), truncated, at_end)
+
+    def _use(self, key: Any, used: OrderedDict[Any, float]) -> None:
+        now = self._now()
+        self._expire(now, used)
+        used[key] = now
+        used.move_to_end(key)
+        if self._rule.max_keys is not None and len(used) > self._rule.max_keys:
+            del self._instances[used.popitem(last=False)[0]]
+            self._evicted += 1
+
+    def _expire(self, now: float, used: OrderedDict[Any, float]) -> None:
+        idle = self._rule.idle
+        while idle is not None and used:
+            oldest = next(iter(used))
+            if used[oldest] + idle > now:
+                return
+            del used[oldest]
+            self._instances.pop(oldest, None)
+            self._expired += 1
+
+    def statistics(self) -> dict[str, int]:
+        """`keys` remembered now, `violations` so far, and the keys that were forgotten because
+        they were `expired` (idle) or `evicted` (more than `max_keys`)."""
+        if self._used is not None:
+            self._expire(self._now(), self._used)
+        return {
+            "keys": len(self._instances),
+            "violations": self._violations,
+            "expired": self._expired,
+            "evicted": self._evicted,
+        }
+
+
+_NEW = _Instance(0)
