@@ -13,9 +13,9 @@ from streams.event import Event, Turn
 from streams.faults import Faults, blame
 from streams.gathering import Gathering
 from streams.handler import cancelled_inside, is_being_cancelled, opened_pool
+from streams.lane import end_turns
 from streams.limits import Outcome
 from streams.origins import Nobody
-from streams.rotation import end_turns
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 

@@ -13,11 +13,12 @@ from typing import Any
 
 from streams.batch_settings import BatchSettings
 from streams.batch_turns import BatchTurns
+from streams.company import Company
 from streams.event import Event
 from streams.in_flight import InFlight
-from streams.limits.batch_size import BatchSize, Company
+from streams.lane import close_turns, open_turns
+from streams.limits.batch_size import BatchSize
 from streams.results import Results
-from streams.rotation import close_turns, open_turns
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, is_second
 from streams.waiting import Waiting

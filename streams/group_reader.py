@@ -10,8 +10,9 @@ from streams.errors import PenstockError
 from streams.event import Event
 from streams.faults import Faults
 from streams.groups import Group
+from streams.lane import Lane
 from streams.origins import OneByOne
-from streams.rotation import Lane, Rotation
+from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import UNBOUNDED, StageInfo, Subscriber
 

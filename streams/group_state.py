@@ -13,7 +13,8 @@ from streams.faults import blame
 from streams.flowable import Flowable
 from streams.groups import Group
 from streams.idle import Idle
-from streams.rotation import Lane, Rotation
+from streams.lane import Lane
+from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, Subscription
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from streams.blocking import BLOCKED
 from streams.event import Event, Turn
+from streams.lane import end_turns
 from streams.limits import Limiter
 from streams.plain import Plain
-from streams.rotation import end_turns
 from streams.run import Run
 from streams.settings import Settings
 from streams.slices import SLICE, fitting

@@ -1,96 +1,27 @@
 """The keyed queues between `group_by` and `spread`: at run time the two are one stage.
 
-A lane holds the waiting events of one key, and is their turn: while it is held, no event of
-the key leaves. Lanes that have an event and a free turn stand in line; one event is taken
-from the first, and the lane goes to the back of the line when the event's turn ends. A lane
-lives only while it holds an event or a turn.
-
-Whoever has a turn may open it, as a batch does while it is being filled: it is then given more
-events of that lane, one after the other of each such lane, when no other lane is in line.
+A lane (`streams.lane`) holds the waiting events of one key. Lanes that have an event and a free
+turn stand in line; one event is taken from the first, and the lane goes to the back of the line
+when the event's turn ends. A lane lives only while it holds an event or a turn.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from streams.event import Event, Turn
+from streams.event import Event
 from streams.faults import Faults
+from streams.feeders import Feeders
+from streams.lane import Lane
 from streams.stage import ChunkSubscriber, Subscriber, Subscription, in_chunks, is_second
 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates, State
 
-__all__ = ["Lane", "Rotation", "close_turns", "end_turns", "open_turns", "turns_held"]
-
-
-class Lane:
-    """One key's waiting events and its turn, which is held while it has holders."""
-
-    __slots__ = ("events", "holders", "is_open", "key", "outer", "rotation", "state")
-
-    def __init__(self, key: Any, rotation: Rotation) -> None:
-        self.key = key
-        self.rotation = rotation
-        self.events: deque[Event[Any]] = deque()
-        self.holders = 0
-        self.is_open = False
-        self.outer: Turn | None = None
-        self.state: State | None = None
-
-    def take(self) -> Event[Any]:
-        """The next event, which now holds the turn, and with it any turn it held before."""
-        event = self.events.popleft()
-        self.holders = 1
-        self.outer = event.turn
-        event.turn = self
-        return event
-
-    def take_another(self) -> Event[Any]:
-        """One more event for whoever has the turn."""
-        event = self.events.popleft()
-        self.holders += 1
-        if event.turn is not None:
-            self.outer = event.turn if self.outer is None else _Turns(self.outer, event.turn)
-        event.turn = self
-        return event
-
-    def end(self) -> None:
-        """One share of the turn is given up; with the last the next event may go."""
-        self.holders = holders = self.holders - 1
-        if holders:
-            return
-        outer, self.outer = self.outer, None
-        rotation = self.rotation
-        if self.events:
-            if rotation.direct:
-                rotation.line.append(self)
-                if rotation.demand and not rotation.passing:
-                    rotation.pass_on()
-            else:
-                rotation.ready(self)
-        elif rotation.direct and self.key in rotation.lanes:
-            del rotation.lanes[self.key]
-            rotation.spare.append(self)
-        else:
-            rotation.emptied(self)
-        # Last, because it may send this lane its next event.
-        if outer is not None:
-            outer.end()
-
-
-class _Turns:
-    """What several events of a lane held before, as one: all end when the lane's turn does."""
-
-    def __init__(self, *turns: Turn) -> None:
-        self.holders = 1
-        self._turns = turns
-
-    def end(self) -> None:
-        for turn in self._turns:
-            turn.end()
+__all__ = ["Rotation", "turns_held"]
 
 
 class Rotation:
@@ -121,9 +52,7 @@ class Rotation:
         self._freed = 0
         self._faults = faults
         self._states = states
-        self._feeders = feeders
-        self._entered: set[Lane] = set()
-        self._outside: dict[Lane, None] = {}
+        self._feeders = None if feeders is None else Feeders(feeders)
         self.line: deque[Lane] = deque()
         # Lanes with an event for whoever has their turn.
         self.open_lanes: dict[Lane, None] = {}
@@ -237,20 +166,9 @@ class Rotation:
 
     def ready(self, lane: Lane) -> None:
         """A lane has an event, and its turn is free."""
-        if self._feeders is not None and not self._enter(lane):
-            return
-        self.line.append(lane)
-        self.go_on()
-
-    def _enter(self, lane: Lane) -> bool:
-        assert self._feeders is not None
-        if lane in self._entered:
-            return True
-        if len(self._entered) < self._feeders:
-            self._entered.add(lane)
-            return True
-        self._outside[lane] = None
-        return False
+        if self._feeders is None or self._feeders.admit(lane):
+            self.line.append(lane)
+            self.go_on()
 
     def freed(self) -> None:
         """An event waits no longer."""
@@ -283,12 +201,8 @@ class Rotation:
             self.forget(lane)
         else:
             self._states.idle(lane)
-        if lane in self._entered:
-            self._entered.discard(lane)
-            if self._outside:
-                following = next(iter(self._outside))
-                del self._outside[following]
-                self.ready(following)
+        if self._feeders is not None and (following := self._feeders.dismiss(lane)) is not None:
+            self.ready(following)
 
     def forget(self, lane: Lane) -> None:
         """A group has ended."""
@@ -438,7 +352,8 @@ class Rotation:
         self.demand = self.waiting = 0
         self.line.clear()
         self.open_lanes.clear()
-        self._outside.clear()
+        if self._feeders is not None:
+            self._feeders.outside.clear()
         if self._states is not None:
             self._states.close()
         lanes, self.lanes = self.lanes, {}
@@ -469,51 +384,8 @@ class Rotation:
 
     def spread_statistics(self) -> dict[str, Any]:
         """Groups `ready` for their next event, and those `outside` the feeders."""
-        return {"ready": len(self.line), "outside": len(self._outside)}
-
-
-def end_turns(turns: Iterable[Turn | None]) -> None:
-    """`end` for each; their lanes are all in line before the next events go."""
-    rotations: list[Rotation] = []
-    line: deque[Lane] = deque()
-    for turn in turns:
-        if type(turn) is Lane and turn.events and turn.outer is None:
-            if turn.holders > 1:
-                turn.holders -= 1
-                continue
-            rotation = turn.rotation
-            if rotation.line is not line and rotation.direct:
-                rotations.append(rotation)
-                line = rotation.line
-            if rotation.line is line:
-                turn.holders = 0
-                line.append(turn)
-                continue
-        if turn is not None:
-            turn.end()
-    for rotation in rotations:
-        rotation.go_on()
-
-
-def open_turns(turns: Iterable[Turn | None]) -> None:
-    """Let whoever has these turns be given more events of their groups, of each in turn."""
-    rotations: dict[Rotation, None] = {}
-    for turn in turns:
-        if type(turn) is Lane and not turn.is_open:
-            turn.is_open = True
-            if turn.events:
-                turn.rotation.open_lanes[turn] = None
-                rotations[turn.rotation] = None
-    for rotation in rotations:
-        rotation.go_on()
-
-
-def close_turns(turns: Iterable[Turn | None]) -> None:
-    """Let no more events of their groups come before these turns end."""
-    for turn in turns:
-        if type(turn) is Lane and turn.is_open:
-            turn.is_open = False
-            turn.rotation.open_lanes.pop(turn, None)
+        outside = 0 if self._feeders is None else len(self._feeders.outside)
+        return {"ready": len(self.line), "outside": outside}
 
 
 _rotations: WeakSet[Rotation] = WeakSet()

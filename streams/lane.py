@@ -1,0 +1,131 @@
+"""A lane: the waiting events of one key, and their turn, which belongs to the key.
+
+While the turn is held no event of the key leaves. Whoever has it may open it, as a batch does while
+it is being filled: it is then given more events of that lane, one after the other of each such
+lane, when no other lane is in line.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from streams.event import Event, Turn
+
+if TYPE_CHECKING:
+    from streams.group_state import State
+    from streams.rotation import Rotation
+
+__all__ = ["Lane", "close_turns", "end_turns", "open_turns"]
+
+
+class Lane:
+    """One key's waiting events and its turn, which is held while it has holders."""
+
+    __slots__ = ("events", "holders", "is_open", "key", "outer", "rotation", "state")
+
+    def __init__(self, key: Any, rotation: Rotation) -> None:
+        self.key = key
+        self.rotation = rotation
+        self.events: deque[Event[Any]] = deque()
+        self.holders = 0
+        self.is_open = False
+        self.outer: Turn | None = None
+        self.state: State | None = None
+
+    def take(self) -> Event[Any]:
+        """The next event, which now holds the turn, and with it any turn it held before."""
+        event = self.events.popleft()
+        self.holders = 1
+        self.outer = event.turn
+        event.turn = self
+        return event
+
+    def take_another(self) -> Event[Any]:
+        """One more event for whoever has the turn."""
+        event = self.events.popleft()
+        self.holders += 1
+        if event.turn is not None:
+            self.outer = event.turn if self.outer is None else _Turns(self.outer, event.turn)
+        event.turn = self
+        return event
+
+    def end(self) -> None:
+        """One share of the turn is given up; with the last the next event may go."""
+        self.holders = holders = self.holders - 1
+        if holders:
+            return
+        outer, self.outer = self.outer, None
+        rotation = self.rotation
+        if self.events:
+            if rotation.direct:
+                rotation.line.append(self)
+                if rotation.demand and not rotation.passing:
+                    rotation.pass_on()
+            else:
+                rotation.ready(self)
+        elif rotation.direct and self.key in rotation.lanes:
+            del rotation.lanes[self.key]
+            rotation.spare.append(self)
+        else:
+            rotation.emptied(self)
+        # Last, because it may send this lane its next event.
+        if outer is not None:
+            outer.end()
+
+
+class _Turns:
+    """What several events of a lane held before, as one: all end when the lane's turn does."""
+
+    def __init__(self, *turns: Turn) -> None:
+        self.holders = 1
+        self._turns = turns
+
+    def end(self) -> None:
+        for turn in self._turns:
+            turn.end()
+
+
+def end_turns(turns: Iterable[Turn | None]) -> None:
+    """`end` for each; their lanes are all in line before the next events go."""
+    rotations: list[Rotation] = []
+    line: deque[Lane] = deque()
+    for turn in turns:
+        if type(turn) is Lane and turn.events and turn.outer is None:
+            if turn.holders > 1:
+                turn.holders -= 1
+                continue
+            rotation = turn.rotation
+            if rotation.line is not line and rotation.direct:
+                rotations.append(rotation)
+                line = rotation.line
+            if rotation.line is line:
+                turn.holders = 0
+                line.append(turn)
+                continue
+        if turn is not None:
+            turn.end()
+    for rotation in rotations:
+        rotation.go_on()
+
+
+def open_turns(turns: Iterable[Turn | None]) -> None:
+    """Let whoever has these turns be given more events of their groups, of each in turn."""
+    rotations: dict[Rotation, None] = {}
+    for turn in turns:
+        if type(turn) is Lane and not turn.is_open:
+            turn.is_open = True
+            if turn.events:
+                turn.rotation.open_lanes[turn] = None
+                rotations[turn.rotation] = None
+    for rotation in rotations:
+        rotation.go_on()
+
+
+def close_turns(turns: Iterable[Turn | None]) -> None:
+    """Let no more events of their groups come before these turns end."""
+    for turn in turns:
+        if type(turn) is Lane and turn.is_open:
+            turn.is_open = False
+            turn.rotation.open_lanes.pop(turn, None)
