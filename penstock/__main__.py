@@ -13,10 +13,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `sys.argv[1:]` or `arguments`; returns the exit status.
 
-    0 all finished; 1 stopped by an error; 2 usage, or a pipeline that cannot be built;
-    3 completed, but some lines or events were bad, skipped or routed; 4 drained on a signal;
-    5 cancelled with unfinished events; 128 and the signal's number if one came before anything
-    was begun. SystemExit(2) for a wrong command line.
+    0 all finished; 1 stopped by an error, or a workflow's rule is broken; 2 usage, or a
+    pipeline that cannot be built; 3 completed, but some lines or events were bad, skipped or
+    routed; 4 drained on a signal; 5 cancelled with unfinished events; 128 and the signal's
+    number if one came before anything was begun. SystemExit(2) for a wrong command line.
     """
     if arguments is not None:
         from penstock.command import run_command

@@ -202,6 +202,14 @@ def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:
     )
 
 
+def test_the_picture_of_a_workflow_is_what_its_page_draws(tmp_path: Path) -> None:
+    page = (HOME / "docs/workflows.md").read_text(encoding="utf-8")
+    drawing = [block for block in blocks_of(page) if block.language in ("sh", "python")][:3]
+    assert [list(complaints(block, tmp_path)) for block in drawing] == [[], [], []]
+    image = HOME / "docs/images/workflow.svg"
+    assert (tmp_path / "shop.svg").read_text("utf-8") == image.read_text("utf-8")
+
+
 def test_the_katas_output_in_the_readme_has_the_columns_of_its_table() -> None:
     readme = (HOME / "README.md").read_text(encoding="utf-8")
     (heading,) = re.findall(r"^variant .*$", readme, re.MULTILINE)
