@@ -237,7 +237,10 @@ class Working(Limited):
         self._ask()
 
     def statistics(self) -> dict[str, Any]:
-        """Calls `in_flight` (of them `stuck` past their timeout), the `limit` and its reason."""
+        """Calls `in_flight` (of them `stuck` past their timeout), the `limit` and its reason.
+
+        `shared` is None, or what all stages under the same limit have in flight together.
+        """
         return {
             "waiting": len(self._waiting),
             "in_flight": self.in_flight,

@@ -53,9 +53,11 @@ class Member(Protocol):
 class Shared:
     """`Shared(limiter)`: one object to give to each stage that works with the same dependency.
 
+    >>> from operators import adaptive_flat_map
+    >>> from streams import Fixed, from_iterable
     >>> database = Shared(Fixed(20))
-    >>> orders = read_orders.pipe(adaptive_flat_map(store, limit=database))
-    >>> prices = read_prices.pipe(adaptive_flat_map(update, limit=database))
+    >>> orders = from_iterable([1, 2]).pipe(adaptive_flat_map(str, limit=database))
+    >>> prices = from_iterable([3, 4]).pipe(adaptive_flat_map(str, limit=database))
 
     `limiter` is what `limit=` takes: a limiter, a pair (floor, ceiling), or nothing for the
     default. Unlike any other limiter it is not copied for each running: it goes on from what
