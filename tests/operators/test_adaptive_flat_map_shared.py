@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -175,6 +178,40 @@ def test_stages_with_work_take_turns(run: Run, limit: int, kinds: tuple[str, ...
     assert len(began) >= 59 * limit
     shares = [began.count(str(n)) for n in range(len(kinds))]
     assert max(shares) - min(shares) <= 1
+
+
+def test_the_default_finds_what_the_dependency_bears_for_all_that_use_it(run: Run) -> None:
+    """Two limits of their own would each take the load of the other for its weakness."""
+    servers, shared = asyncio.Semaphore(16), Shared()
+    done: list[tuple[str, float]] = []
+
+    def caller(name: str) -> Any:
+        draw = random.Random(name)
+
+        async def call(value: int) -> None:
+            began = asyncio.get_running_loop().time()
+            async with servers:
+                await asyncio.sleep(draw.gammavariate(1 / 0.09, 0.05 * 0.09))
+            done.append((name, asyncio.get_running_loop().time() - began))
+
+        return call
+
+    async def story() -> None:
+        flows = [from_iterable(count()).pipe(adaptive_flat_map(caller(n), shared)) for n in "ab"]
+        runnings = [flow.to(MemorySink()).start() for flow in flows]
+        await asyncio.sleep(5)
+        done.clear()
+        await asyncio.sleep(10)
+        for running in runnings:
+            running.cancel()
+            await running.wait()
+
+    run(story())
+    shares = Counter(name for name, _ in done)
+    # They could do 16 / 0.05 s a second, and a call alone takes 0.05 s.
+    assert len(done) > 0.8 * 3200
+    assert sum(seconds for _, seconds in done) / len(done) < 2 * 0.05
+    assert abs(shares["a"] - shares["b"]) < 0.05 * len(done)
 
 
 def test_one_that_comes_later_waits_for_one_call_and_leaves_all_when_it_is_done(run: Run) -> None:
