@@ -1,4 +1,4 @@
-"""How many events one call of a batch handler takes, and how long the first may wait for others.
+"""How many events one call of a batch handler takes.
 
 A call of n events that takes c(n) seconds gives n / c(n) events a second. `BatchSize` measures
 that rate at two sizes, call by call, and goes on from the better one: by doubling while that
@@ -19,7 +19,7 @@ from math import log, sqrt
 from streams.limits.checks import check_count
 from streams.limits.outcome import Outcome
 
-__all__ = ["BatchSize", "Company"]
+__all__ = ["BatchSize"]
 
 _TARGET = 0.03  # the elasticity to settle at: at most about 3 % are left unused
 _FINEST = 1.08  # the least step; a finer one is lost in noise
@@ -259,36 +259,3 @@ class BatchSize:
             self._failed_here()
         if self._rest > 0 or not self._try():
             self._measure(_Calls(self._base.size))
-
-
-class Company:
-    """Whether the first event of a batch should wait for others, `max_wait` seconds at most.
-
-    Whoever waits costs everybody who waits the time until the next one comes; whoever comes too
-    late waits for a whole call. So it is worth it while (waiting x gap between arrivals) is less
-    than a call's time, and never for longer than a call: a lone event in a quiet stream does not
-    wait at all. Both times are means that fade over about 16 observations.
-    """
-
-    def __init__(self, max_wait: float) -> None:
-        self._max_wait = max_wait
-        self._gap: float | None = None
-        self._call: float | None = None
-        self._last: float | None = None
-
-    def on_arrive(self, now: float) -> None:
-        """Hear of one arrival, in seconds of one clock."""
-        last, self._last = self._last, now
-        if last is not None:
-            gap = now - last
-            self._gap = gap if self._gap is None else self._gap + (gap - self._gap) / 16
-
-    def on_complete(self, seconds: float) -> None:
-        """Hear how long a call took."""
-        self._call = seconds if self._call is None else self._call + (seconds - self._call) / 16
-
-    def patience(self, waiting: int) -> float:
-        """Seconds that the first of `waiting` events may wait in all, counted from its arrival."""
-        if self._gap is None or self._call is None or waiting * self._gap >= self._call:
-            return 0.0
-        return min(self._max_wait, self._call)

@@ -9,6 +9,8 @@ from reactivex import operators as ops
 
 from operators import (
     adaptive_flat_map,
+    batch,
+    chunk,
     count_over_time,
     distinct_within,
     group_by,
@@ -44,6 +46,24 @@ def send_now(order: Order) -> Receipt:
     return Receipt(order)
 
 
+async def send_all(orders: list[Order]) -> list[Receipt]:
+    return [Receipt(order) for order in orders]
+
+
+def send_all_now(orders: list[Order]) -> list[Receipt]:
+    return [Receipt(order) for order in orders]
+
+
+async def send_some(orders: list[Order]) -> list[Receipt | Exception]:
+    return [Receipt(order) if order.number else ValueError() for order in orders]
+
+
+async def store_all(orders: list[Order]) -> None: ...
+
+
+def store_all_now(orders: list[Order]) -> None: ...
+
+
 receipts: list[Receipt] = []
 orders = from_iterable([(1, "a"), (2, "b")]).pipe(ops.map(lambda pair: Order(pair[0], pair[1])))
 assert_type(orders, Flowable[Order])
@@ -70,6 +90,17 @@ assert_type(orders.pipe(count_over_time("client")), Flowable[Period])
 assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(send_now)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(in_threads(2)(send_now))), Flowable[Receipt])
+assert_type(orders.pipe(batch(send_all)), Flowable[Receipt])
+assert_type(orders.pipe(batch(send_all_now, 100)), Flowable[Receipt])
+assert_type(orders.pipe(batch(send_some)), Flowable[Receipt])
+assert_type(orders.pipe(batch(store_all)), Flowable[None])
+assert_type(orders.pipe(batch(store_all_now)), Flowable[None])
+assert_type(orders.pipe(batch(in_threads(2)(send_all_now))), Flowable[Receipt])
+assert_type(orders.pipe(batch(in_threads(2)(store_all_now))), Flowable[None])
+assert_type(
+    orders.pipe(group_by("client"), spread(), batch(send_all, parallel=2)), Flowable[Receipt]
+)
+assert_type(orders.pipe(chunk(3, 1.5)), Flowable[list[Order]])
 assert_type(from_iterable([[1, 2], [3]]).pipe(spread(2)), Flowable[int])
 assert_type(
     orders.pipe(group_by("client", each=lambda group: group.pairwise(), idle=60), spread()),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.limits import Outcome
-from streams.limits.batch_size import BatchSize, Company
+from streams.limits.batch_size import BatchSize
 
 Cost = Callable[[int], float]
 
@@ -209,38 +209,3 @@ def test_whatever_it_hears_the_size_is_within_its_bounds(
 def test_a_ceiling_below_1_is_refused(ceiling: int) -> None:
     with pytest.raises(ValueError, match="ceiling"):
         BatchSize(ceiling)
-
-
-# Company.
-
-
-def arrivals(company: Company, gap: float, count: int = 100, seconds: float = 1.0) -> None:
-    for n in range(count):
-        company.on_arrive(n * gap)
-        company.on_complete(seconds)
-
-
-def test_a_lone_event_of_a_quiet_stream_does_not_wait() -> None:
-    company = Company(10)
-    arrivals(company, gap=1.5)
-    assert company.patience(1) == 0
-
-
-def test_events_wait_while_the_next_is_expected_sooner_than_it_costs_to_leave_it_out() -> None:
-    company = Company(10)
-    arrivals(company, gap=0.25)
-    assert [company.patience(n) for n in (1, 3, 4, 5)] == [1.0, 1.0, 0.0, 0.0]
-
-
-def test_nobody_waits_longer_than_was_allowed() -> None:
-    company = Company(0.1)
-    arrivals(company, gap=0.01)
-    assert company.patience(1) == 0.1
-
-
-def test_nothing_is_expected_before_anything_was_seen() -> None:
-    company = Company(10)
-    assert company.patience(1) == 0
-    company.on_arrive(0)
-    company.on_complete(1)
-    assert company.patience(1) == 0
