@@ -38,7 +38,7 @@ class Emission(Generic[T]):
         self.drops: dict[str, int] = {}
         self._finished = 0
         self._returned_tokens: list[Any] = []
-        self.received = 0
+        self.received: int = 0
         self._withheld: int | None = None
         self._producing = False
         self._chunk = 1

@@ -88,6 +88,7 @@ class Ledger:
 
     def drop(self, row: Row) -> None:
         """It was let go on purpose, which makes it processed."""
+        row.ended = True
         if row in self.held:
             self._pending.dropped.append(row)
             self._stirred.set()
@@ -96,28 +97,31 @@ class Ledger:
 
     def fail(self, row: Row, error: BaseException, *, final: bool) -> None:
         """It failed: for good, or to be tried again after a while if it has attempts left."""
+        row.ended = True
         if row not in self.held:
             self._lose([row])
             return
-        self._pending.failed.append(self._failure(row, error, final=final))
+        failure = self._failure(row, error, final=final)
+        self._pending.failed.append(failure)
         self._stirred.set()
+        if row.key is not None and failure.delay is not None:
+            # Its key is held back with it: what becomes of the later rows does not count.
+            for later in [one for one in self.held if one.key == row.key and not one.ended]:
+                self._forget(later)
 
     def give_back(self, row: Row) -> None:
         """It was not worked on to its end, which does not count as an attempt."""
+        row.ended = True
         if row in self.held:
             self._pending.returned.append(row)
             self._stirred.set()
-        else:
-            self._lose([row])
 
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
         if final or row.attempts >= self._terms.attempts:
             self.dead += 1
             return Failure(row, _text(error))
         self.reverted += 1
-        delay = self._backoff.delay(row.attempts, self._rng)
-        self.due.append(self._run.now() + delay)
-        return Failure(row, _text(error), delay)
+        return Failure(row, _text(error), self._backoff.delay(row.attempts, self._rng))
 
     async def _work(self) -> None:
         while True:
@@ -178,6 +182,8 @@ class Ledger:
             self._forget(row)
             for result in row.results or ():
                 result.settle()
+        now = self._run.now()
+        self.due += [now + failure.delay for failure in batch.failed if failure.delay is not None]
         self._marked(len(batch.finished))
 
     def _forget(self, row: Row) -> None:

@@ -68,6 +68,8 @@ class PostgresStore(Store):
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
         self._name_payload("json")
         self._columns: dict[str, str] = {}
+        # Whether there has been a connection: then it is worth while to try again.
+        self._known = False
         self._work: Connection | None = None
         self._listening: Connection | None = None
         self._lock = asyncio.Lock()
@@ -79,11 +81,14 @@ class PostgresStore(Store):
     # The connection.
 
     async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
-        try:
-            async with self._transaction(durable=True) as db:
-                await self._look(db, fields, make)
-        except DatabaseLost as error:
-            raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
+        if not self._known:
+            try:
+                async with self._using():
+                    self._known = True
+            except DatabaseLost as error:
+                raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
+        async with self._transaction(durable=True) as db:
+            await self._look(db, fields, make)
 
     async def _look(self, db: Connection, fields: Sequence[str] | None, make: bool) -> None:
         where = redacted(self.url)

@@ -113,7 +113,7 @@ class TableReader(Emission[dict[str, Any]]):
 
     async def _poll(self) -> None:
         try:
-            await self._store.open()
+            await self._insist(self._store.open)
             self.ledger.start()
             while not self.done:
                 await self._wanted.wait()
@@ -196,9 +196,10 @@ class TableReader(Emission[dict[str, Any]]):
     async def _until_more(self) -> None:
         """Wait until a row may be due that was not; without `follow`, end if none will be."""
         ledger, manner = self.ledger, self._manner
+        _, claimed = self._claimed_last
+        ledger.due = [due for due in ledger.due if due > claimed]
         now = self.run.now()
-        ledger.due = [due for due in ledger.due if due > now]
-        wait = min([manner.poll, *(due - now for due in ledger.due)])
+        wait = max(0.0, min([manner.poll, *(due - now for due in ledger.due)]))
         if manner.follow:
             await self._insist(lambda: self._store.changed(wait))
         elif ledger.due:

@@ -80,8 +80,8 @@ class SqliteStore(Store):
         try:
             async with self._transaction() as db:
                 await self._look(db, fields, make)
-        except DatabaseLost as error:
-            raise CannotOpen(f"Cannot open {self._file}: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise CannotOpen(f"Cannot use {self._file}: {error}") from error
         self._loop = asyncio.get_running_loop()
         _stores.add(self)
 
@@ -135,8 +135,10 @@ class SqliteStore(Store):
                         await db.rollback()
                     raise
             except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
-                    raise  # A statement that is wrong stays so.
+                # The extended codes have more bits.
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
+                    raise  # It would be the same the next time.
                 raise DatabaseLost(str(error)) from error
 
     async def close(self) -> None:

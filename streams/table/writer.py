@@ -64,7 +64,8 @@ class TableWriter(SinkStage[Any]):
 
     async def _work(self) -> None:
         try:
-            await self._store.open(None if self._fields is None else list(self._fields))
+            fields = None if self._fields is None else list(self._fields)
+            await self._insist(partial(self._store.open, fields))
         except Exception as error:
             self.break_off(error)
             return

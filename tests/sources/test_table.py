@@ -1,0 +1,482 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from reactivex import operators as ops
+
+from operators import adaptive_flat_map, group_by, spread
+from sinks import collect, dead_letters, for_each, write_table
+from sources import read_table
+from streams import Flowable
+from streams.errors import BuildError, CannotOpen, MissingExtra, TableMissing
+from streams.faults import Backoff, retry, route
+from streams.limits import Fixed
+from streams.running import Report
+from streams.table import Store, Terms, open_store
+
+SOON = Backoff(0.01, cap=0.01)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+@asynccontextmanager
+async def queue(url: str, count: int = 0, table: str = "queue") -> AsyncGenerator[Store, None]:
+    """A queue with so many rows."""
+    store = open_store(url, table)
+    await store.open()
+    try:
+        await store.put([orjson.dumps({"n": n, "key": n % 3}) for n in range(count)])
+        yield store
+    finally:
+        await store.close()
+
+
+async def statuses(store: Store) -> list[int]:
+    return [status for (status,) in await store.query("SELECT {status} FROM {table} ORDER BY {id}")]
+
+
+async def attempts(store: Store) -> list[int]:
+    return [count for (count,) in await store.query("SELECT {attempts} FROM {table} ORDER BY {id}")]
+
+
+async def payloads(store: Store) -> list[Any]:
+    rows = await store.query("SELECT {payload} FROM {table} ORDER BY {id}")
+    return [orjson.loads(text) if isinstance(text, str) else text for (text,) in rows]
+
+
+def number(event: dict[str, Any]) -> int:
+    return int(event["n"])
+
+
+async def numbers_of(source: Flowable[dict[str, Any]]) -> tuple[list[int], Report]:
+    values: list[dict[str, Any]] = []
+    report = await source.to(collect(values)).run()
+    return [number(value) for value in values], report
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # What is waited for happens in a database.
+
+
+def source_numbers(report: Report) -> dict[str, Any]:
+    numbers: dict[str, Any] = report.statistics["stages"][0]
+    return numbers
+
+
+def test_each_row_becomes_an_event_and_is_processed_when_that_has_finished(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 1500) as store:
+            values, report = await numbers_of(read_table(database, follow=False))
+            assert values == list(range(1500))
+            assert await statuses(store) == [1] * 1500
+            assert report.exit_status == 0
+            assert report.statistics["in"] == report.statistics["finished"] == 1500
+
+    run(work())
+
+
+def test_an_empty_queue_ends_at_once_without_follow(database: str) -> None:
+    async def work() -> None:
+        values, report = await numbers_of(read_table(database, follow=False))
+        assert (values, report.exit_status) == ([], 0)
+
+    run(work())
+
+
+def test_what_is_enqueued_while_the_reader_waits_is_read(database: str) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            values: list[Any] = []
+            # So seldom does it look by itself that it must have been told.
+            async with read_table(database, poll=3600).to(collect(values)).start() as running:
+                for n in range(3):
+                    await store.put([orjson.dumps({"n": n})])
+                    await until(lambda n=n: _is(len(values) == n + 1))  # type: ignore[misc]
+                await running.drain(10)
+            assert await statuses(store) == [1, 1, 1]
+
+    run(work())
+
+
+async def _is(true: bool) -> bool:
+    return true
+
+
+def test_a_reverted_row_is_tried_again_and_dead_after_its_last_attempt(database: str) -> None:
+    async def work() -> None:
+        tried: list[int] = []
+
+        def fail(event: dict[str, Any]) -> dict[str, Any]:
+            tried.append(number(event))
+            if number(event) == 1:
+                raise ValueError("not this one\0")
+            return event
+
+        async with queue(database, 3) as store:
+            source = read_table(database, follow=False, attempts=3, backoff=SOON)
+            values, report = await numbers_of(
+                source.pipe(adaptive_flat_map(fail, on_error="revert"))
+            )
+            assert values == [0, 2]
+            assert sorted(tried) == [0, 1, 1, 1, 2]
+            assert await statuses(store) == [1, -1, 1]
+            ((error,),) = await store.query("SELECT {error} FROM {table} WHERE {status} = -1")
+            assert error.startswith("ValueError: not this one")
+            assert "adaptive_flat_map" in error
+            numbers = source_numbers(report)
+            assert (numbers["reverted"], numbers["dead"], numbers["redelivered"]) == (2, 1, 2)
+            assert report.exit_status == 3
+
+    run(work())
+
+
+def test_an_event_that_stops_the_pipeline_gives_its_row_back(database: str) -> None:
+    async def work() -> None:
+        def fail(event: dict[str, Any]) -> None:
+            raise ValueError("stop here")
+
+        async with queue(database, 3) as store:
+            with pytest.raises(ValueError, match="stop here") as caught:
+                await read_table(database).pipe(adaptive_flat_map(fail)).to(collect([])).run()
+            assert any("(row " in note for note in caught.value.__notes__)
+            assert await statuses(store) == [0, 0, 0]
+            assert sorted(await attempts(store)) == [0, 0, 1]
+
+    run(work())
+
+
+@pytest.mark.parametrize("then", ["skip", "route"])
+def test_an_event_that_was_given_up_on_has_failed_for_good(
+    database: str, tmp_path: Path, then: str
+) -> None:
+    async def work() -> None:
+        def fail(event: dict[str, Any]) -> None:
+            raise ValueError("never")
+
+        policy: Any = "skip" if then == "skip" else route(dead_letters(tmp_path / "dead"))
+        async with queue(database, 2) as store:
+            source = read_table(database, follow=False)
+            _, report = await numbers_of(
+                source.pipe(adaptive_flat_map(fail, on_error=retry(2, Backoff(0, 0), policy)))
+            )
+            assert await statuses(store) == [-1, -1]
+            assert report.statistics["failed"] == 2
+
+    run(work())
+
+
+def test_what_is_dropped_on_purpose_is_processed(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 4) as store:
+            source = read_table(database, follow=False)
+            values, report = await numbers_of(source.pipe(ops.filter(lambda e: e["n"] > 1)))
+            assert values == [2, 3]
+            assert await statuses(store) == [1] * 4
+            assert sum(report.statistics["dropped"].values()) == 2
+
+    run(work())
+
+
+def test_a_payload_that_is_no_object_has_failed_for_good_and_the_rest_goes_on(
+    database: str,
+) -> None:
+    async def work() -> None:
+        async with queue(database, 1) as store:
+            await store.put(["[1]", "null", '{"n": 1}'])
+            values, report = await numbers_of(read_table(database, follow=False))
+            assert values == [0, 1]
+            assert await statuses(store) == [1, -1, -1, 1]
+            assert source_numbers(report)["bad_rows"] == 2
+            assert report.exit_status == 3
+
+    run(work())
+
+
+def test_a_payload_that_cannot_be_decoded_has_failed_for_good(tmp_path: Path) -> None:
+    async def work() -> None:
+        url = f"sqlite:///{tmp_path}/work.db"
+        async with queue(url) as store:
+            await store.query("INSERT INTO {table} ({payload}) VALUES (:body)", body="{nonsense")
+            await store.query("INSERT INTO {table} ({payload}) VALUES (CAST(x'ff' AS TEXT))")
+            await store.put(['{"n": 1}'])
+            values, _ = await numbers_of(read_table(url, follow=False))
+            assert values == [1]
+            assert await statuses(store) == [-1, -1, 1]
+            values, _ = await numbers_of(read_table(url, by="key", follow=False))
+
+    run(work())
+
+
+def test_cancel_gives_back_what_was_not_worked_on_to_its_end(database: str) -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def hang(event: dict[str, Any]) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with queue(database, 50) as store:
+            stream = read_table(database).pipe(adaptive_flat_map(hang, limit=Fixed(4)))
+            async with stream.to(collect([])).start() as running:
+                await begun.wait()
+                running.cancel()
+            assert await statuses(store) == [0] * 50
+            assert await attempts(store) == [0] * 50
+            assert running.report().outcome == "cancelled"
+
+    run(work())
+
+
+def test_drain_finishes_what_is_in_work_and_gives_the_rest_back(database: str) -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+        begun: list[int] = []
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.append(number(event))
+            await release.wait()
+            return event
+
+        async with queue(database, 50) as store:
+            stream = read_table(database).pipe(adaptive_flat_map(wait, limit=Fixed(4)))
+            async with stream.to(collect([])).start() as running:
+                await until(lambda: _is(len(begun) == 4))
+                running.begin_drain(10)
+                release.set()
+            found = await statuses(store)
+            assert found.count(1) == len(begun)
+            assert found.count(0) == 50 - len(begun)
+
+    run(work())
+
+
+def test_the_lease_of_a_long_call_is_renewed_also_while_the_pipeline_is_paused(
+    database: str,
+) -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+        begun = asyncio.Event()
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await release.wait()
+            return event
+
+        async with queue(database, 1) as store:
+            stream = read_table(database, lease=1.0).pipe(adaptive_flat_map(wait))
+            async with stream.to(collect([])).start() as running:
+                await begun.wait()
+                running.pause()
+                ((before,),) = await store.query("SELECT {expires} FROM {table}")
+
+                async def renewed_twice() -> bool:
+                    ((now,),) = await store.query("SELECT {seconds} {expires}) FROM {table}")
+                    return bool(now > start + 0.6)
+
+                ((start,),) = await store.query("SELECT {seconds} {expires}) FROM {table}")
+                await until(renewed_twice)
+                assert (await store.claim(1, Terms("thief"))).rows == []
+                release.set()
+                running.resume()
+                await running.drain(10)
+            assert before is not None
+            assert await statuses(store) == [1]
+            assert await attempts(store) == [1]
+
+    run(work())
+
+
+def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(database: str) -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+        begun = asyncio.Event()
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await release.wait()
+            return event
+
+        async with queue(database, 1) as store, queue(database, table="results") as results:
+            stream = read_table(database).pipe(adaptive_flat_map(wait))
+            async with stream.to(write_table(database, "results")).start() as running:
+                await begun.wait()
+                await store.query("UPDATE {table} SET {expires} = {now}")
+                (row,) = (await store.claim(1, Terms("thief"))).rows
+                assert row.attempts == 2
+                release.set()
+                await running.drain(10)
+            assert await statuses(store) == [9]
+            assert await payloads(results) == []
+            report = running.report()
+            assert source_numbers(report)["lost_leases"] == 1
+            assert (report.statistics["failed"], report.statistics["finished"]) == (1, 0)
+            assert report.exit_status == 3
+
+    run(work())
+
+
+def test_order_per_key_holds_across_readers(database: str) -> None:
+    async def work() -> None:
+        working: set[int] = set()
+        seen: dict[int, list[int]] = {}
+
+        async def handler(event: dict[str, Any]) -> None:
+            key = event["key"]
+            assert key not in working
+            working.add(key)
+            await asyncio.sleep(0)
+            seen.setdefault(key, []).append(number(event))
+            working.discard(key)
+
+        async with queue(database, 300) as store:
+            pipelines = [
+                read_table(database, by="key", batch=5, follow=False)
+                .pipe(group_by("key"), spread(), adaptive_flat_map(handler))
+                .to(collect([]))
+                for _ in range(3)
+            ]
+            reports = await asyncio.gather(*(pipeline.run() for pipeline in pipelines))
+            while 0 in await statuses(store):
+                reports.append(await pipelines[0].run())
+            assert await statuses(store) == [1] * 300
+            assert seen == {key: list(range(key, 300, 3)) for key in range(3)}
+            assert sum(report.statistics["finished"] for report in reports) == 300
+
+    run(work())
+
+
+def test_a_row_that_failed_is_tried_again_before_the_later_ones_of_its_key(database: str) -> None:
+    async def work() -> None:
+        effects: list[int] = []
+
+        def handler(event: dict[str, Any]) -> dict[str, Any]:
+            if number(event) == 3 and effects.count(3) < 1:
+                effects.append(3)
+                raise ValueError("once")
+            return event
+
+        async with queue(database, 12) as store, queue(database, table="results") as results:
+            stream = read_table(database, by="key", backoff=SOON, follow=False, attempts=9).pipe(
+                group_by("key"), spread(), adaptive_flat_map(handler, on_error="revert")
+            )
+            await stream.to(write_table(database, "results")).run()
+            while 0 in await statuses(store):
+                await stream.to(write_table(database, "results")).run()
+            assert await statuses(store) == [1] * 12
+            written = [number(value) for value in await payloads(results)]
+            assert [n for n in written if n % 3 == 0] == [0, 3, 6, 9]
+            assert sorted(written) == list(range(12))
+
+    run(work())
+
+
+def test_a_reader_goes_on_when_its_connections_are_cut(postgres: str) -> None:
+    async def work() -> None:
+        def cut() -> None:
+            with psycopg.connect(postgres, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE application_name = 'penstock'"
+                )
+
+        async with queue(postgres, 600):
+            pass
+        values: list[Any] = []
+
+        async def handler(event: dict[str, Any]) -> dict[str, Any]:
+            if number(event) in (100, 300):
+                cut()
+            return event
+
+        stream = read_table(postgres, batch=50).pipe(adaptive_flat_map(handler))
+        async with stream.to(write_table(postgres, "results"), collect(values)).start() as running:
+            await until(lambda: _is(running.statistics()["finished"] == 600))
+            await running.drain(10)
+        assert source_numbers(running.report())["reconnects"] >= 1
+        async with queue(postgres) as store, queue(postgres, table="results") as results:
+            assert await statuses(store) == [1] * 600
+            assert sorted(map(number, await payloads(results))) == list(range(600))
+
+    run(work())
+
+
+def test_a_missing_table_is_told_at_the_start(database: str) -> None:
+    async def work() -> None:
+        with pytest.raises(TableMissing):
+            await numbers_of(read_table(database, "orders", columns={"payload": "body"}))
+
+    run(work())
+
+
+def test_a_database_that_is_not_there_is_told_at_the_start() -> None:
+    async def work() -> None:
+        with pytest.raises(CannotOpen, match=r"127\.0\.0\.1:1/"):
+            await numbers_of(read_table("postgresql://127.0.0.1:1/none"))
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"attempts": 0}, {"batch": 0}, {"batch": -1}, {"lease": 0}, {"poll": 0}, {"patience": -1}],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BuildError, match=next(iter(options))):
+        read_table("sqlite:///work.db", **options)
+
+
+def test_unknown_columns_are_refused() -> None:
+    with pytest.raises(BuildError, match="'body'"):
+        read_table("sqlite:///work.db", columns={"body": "payload"})
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [
+        ("sqlite:///work.db", "aiosqlite", "sqlite"),
+        ("postgresql://host/name", "psycopg", "postgres"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, url: str, module: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    for ours in ("sqlite", "postgres"):
+        monkeypatch.delitem(sys.modules, f"streams.table.{ours}", raising=False)
+    with pytest.raises(MissingExtra, match=rf"penstock\[{extra}\]"):
+        read_table(url)
+    with pytest.raises(MissingExtra):
+        write_table(url)
+
+
+def test_a_sink_that_fails_late_reverts_its_row(database: str) -> None:
+    async def work() -> None:
+        tried: list[int] = []
+
+        async def fail_once(event: dict[str, Any]) -> None:
+            tried.append(number(event))
+            await asyncio.sleep(0)
+            if tried.count(1) == 1 and number(event) == 1:
+                raise ValueError("once")
+
+        async with queue(database, 2) as store:
+            source = read_table(database, backoff=SOON)
+            async with source.to(for_each(fail_once, on_error="revert")).start() as running:
+                await until(lambda: _is(running.statistics()["finished"] == 2))
+                await running.drain(10)
+            assert sorted(tried) == [0, 1, 1]
+            assert await statuses(store) == [1, 1]
+
+    run(work())
