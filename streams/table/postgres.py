@@ -357,6 +357,9 @@ class PostgresStore(Store):
             await self._all(db, sql.PLAN_FREELY)
             return await self._all(db, text, parameters)
 
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        return await self.query(text, **parameters)
+
 
 def _made(text: str, names: Mapping[str, str]) -> Any:
     """A statement as psycopg takes it. A parameter is a word after one colon; two are a cast."""

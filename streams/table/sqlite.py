@@ -62,7 +62,14 @@ class SqliteStore(Store):
         self.layout = layout
         self._file = file
         self._path = os.path.realpath(file)
-        self._names = {**layout.names(), "now": ":now", "second": "1.0", "seconds": "("}
+        names = layout.names()
+        self._names = {
+            **names,
+            "now": ":now",
+            "second": "1.0",
+            "seconds": "(",
+            "payload_of": f"CAST(t.{names['payload']} AS BLOB)",
+        }
         self._db: aiosqlite.Connection | None = None
         self._durable: bool | None = None
         self._lock = asyncio.Lock()
@@ -78,7 +85,8 @@ class SqliteStore(Store):
         if not make and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
             raise CannotOpen(f"{self._file} is not there")
         try:
-            async with self._transaction() as db:
+            # Whoever only looks need not wait for those who write.
+            async with self._transaction(writing=make) as db:
                 await self._look(db, fields, make)
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
@@ -117,7 +125,7 @@ class SqliteStore(Store):
 
     @asynccontextmanager
     async def _transaction(
-        self, *, durable: bool = True
+        self, *, durable: bool = True, writing: bool = True
     ) -> AsyncGenerator[aiosqlite.Connection, None]:
         async with self._lock:
             try:
@@ -126,7 +134,7 @@ class SqliteStore(Store):
                     level = "FULL" if durable else "NORMAL"
                     await db.execute(f"PRAGMA synchronous = {level}")
                     self._durable = durable
-                await db.execute("BEGIN IMMEDIATE")
+                await db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                 try:
                     yield db
                     await db.commit()
@@ -348,6 +356,10 @@ class SqliteStore(Store):
 
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         async with self._transaction() as db:
+            return await self._all(db, text, {"now": clock.wall(), **parameters})
+
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        async with self._transaction(writing=False) as db:
             return await self._all(db, text, {"now": clock.wall(), **parameters})
 
 

@@ -208,8 +208,13 @@ class Store(ABC):
 
         `{table}`, `{id}`, `{status}` ... stand for the quoted names, `{now}` for the database's
         time, `{seconds}` opens a conversion of a time, or a difference of two, into seconds (close
-        it with `)`), and `:name` for parameters. Braces otherwise are doubled.
+        it with `)`), `{payload_of}` for the payload as text or bytes where the table is called `t`,
+        and `:name` for parameters. Braces otherwise are doubled.
         """
+
+    @abstractmethod
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        """As `query`, for a statement that only reads: it waits for nobody, and nobody for it."""
 
     @abstractmethod
     async def close(self) -> None:
