@@ -7,9 +7,10 @@ from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
+from penstock.explain import explain, users_line
 from penstock.load import load_module
 from penstock.output import put
-from streams.errors import BuildError, CannotOpen
+from streams.errors import BuildError, CannotOpen, PenstockError
 from streams.temporal.printer import to_text
 from streams.temporal.workflow import Workflow, read_workflow
 from streams.temporal.workflow_paths import counter_example, counter_examples
@@ -39,8 +40,15 @@ def call(options: Namespace, words: list[str]) -> int:
     put(f"{options.graph}: {len(workflow.nodes):,} nodes, {arcs:,} arcs\n")
     status, first = 0, None
     for rule in rules:
-        nothing = rule.vacuous(workflow)
-        found = _found(workflow, rule, options.all)
+        try:
+            nothing = rule.vacuous(workflow)
+            found = _found(workflow, rule, options.all)
+        except PenstockError as error:
+            raise BuildError(f"{options.rules}: rule {rule.name!r}: {error}") from error
+        except Exception as error:
+            line = users_line(error) or options.rules
+            told = explain(error, whole=options.traceback)
+            raise BuildError(f"{line}: rule {rule.name!r} raised an error\n{told}") from error
         put(_told(rule, found, nothing))
         if found:
             status = _BROKEN

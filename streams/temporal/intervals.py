@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from math import isfinite
-from operator import lt
+from operator import eq, lt
 from typing import Any
 
 from streams.errors import PenstockError, describe
@@ -127,6 +127,8 @@ def _not_before(begin: Any, end: Any) -> str:
 
 def _dates(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[Any]]:
     """The same as dates, where all are texts of dates, of which many may be the same."""
+    if not begins or not isinstance(begins[0], str):
+        return begins, ends
     try:
         dates: dict[Any, Any] = {
             text: date.fromisoformat(text) for text in {*begins, *ends} - {None}
@@ -140,7 +142,8 @@ def _dates(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[Any]]:
 def _comparable_as_they_are(begins: list[Any], ends: list[Any]) -> bool:
     kinds: set[type] = {*map(type, begins), *({*map(type, ends)} - {_NONE})}
     if kinds <= {int, float}:
-        return all(point == point for points in (begins, ends) for point in points)
+        # NaN is the one that does not equal itself.
+        return all(map(eq, begins, begins)) and all(map(eq, ends, ends))
     if kinds == {datetime}:
         zones = {p.tzinfo for points in (begins, ends) for p in points if p is not None}
         return zones in ({None}, {UTC})

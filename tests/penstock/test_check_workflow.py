@@ -90,11 +90,20 @@ def test_rules_may_stand_in_lists_and_are_checked_once(penstock: Penstock, files
     [
         (PAY, {"a": {"goto": "b"}}, "shop.json: node 'a' has goto 'b', which is no node"),
         (PAY, {}, "shop.json: the workflow has no nodes"),
-        (PAY, {"a": {}}, "'start' is neither a node nor a label of one"),
+        (
+            PAY,
+            {"a": {}},
+            "shop_rules.py: rule 'pay first': 'start' is neither a node nor a label of one",
+        ),
         ("", SHOP, "has no rules"),
         ("rule = Rule('r', 'start')\n", SHOP, "shop_rules.py:2: this rule cannot be built: rule"),
         ("rule = Rule('r', 'start', formula='a U')\n", SHOP, "no formula"),
         ("rule = Rule('r', 'start', formula='F shp')\n", SHOP, "Did you mean 'ship'?"),
+        (
+            "rule = Rule('r', lambda node: node.nme, 'end')\n",
+            SHOP,
+            "shop_rules.py:2: rule 'r' raised an error",
+        ),
         ("1 / 0\n", SHOP, "raised an error while it was loaded"),
     ],
 )

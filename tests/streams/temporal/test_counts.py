@@ -193,6 +193,14 @@ def test_at_every_instant_an_aggregate_is_the_plain_one_correctly_rounded(
             assert seen == (exact if whole_numbers else float(exact))
 
 
+@given(st.lists(st.sampled_from([(0, 2), (0, 3), (1, 3), (1, None), (2, 3)]), max_size=40))
+def test_many_rows_of_few_points_are_counted_like_any(table: list[Row]) -> None:
+    periods = sequenced(table, begin=0, end=1)
+    assert_coalesced(periods)
+    for instant in [n / 2 for n in range(-2, 10)]:
+        assert (value_at(periods, instant) or 0) == len(valid(table, instant))
+
+
 @given(rows, st.randoms())
 def test_the_order_of_rows_does_not_matter(table: list[Row], random: Any) -> None:
     shuffled = table.copy()
