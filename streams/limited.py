@@ -144,6 +144,11 @@ class Limited(InFlight, ABC):
             if not self.in_flight:
                 self._shared.leave(self)
 
+    def _give_back_unstarted(self) -> None:
+        super()._give_back_unstarted()
+        if self._shared is not None:
+            self._shared.settle(self)
+
     def _end_work(self) -> None:
         super()._end_work()
         self._leave()

@@ -457,6 +457,30 @@ def test_a_stage_that_fails_leaves_its_slots_to_the_others(run: Run) -> None:
     assert shared.free == 2
 
 
+def test_a_stage_whose_source_fails_keeps_the_slots_of_its_calls_only(run: Run) -> None:
+    dependency, shared = Dependency(lambda n: 3.0), Shared(Fixed(2))
+
+    def breaks() -> Any:
+        yield 0
+        yield 1
+        raise OSError("source")
+
+    async def story() -> None:
+        busy = CountedSource([0]).pipe(adaptive_flat_map(dependency.caller("busy"), shared))
+        broken = CountedSource(breaks()).pipe(adaptive_flat_map(dependency.caller("b"), shared))
+        async with busy.to(MemorySink()).start():
+            running = broken.to(MemorySink()).start()
+            await asyncio.sleep(1)
+            assert (shared.in_flight, shared.free) == (2, 0)
+            with pytest.raises(OSError, match="source"):
+                await running.wait()
+            assert asyncio.get_running_loop().time() == 3.0
+
+    run(story())
+    assert dependency.began == ["busy", "b"]
+    assert shared.free == 2
+
+
 def test_iterators_above_a_stage_that_shares_their_limit_are_refused(run: Run) -> None:
     dependency, shared = Dependency(), Shared(Fixed(2))
 
