@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from sources.jetstream import read_jetstream
 from sources.jsonl import read_jsonl
 from sources.table import read_table
 
-__all__ = ["read_jsonl", "read_table"]
+__all__ = ["read_jetstream", "read_jsonl", "read_table"]

@@ -33,6 +33,7 @@ __all__ = [
     "PublishFailed",
     "ServerTooOld",
     "StreamDiffers",
+    "StreamMissing",
     "TableMissing",
     "describe",
 ]
@@ -140,6 +141,10 @@ class ServerTooOld(BuildError):
 
 class StreamDiffers(BuildError):
     """A stream exists on the server with other settings than are needed."""
+
+
+class StreamMissing(CannotOpen):
+    """A stream, or a consumer of it, that is not on the server."""
 
 
 class PayloadTooLarge(PenstockError):

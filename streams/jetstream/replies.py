@@ -1,0 +1,65 @@
+"""What becomes of messages, on its way to the server that nobody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+__all__ = ["ACK", "TERM", "WORKING", "Replies", "later"]
+
+ACK, TERM, WORKING = b"+ACK", b"+TERM", b"+WPI"
+_NAK = b"-NAK"
+
+
+def later(seconds: float) -> bytes:
+    """Deliver it again, after so many seconds."""
+    if seconds <= 0:
+        return _NAK
+    return b'%s {"delay": %d}' % (_NAK, int(seconds * 1_000_000_000))
+
+
+class Replies:
+    """Sends in order, together what comes in one turn of the loop. What is lost with a connection
+    is noticed by the server's timer, which delivers again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._waiting: list[tuple[str, bytes]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    def send(self, reply: str, what: bytes) -> None:
+        """Tell the server about the message that is acknowledged by the subject `reply`."""
+        self.send_all([(reply, what)])
+
+    def send_all(self, replies: Iterable[tuple[str, bytes]]) -> None:
+        """The same for several."""
+        self._waiting.extend(replies)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(
+                self._send(), name="penstock acknowledgements"
+            )
+
+    async def _send(self) -> None:
+        from nats.errors import Error
+
+        publish = self._client.publish
+        while self._waiting:
+            replies, self._waiting = self._waiting, []
+            for reply, what in replies:
+                with suppress(Error):
+                    await publish(reply, what)
+        self._sending = None
+
+    async def flush(self) -> None:
+        """Wait until what was sent has reached the server, if it can be reached."""
+        from nats.errors import Error
+
+        while self._sending is not None:
+            await self._sending
+        with suppress(Error, TimeoutError):
+            await self._client.flush(timeout=1)

@@ -1,0 +1,183 @@
+"""Pull requests for exactly as many messages as there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from orjson import dumps
+
+from streams.errors import StreamMissing
+from streams.jetstream.connection import jetstream
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+__all__ = ["Requests"]
+
+_NANOSECONDS = 1_000_000_000
+# Seconds that the server keeps a request for which there is no message.
+_EXPIRES = 30.0
+# Messages in one request at most; twice as many are on request, however great the demand.
+_LARGEST = 256
+# Seconds until the next request after one that was refused, and between looks at the connection.
+_PAUSE, _LOOK = 0.1, 0.5
+
+
+class Requests:
+    """Has as many messages on request as `room()` says; requests are long-lived.
+
+    `arrived` is called with each message, in the order in which they come; `failed` once, when the
+    consumer is no more. `look` is to be called when there may be more room. More is asked for when
+    half of the room or less is on request, so that few requests wait at the server. After a
+    reconnection, when servers may not know of them any more, they are made anew in another inbox.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        stream: str,
+        consumer: str,
+        room: Callable[[], int],
+        arrived: Callable[[Msg], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.on_request = 0
+        self._client = client
+        self._js = jetstream(client)
+        self._stream = stream
+        self._consumer = consumer
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._room = room
+        self._arrived = arrived
+        self._failed = failed
+        self._wanted = asyncio.Event()
+        self._until = 0.0
+        self._subscription: Subscription | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._doubtful = False
+
+    async def start(self) -> None:
+        """Ask for messages from now on."""
+        await self._subscribe()
+        name = f"penstock {self._stream}.{self._consumer}"
+        self._tasks = [
+            asyncio.create_task(self._ask(), name=name),
+            asyncio.create_task(self._watch(), name=name),
+        ]
+        self.look()
+
+    async def _subscribe(self) -> None:
+        client: Any = self._client
+        self._inbox: str = client.new_inbox()
+        self._subscription = await client.subscribe(self._inbox, cb=self._message)
+
+    def look(self) -> None:
+        """There may be room for more; what is wanted in one turn of the loop is asked together."""
+        self._wanted.set()
+
+    async def stop(self) -> None:
+        """Ask for no more; what is under way has arrived when this returns."""
+        from nats.errors import Error
+
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        subscription: Any = self._subscription
+        self._subscription = None
+        if subscription is not None:
+            # A connection that is away delivers nothing either.
+            with suppress(Error, TimeoutError):
+                async with asyncio.timeout(1):
+                    await subscription.drain()
+
+    async def _ask(self) -> None:
+        from nats.errors import Error
+
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            room = min(self._room(), 2 * _LARGEST)
+            missing = min(room - self.on_request, _LARGEST)
+            if missing <= 0 or missing < min(self.on_request, _LARGEST):
+                continue
+            if missing == _LARGEST:
+                self.look()
+            self._until = loop.time() + _EXPIRES + 1
+            self.on_request += missing
+            # What does not go out is made anew after the reconnection.
+            with suppress(Error):
+                await self._client.publish(
+                    self._subject,
+                    dumps({"batch": missing, "expires": int(_EXPIRES * _NANOSECONDS)}),
+                    reply=self._inbox,
+                )
+
+    async def _message(self, message: Msg) -> None:
+        headers: dict[str, Any] = message.headers or {}
+        status = headers.get("Status")
+        if status is None or message.reply:
+            self.on_request = max(0, self.on_request - 1)
+            self._arrived(message)
+            self.look()
+        elif status != "100":
+            # A request is over, with so many messages of it not sent.
+            left = int(headers.get("Nats-Pending-Messages", self.on_request))
+            self.on_request = max(0, self.on_request - left)
+            if status in ("404", "408"):
+                self.look()
+            else:
+                # No leader, a server that shuts down, or a consumer that was deleted.
+                self._doubtful = True
+                asyncio.get_running_loop().call_later(_PAUSE, self.look)
+
+    async def _watch(self) -> None:
+        from nats.errors import Error
+
+        loop = asyncio.get_running_loop()
+        connections = self._connections()
+        while True:
+            await asyncio.sleep(_LOOK)
+            if connections != (connections := self._connections()):
+                old = self._subscription
+                await self._subscribe()
+                self._forget()
+                if old is not None:
+                    with suppress(Error):
+                        await old.unsubscribe()
+            elif self.on_request and loop.time() > self._until:
+                self._forget()
+            if self._doubtful:
+                self._doubtful = False
+                await self._verify()
+
+    def _forget(self) -> None:
+        """Nothing will come of what was requested."""
+        self.on_request = 0
+        self.look()
+
+    def _connections(self) -> int:
+        client: Any = self._client
+        return int(client.stats["reconnects"])
+
+    async def _verify(self) -> None:
+        from nats.errors import Error
+        from nats.js.errors import NotFoundError
+
+        try:
+            await self._js.consumer_info(self._stream, self._consumer)
+        except NotFoundError:
+            self._failed(
+                StreamMissing(
+                    f"the consumer '{self._consumer}' of the stream '{self._stream}' is no more: "
+                    "somebody deleted it. Start again, which makes it anew."
+                )
+            )
+        except (Error, TimeoutError):
+            # No leader yet: the next request tells.
+            return
