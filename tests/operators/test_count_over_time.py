@@ -202,6 +202,31 @@ def test_what_is_told_is_final_in_order_and_in_the_end_the_count_of_what_was_acc
         assert seen[key] == expected
 
 
+@given(moves, st.data())
+def test_rows_in_two_parts_count_like_whole_ones(moves: list[Any], data: st.DataObject) -> None:
+    """The parts come in order of time, now and then with the watermark close behind."""
+    rows = [move for move in moves if not isinstance(move, int)]
+    parts = [(begin, number, "begin") for number, (begin, _, _) in enumerate(rows)]
+    parts += [
+        (begin + length, number, "end")
+        for number, (begin, length, _) in enumerate(rows)
+        if length is not None
+    ]
+    counts, told = LiveCounts(Tally, False), list[Period]()
+    for at, number, what in sorted(parts):
+        if what == "begin":
+            counts.open(number, rows[number][2], at, None)
+        else:
+            counts.close(number, at)
+        if data.draw(st.booleans()):
+            told += counts.advance(at)
+    told += counts.rest()
+    whole = [(b, None if length is None else b + length, key) for b, length, key in rows]
+    for key in "ab":
+        mine = [period for period in told if period.key == key]
+        assert mine == sequenced([row for row in whole if row[2] == key], by=2, begin=0, end=1)
+
+
 @given(st.lists(st.integers(0, 30), max_size=12, unique=True))
 def test_keys_without_a_row_are_forgotten(begins: list[int]) -> None:
     counts = LiveCounts(Tally, include_zero=False)
