@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from streams.temporal.degeneralise import degeneralised
+from streams.temporal.drawing import to_dot, to_svg
 from streams.temporal.errors import (
     AutomatonFormatError,
     FormulaSyntaxError,
     FormulaTooLarge,
     UnknownProposition,
 )
+from streams.temporal.hoa import from_hoa, to_hoa
+from streams.temporal.lbtt import from_lbtt, to_lbtt
 from streams.temporal.monitor import Monitor
 from streams.temporal.parser import parse
 from streams.temporal.printer import to_text
+from streams.temporal.simplify import simplify
 from streams.temporal.translate import translate
 from streams.temporal.verdict import Verdict
 

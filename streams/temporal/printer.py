@@ -16,7 +16,7 @@ from streams.temporal.formula import (
 from streams.temporal.lexer import is_plain_name
 from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere
 
-__all__ = ["quoted", "to_text"]
+__all__ = ["in_quotes", "quoted", "to_text"]
 
 _LEVELS = {"->": 0, "<->": 0, "|": 1, "&": 2, "U": 3, "W": 3, "R": 3, "M": 3}
 _JOINTS = {";": 0, ":": 1, "|": 2, "&&": 3}
@@ -31,9 +31,12 @@ def to_text(formula: Formula) -> str:
 
 def quoted(name: str) -> str:
     """A proposition's name as it stands in a formula."""
-    if is_plain_name(name):
-        return name
-    return '"' + re.sub(r'(["\\])', r"\\\1", name) + '"'
+    return name if is_plain_name(name) else in_quotes(name)
+
+
+def in_quotes(text: str) -> str:
+    """The text between quotation marks; those inside of it, and backslashes, get a backslash."""
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 
 def _formula(formula: Formula, loosest: int) -> str:

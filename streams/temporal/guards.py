@@ -1,0 +1,40 @@
+"""The guards of edges in texts: a conjunction of literals, written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streams.temporal.automaton import Automaton, Edge
+from streams.temporal.expansion import Expansion
+from streams.temporal.formula import Formula
+from streams.temporal.normal import Normal
+
+__all__ = ["cubes", "literals", "marks", "sets_of"]
+
+_MOST_CUBES = 10_000
+
+
+def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
+    """The conjunctions `(care, value)` of which any allows a letter where `guard` does.
+
+    FormulaTooLarge for more than 10,000 of them.
+    """
+    normal = Normal(False, names)
+    terms = Expansion(normal, _MOST_CUBES).of(normal.of(guard))
+    return sorted((term.care, term.value) for term in terms)
+
+
+def literals(automaton: Automaton, edge: Edge) -> list[tuple[int, bool]]:
+    """What `edge` asks for, by the numbers of the propositions."""
+    bits = range(len(automaton.propositions))
+    return [(bit, bool(edge.value >> bit & 1)) for bit in bits if edge.care >> bit & 1]
+
+
+def marks(sets: Iterable[int]) -> int:
+    """Acceptance sets as bits."""
+    return sum(1 << one for one in set(sets))
+
+
+def sets_of(edge: Edge) -> list[int]:
+    """The acceptance sets of an edge."""
+    return [one for one in range(edge.marks.bit_length()) if edge.marks >> one & 1]

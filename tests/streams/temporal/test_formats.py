@@ -1,0 +1,244 @@
+"""LBTT, HOA and pictures."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.errors import BuildError
+from streams.temporal.automaton import Automaton, Edge
+from streams.temporal.degeneralise import degeneralised
+from streams.temporal.drawing import to_dot, to_svg
+from streams.temporal.errors import AutomatonFormatError
+from streams.temporal.formula import Formula
+from streams.temporal.hoa import from_hoa, to_hoa
+from streams.temporal.lbtt import from_lbtt, to_lbtt
+from streams.temporal.monitor import Monitor
+from streams.temporal.parser import parse
+from streams.temporal.translate import translate
+from streams.temporal.words import accepts
+from tests.streams.temporal.brute_force import NAMES, Word, formulas, holds, loops, words
+
+PUBLISHED = parse("G(soi -> X(!input U (input & Fcoi)))")
+
+SPOT = """\
+4 2t
+0 1
+0 0 1 -1 ! soi
+1 0 1 -1 soi
+-1
+1 0
+0 0 1 -1 & & ! soi input coi
+1 1 -1 ! input
+1 0 1 -1 & & soi input coi
+2 0 -1 & & soi input ! coi
+3 0 -1 & & ! soi input ! coi
+-1
+2 0
+0 0 1 -1 & & ! soi input coi
+1 1 -1 & ! input coi
+1 0 1 -1 & & soi input coi
+2 -1 & ! input ! coi
+2 0 -1 & & soi input ! coi
+3 0 -1 & & ! soi input ! coi
+-1
+3 0
+0 0 1 -1 & ! soi coi
+1 0 1 -1 & soi coi
+2 0 -1 & soi ! coi
+3 0 -1 & ! soi ! coi
+-1
+"""
+
+HOA = """\
+HOA: v1
+tool: "by hand" /* a comment
+of two lines */
+States: 2
+Start: 0
+AP: 2 "a" "Foo bar"
+acc-name: Buchi
+Acceptance: 1 Inf(0)
+--BODY--
+State: 0 "begin"
+[!0 | (1&t)] 1 {0}
+[0] 0
+State: [0&!1] 1 {0}
+1
+--END--
+"""
+
+published_words = st.lists(st.sets(st.sampled_from(["soi", "input", "coi"])), max_size=4)
+published_loops = st.lists(
+    st.sets(st.sampled_from(["soi", "input", "coi"])), min_size=1, max_size=4
+)
+
+
+def complement(automaton: Automaton) -> Automaton:
+    """Of a deterministic automaton with an edge for every letter: one set is passed no more."""
+    states = len(automaton)
+    edges: list[list[Edge]] = [[] for _ in range(states * (automaton.sets + 1))]
+    for state, leaving in enumerate(automaton.edges):
+        for edge in leaving:
+            edges[state].append(edge._replace(marks=0))
+            for one in range(automaton.sets):
+                into = edge.target + states * (one + 1)
+                edges[state].append(edge._replace(target=into, marks=0))
+                if not edge.marks >> one & 1:
+                    edges[state + states * (one + 1)].append(edge._replace(target=into, marks=1))
+    return Automaton(automaton.propositions, tuple(map(tuple, edges)), automaton.initial, 1)
+
+
+def both(one: Automaton, other: Automaton) -> Automaton:
+    """The words that both accept; they have the same propositions."""
+    edges = tuple(
+        tuple(
+            Edge(a.target * len(other) + b.target, a.care | b.care, a.value | b.value,
+                 a.marks | b.marks << one.sets)
+            for a in one.edges[state]
+            for b in other.edges[beside]
+            if not (a.value ^ b.value) & a.care & b.care
+        )
+        for state in range(len(one))
+        for beside in range(len(other))
+    )  # fmt: skip
+    initial = tuple(a * len(other) + b for a in one.initial for b in other.initial)
+    return Automaton(one.propositions, edges, initial, one.sets + other.sets)
+
+
+def test_the_published_automaton_has_the_same_language_as_ours() -> None:
+    theirs = from_lbtt(SPOT, ("soi", "input", "coi"))
+    assert (len(theirs), theirs.sets) == (4, 2)
+    ours = translate(PUBLISHED, theirs.propositions)
+    assert both(ours, complement(theirs)).is_empty()
+    assert both(theirs, translate(parse("!(" + "G(soi -> X(!input U (input & Fcoi)))" + ")"),
+                                  theirs.propositions)).is_empty()  # fmt: skip
+
+
+def test_our_automaton_is_no_larger_than_the_published_one() -> None:
+    assert len(translate(PUBLISHED)) <= 4
+
+
+@settings(max_examples=200)
+@given(published_words, published_loops)
+def test_the_published_automaton_accepts_the_same_lassos(
+    stem: list[set[str]], loop: list[set[str]]
+) -> None:
+    theirs = from_lbtt(SPOT)
+    accepted = accepts(theirs, [*map(theirs.letter, stem)], [*map(theirs.letter, loop)])
+    assert accepted == holds(PUBLISHED, [*map(frozenset, stem)], [*map(frozenset, loop)])
+
+
+@settings(max_examples=200)
+@given(formulas)
+def test_lbtt_and_hoa_are_read_back_as_they_were_written(formula: Formula) -> None:
+    automaton = translate(formula, NAMES)
+    assert from_lbtt(to_lbtt(automaton), NAMES) == automaton
+    assert from_hoa(to_hoa(automaton)) == automaton
+
+
+def test_names_that_are_no_words_are_quoted_in_both_formats() -> None:
+    automaton = translate(parse('G("Foo bar" | t | "say \\"hi\\"")'))
+    assert from_lbtt(to_lbtt(automaton)) == automaton
+    assert from_hoa(to_hoa(automaton)) == automaton
+
+
+@settings(max_examples=300)
+@given(formulas, st.lists(st.tuples(words, loops), min_size=1, max_size=3))
+def test_a_buechi_automaton_has_one_set_and_the_same_words(
+    formula: Formula, lassos: list[tuple[Word, Word]]
+) -> None:
+    automaton = degeneralised(translate(formula, NAMES))
+    assert automaton.sets <= 1
+    for stem, loop in lassos:
+        letters = [*map(automaton.letter, stem)], [*map(automaton.letter, loop)]
+        assert accepts(automaton, *letters) == holds(formula, stem, loop)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_n_things_that_come_again_and_again_need_n_states(n: int) -> None:
+    formula = parse(" & ".join(f"G F p{at}" for at in range(n)))
+    assert (len(translate(formula)), translate(formula).sets) == (1, n)
+    assert len(degeneralised(translate(formula))) == n
+
+
+def test_hoa_of_other_tools_is_read() -> None:
+    automaton = from_hoa(HOA)
+    assert automaton.propositions == ("a", "Foo bar")
+    assert automaton.edges == (
+        (Edge(0, 1, 1, 0), Edge(1, 1, 0, 1), Edge(1, 2, 2, 1)),
+        (Edge(1, 3, 1, 1),),
+    )
+
+
+def test_lbtt_with_acceptance_on_states_is_read() -> None:
+    automaton = from_lbtt("2 1s\n0 1 -1\n1 p\n-1\n1 0 0 -1\n1 t\n-1\n")
+    assert automaton.edges == ((Edge(1, 1, 1, 0),), (Edge(1, 0, 0, 1),))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("4 2t", "4 t", 1, "header"),
+        ("1 0 1 -1 soi", "7 0 1 -1 soi", 4, "no state 7"),
+        ("1 0 1 -1 soi", "1 0 2 -1 soi", 4, "acceptance set 2 of 2"),
+        ("1 0 1 -1 soi", "1 0 1 soi", 4, "no edge"),
+        ("! soi\n", "! \n", 3, "ends too early"),
+        ("! soi\n", "! soi soi\n", 3, "goes on"),
+        ("1 0\n", "0 0\n", 6, "twice"),
+        ("3 0\n", "3\n", 21, "no state such as"),
+        ("4 2t", "5 2t", 26, "the text ends"),
+        ("4 2t", "3 2t", 21, "goes on"),
+    ],
+)
+def test_a_malformed_lbtt_is_told_with_its_line(
+    old: str, new: str, line: int, problem: str
+) -> None:
+    with pytest.raises(AutomatonFormatError, match=problem) as raised:
+        from_lbtt(SPOT.replace(old, new, 1))
+    assert raised.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("v1", "v2", 1, "v1"),
+        ("Acceptance: 1 Inf(0)", "Acceptance: 1 Fin(0)", 8, "Büchi"),
+        ("Acceptance: 1 Inf(0)", "Acceptance: 2 Inf(0)|Inf(1)", 8, "Büchi"),
+        ("Start: 0", "Start: 0&1", 5, "alternation"),
+        ("[0] 0", "[0] 0&1", 12, "alternation"),
+        ("AP: 2", 'Alias: @x 0\nAP: 2', 6, "alias"),
+        ("[0] 0", "[@x] 0", 12, "alias"),
+        ("[0] 0", "0", 12, "implicit"),
+        ("[0] 0", "[5] 0", 12, "no proposition 5"),
+        ("[0] 0", "[0] 9", 12, "no state 9"),
+        ("1 {0}\n[0]", "1 {3}\n[0]", 11, "acceptance set 3 of 1"),
+        ("--END--", "", 16, "should be where"),
+    ],
+)  # fmt: skip
+def test_a_malformed_hoa_is_told_with_its_line_and_the_feature(
+    old: str, new: str, line: int, problem: str
+) -> None:
+    with pytest.raises(AutomatonFormatError, match=problem) as raised:
+        from_hoa(HOA.replace(old, new, 1))
+    assert raised.value.line == line
+
+
+@pytest.mark.parametrize("what", [translate(PUBLISHED), Monitor("G(a -> X b)")], ids=["a", "m"])
+def test_pictures_show_every_state_and_every_label(what: Automaton | Monitor) -> None:
+    states = len(what) if isinstance(what, Automaton) else len(what.verdicts)
+    dot = to_dot(what)
+    assert dot.count("shape=point") == 1
+    assert all(f"    {state} [label=" in dot for state in range(states))
+    picture = ElementTree.fromstring(to_svg(what))
+    text = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert len([element for element in picture.iter() if element.get("class") == "state"]) == states
+    assert any("soi" in str(one) or "a" in str(one) for one in text)
+
+
+def test_too_many_states_are_not_drawn() -> None:
+    with pytest.raises(BuildError, match="Graphviz"):
+        to_svg(translate(parse("X[70] a")))
