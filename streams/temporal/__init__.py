@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streams.temporal.degeneralise import degeneralised
-from streams.temporal.drawing import to_dot, to_svg
 from streams.temporal.errors import (
     AutomatonFormatError,
     FormulaSyntaxError,
     FormulaTooLarge,
     UnknownProposition,
 )
-from streams.temporal.hoa import from_hoa, to_hoa
-from streams.temporal.lbtt import from_lbtt, to_lbtt
 from streams.temporal.monitor import Monitor
 from streams.temporal.parser import parse
 from streams.temporal.printer import to_text
@@ -27,7 +23,11 @@ from streams.temporal.verdict import Verdict
 
 if TYPE_CHECKING:
     from streams.temporal.counts import sequenced
+    from streams.temporal.degeneralise import degeneralised
+    from streams.temporal.drawing import to_dot, to_svg
+    from streams.temporal.hoa import from_hoa, to_hoa
     from streams.temporal.intervals import IntervalError, LateInterval, Period, Watermark
+    from streams.temporal.lbtt import from_lbtt, to_lbtt
     from streams.temporal.violation import Violated, Violation
     from streams.temporal.workflow import Node, Workflow, WorkflowError, read_workflow
     from streams.temporal.workflow_paths import SearchTooLarge, counter_example, counter_examples
@@ -56,9 +56,17 @@ __all__ = [
     "conditions",
     "counter_example",
     "counter_examples",
+    "degeneralised",
+    "from_hoa",
+    "from_lbtt",
     "parse",
     "read_workflow",
     "sequenced",
+    "simplify",
+    "to_dot",
+    "to_hoa",
+    "to_lbtt",
+    "to_svg",
     "to_text",
     "translate",
 ]
@@ -66,7 +74,11 @@ __all__ = [
 # Imported when they are asked for: few need them beside formulas.
 _ELSEWHERE = {
     "counts": ("sequenced",),
+    "degeneralise": ("degeneralised",),
+    "drawing": ("to_dot", "to_svg"),
+    "hoa": ("from_hoa", "to_hoa"),
     "intervals": ("IntervalError", "LateInterval", "Period", "Watermark"),
+    "lbtt": ("from_lbtt", "to_lbtt"),
     "violation": ("Violated", "Violation"),
     "workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),
     "workflow_paths": ("SearchTooLarge", "counter_example", "counter_examples"),
