@@ -39,7 +39,7 @@ PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)|(?:src|href)=\"([^\"#]*)\"")
 FILE_NAME = re.compile(r"# (\w+\.py)\n")
-TARGET = re.compile(r"^(\w+):", re.MULTILINE)
+TARGET = re.compile(r"^([\w-]+):", re.MULTILINE)
 
 
 @dataclass(frozen=True)
