@@ -260,6 +260,27 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _add_santa(add_parser: AddParser) -> None:
+    santa = _plain(
+        add_parser, "santa", "run the self-adjusting mailbox: batches of jobs for worker processes"
+    )
+    santa.add_argument(
+        "--limit",
+        default="auto",
+        metavar="fixed:N|hill-climb|auto",
+        help="how many jobs at once (default: auto, which finds it by itself)",
+    )
+    santa.add_argument(
+        "--speed",
+        type=float,
+        default=20.0,
+        help="how many times as fast as the article's clock, with smaller numbers (default: 20)",
+    )
+    santa.add_argument("--batches", type=int, default=40, help="how many batches (default: 40)")
+    santa.add_argument("--seed", type=int, default=0, help="of the sizes of batches")
+    santa.add_argument("--plot", metavar="PATH", help="draw what happened, as .svg or .png")
+
+
 COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "run": _add_run,
     "draw": _add_draw,
@@ -269,5 +290,6 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "status": _add_status,
     "dead-letters": _add_dead_letters,
     "kata": _add_kata,
+    "santa": _add_santa,
 }
 """The sub-commands, by name; the module of the same name has `call`, which runs it."""

@@ -15,7 +15,7 @@ __all__ = ["run_command"]
 _USAGE = 2
 
 # Where a sub-command's `call(options, words for the file)` is, if not in the module of its name.
-_MODULES = {"kata": "kata.command", "status": "cluster_status"}
+_MODULES = {"kata": "kata.command", "santa": "santa.command", "status": "cluster_status"}
 
 
 def run_command(words: list[str], *, alone: bool = False) -> int:

@@ -1,0 +1,71 @@
+"""Santa's mailbox: letters in batches, work for the cores, and a limit that finds itself.
+
+    penstock run examples/santa.py -- 12        # twelve batches
+
+Each half second 0 to 10 letters arrive; each is a number to factorize, as the article does, which
+keeps a core busy for a quarter of a second or so. How many to work on at once, `adaptive_flat_map`
+finds out, and says so when it changes its mind. Put `Fixed(4)` or `HillClimb()` of `streams.limits`
+in as its second argument to see what the article saw. `penstock santa` tells the whole story, with
+its log lines and a plot.
+
+Source: Mathias Brandewinder, "Santa's Mailbox", 4 December 2019,
+https://brandewinder.com/2019/12/04/santas-mailbox/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from operators import adaptive_flat_map, in_processes
+from sinks import for_each
+from streams import from_async_iterable
+
+BATCHES = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+NUMBER = 2_130_061  # a prime
+
+
+class Letter(NamedTuple):
+    batch: int
+    number: int
+    value: int
+
+
+def factorize(letter: Letter) -> tuple[Letter, list[int]]:
+    """The prime factors of the letter's value, by trial division."""
+    factors, factor, rest = [1], 2, letter.value
+    while factor <= rest:
+        if rest % factor == 0:
+            factors.insert(0, factor)
+            rest //= factor
+        else:
+            factor += 1
+    return letter, factors
+
+
+async def letters() -> AsyncIterator[Letter]:
+    """So many batches, one each half second."""
+    sizes = random.Random(0)
+    for batch in range(1, BATCHES + 1):
+        for number in range(1, sizes.randint(0, 10) + 1):
+            yield Letter(batch, number, NUMBER)
+        await asyncio.sleep(0.5)
+
+
+def tell(old: int, new: int, why: str) -> None:
+    print(f"limit: {old} -> {new} ({why})")
+
+
+def done(result: tuple[Letter, list[int]]) -> None:
+    letter, factors = result
+    print(f"Completed batch {letter.batch} job {letter.number}: {factors}")
+
+
+pipeline = (
+    from_async_iterable(letters)
+    .pipe(adaptive_flat_map(in_processes(8)(factorize), on_limit_change=tell))
+    .to(for_each(done))
+)
