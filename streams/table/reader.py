@@ -215,7 +215,7 @@ class TableReader(Emission[dict[str, Any]]):
             busy = sum(
                 numbers.get(name) or 0
                 for numbers in stages
-                for name in ("in_flight", "waiting", "retrying")
+                for name in ("in_flight", "retrying")
             )
             if busy or not self.ledger.held:
                 return True

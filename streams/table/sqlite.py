@@ -134,8 +134,9 @@ class SqliteStore(Store):
                     level = "FULL" if durable else "NORMAL"
                     await db.execute(f"PRAGMA synchronous = {level}")
                     self._durable = durable
-                await db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                 try:
+                    # Inside, since the thread begins even if this task is cancelled meanwhile.
+                    await db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
                     yield db
                     await db.commit()
                 except BaseException:
