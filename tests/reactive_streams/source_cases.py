@@ -7,7 +7,6 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import reactivex
@@ -19,11 +18,14 @@ from reactivex.disposable import Disposable
 import streams
 from operators import group_by
 from sources import read_jsonl
-from streams import Event, Flowable, from_async_iterable, from_iterable
+from streams import Backoff, Event, Flowable, from_async_iterable, from_iterable
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, Subscription
+from streams.table import Terms
+from streams.table.reader import Manner, TableReader
 from streams.testing import CountedSource, MemorySource
 from tests.reactive_streams.case import Case, numbers_up_to
+from tests.streams.table.memory import MemoryStore
 
 __all__ = ["SOURCES"]
 
@@ -157,7 +159,7 @@ def _lines(numbers: Iterable[int]) -> Flowable[int]:
         file.writelines(json.dumps({"n": number}) + "\n" for number in numbers)
 
     def attach(subscriber: Subscriber[Any], run: Run) -> None:
-        read_jsonl(file.name).attach(_Unpacked(subscriber, Path(file.name)), run)
+        read_jsonl(file.name).attach(_Unpacked(subscriber), run)
 
     return Flowable(attach, StageInfo("read_jsonl"))
 
@@ -165,8 +167,7 @@ def _lines(numbers: Iterable[int]) -> Flowable[int]:
 class _Unpacked:
     """Shows {"n": 3} as 3."""
 
-    def __init__(self, subscriber: Subscriber[Any], file: Path) -> None:
-        self._file = file
+    def __init__(self, subscriber: Subscriber[Any]) -> None:
         self._subscriber = subscriber
         self.on_subscribe = subscriber.on_subscribe
         self.on_error = subscriber.on_error
@@ -175,6 +176,18 @@ class _Unpacked:
     def on_next(self, event: Event[Any], /) -> None:
         event.value = event.value["n"]
         self._subscriber.on_next(event)
+
+
+def _rows(numbers: Iterable[int]) -> Flowable[int]:
+    payloads = [json.dumps({"n": number}) for number in numbers]
+    info = StageInfo("read_table")
+
+    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        manner = Manner(Backoff(), batch=3, follow=False, poll=1.0, patience=0.0)
+        store = MemoryStore(payloads)
+        TableReader(_Unpacked(subscriber), run, info, store, Terms("me"), manner).start()
+
+    return Flowable(attach, info)
 
 
 def _of(overflow: streams.border.Overflow) -> Callable[[Iterable[int]], Flowable[int]]:
@@ -211,4 +224,5 @@ SOURCES = [
     _source("CountedSource", CountedSource, sees_end=False),
     _source("MemorySource", MemorySource, pulls=False, sees_end=False),
     _source("read_jsonl", _lines, pulls=False, sees_end=False),
+    _plain("read_table", _rows, pulls=False, sees_end=False),
 ]
