@@ -8,32 +8,44 @@ from __future__ import annotations
 
 import heapq
 import math
-import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from streams.limits import Outcome
 
-__all__ = ["PLANTS", "Arrivals", "Plant", "Scenario"]
+__all__ = ["OneLock", "Outage", "Plant", "Refusing", "Servers", "Shared", "TokenBucket"]
 
-Draw = Callable[[random.Random], float]
-Arrivals = Callable[[random.Random], tuple[float, int]]
-"""Seconds until the next arrival, and how many jobs arrive then."""
+_SUCCESS, _DROPPED = Outcome.SUCCESS, Outcome.DROPPED
 
 
 class Plant(Protocol):
-    def start(self, now: float, number: int, demand: float) -> None: ...
-    def due(self) -> float: ...
-    def finish(self, now: float) -> tuple[int, Outcome]: ...
+    def start(self, now: float, number: int, demand: float) -> None:
+        """Begin a job that would take `demand` seconds were it alone."""
+        ...
+
+    def due(self) -> float:
+        """When the next job ends, if none begins before."""
+        ...
+
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        """End the job that is due `now`."""
+        ...
 
 
 class Shared:
-    """All jobs in work share one rate, which depends on how many they are."""
+    """All jobs in work share one rate, which depends on how many they are.
 
-    def __init__(self, rate: Callable[[int], float]) -> None:
-        self._rate = rate
+    `pace(slice)` slows everything in each `slice` seconds, as a neighbour on the machine does.
+    """
+
+    def __init__(
+        self,
+        rate: Callable[[int], float],
+        pace: Callable[[int], float] | None = None,
+        slice: float = math.inf,
+    ) -> None:
+        self._rate, self._pace, self._slice = rate, pace, slice
         self._now = self._done = 0.0
         self._jobs: list[tuple[float, int]] = []
 
@@ -42,19 +54,34 @@ class Shared:
         heapq.heappush(self._jobs, (self._done + demand, number))
 
     def due(self) -> float:
-        jobs = len(self._jobs)
-        if not jobs:
+        if not self._jobs:
             return math.inf
-        return self._now + max(0.0, self._jobs[0][0] - self._done) * jobs / self._rate(jobs)
+        left, now = max(0.0, self._jobs[0][0] - self._done), self._now
+        while True:
+            speed, until = self._speed(now)
+            if now + left / speed <= until:
+                return now + left / speed
+            left -= (until - now) * speed
+            now = until
 
     def finish(self, now: float) -> tuple[int, Outcome]:
         self._advance(now)
-        return heapq.heappop(self._jobs)[1], Outcome.SUCCESS
+        return heapq.heappop(self._jobs)[1], _SUCCESS
 
     def _advance(self, now: float) -> None:
-        if jobs := len(self._jobs):
-            self._done += (now - self._now) * self._rate(jobs) / jobs
+        while self._jobs and self._now < now:
+            speed, until = self._speed(self._now)
+            self._done += (min(now, until) - self._now) * speed
+            self._now = min(now, until)
         self._now = now
+
+    def _speed(self, now: float) -> tuple[float, float]:
+        """What one job gets done in a second, and until when."""
+        speed = self._rate(len(self._jobs)) / len(self._jobs)
+        if self._pace is None:
+            return speed, math.inf
+        number = int(now / self._slice + 1e-9)
+        return speed * self._pace(number), (number + 1) * self._slice
 
 
 class Servers:
@@ -75,12 +102,59 @@ class Servers:
     def finish(self, now: float) -> tuple[int, Outcome]:
         number = heapq.heappop(self._busy)[1]
         self._serve(now)
-        return number, Outcome.SUCCESS
+        return number, _SUCCESS
 
     def _serve(self, now: float) -> None:
         while self._queue and len(self._busy) < self._servers(now):
             number, demand = self._queue.popleft()
             heapq.heappush(self._busy, (now + demand, number))
+
+
+class Outage:
+    """Servers that hang from one moment to another; what hangs is given up after `timeout`.
+
+    Lost are the jobs in work when the outage begins, and those that begin in it.
+    """
+
+    def __init__(self, servers: int, begins: float, ends: float, timeout: float) -> None:
+        self._servers: Callable[[float], int] = lambda now: servers
+        self._plant = Servers(self._servers)
+        self._begins, self._ends, self._timeout = begins, ends, timeout
+        self._in_work: set[int] = set()
+        self._lost: list[tuple[float, int]] = []
+        self._struck = False
+
+    def start(self, now: float, number: int, demand: float) -> None:
+        if self._begins <= now:
+            self._hang()
+        if self._begins <= now < self._ends:
+            heapq.heappush(self._lost, (now + self._timeout, number))
+        else:
+            self._in_work.add(number)
+            self._plant.start(now, number, demand)
+
+    def due(self) -> float:
+        due = self._plant.due()
+        if not self._struck and self._begins <= due < math.inf:
+            due = self._begins + self._timeout
+        return min(due, self._lost[0][0] if self._lost else math.inf)
+
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        if self._begins <= now:
+            self._hang()
+        if self._lost and self._lost[0][0] <= now:
+            return heapq.heappop(self._lost)[1], _DROPPED
+        number, outcome = self._plant.finish(now)
+        self._in_work.remove(number)
+        return number, outcome
+
+    def _hang(self) -> None:
+        if not self._struck:
+            self._struck = True
+            self._lost = [(self._begins + self._timeout, number) for number in self._in_work]
+            heapq.heapify(self._lost)
+            self._in_work.clear()
+            self._plant = Servers(self._servers)
 
 
 class TokenBucket:
@@ -96,7 +170,7 @@ class TokenBucket:
         self._now = now
         admitted = self._tokens >= 1
         self._tokens -= admitted
-        outcome = Outcome.SUCCESS if admitted else Outcome.DROPPED
+        outcome = _SUCCESS if admitted else _DROPPED
         heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
 
     def due(self) -> float:
@@ -107,57 +181,64 @@ class TokenBucket:
         return number, outcome
 
 
-def _gamma(mean: float, cv: float) -> Draw:
-    return lambda draw: draw.gammavariate(cv**-2, mean * cv**2)
+class Refusing:
+    """Servers that refuse, after a moment, what would be one too many in work."""
+
+    def __init__(self, servers: int, refusal: float) -> None:
+        self._servers, self._refusal = servers, refusal
+        self._busy = 0
+        self._jobs: list[tuple[float, int, Outcome]] = []
+
+    def start(self, now: float, number: int, demand: float) -> None:
+        admitted = self._busy < self._servers
+        self._busy += admitted
+        outcome = _SUCCESS if admitted else _DROPPED
+        heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
+
+    def due(self) -> float:
+        return self._jobs[0][0] if self._jobs else math.inf
+
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        _, number, outcome = heapq.heappop(self._jobs)
+        self._busy -= outcome is _SUCCESS
+        return number, outcome
 
 
-def _pareto(alpha: float, mean: float, cap: float) -> Draw:
-    scale = mean * (alpha - 1) / alpha
-    return lambda draw: min(cap, scale * draw.paretovariate(alpha))
+class OneLock:
+    """Threads of which each waits without a lock, then computes with the one that all share.
 
+    `computing` is the share of a job's time that needs the lock; more than `threads` jobs queue.
+    """
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
-    """A plant, what is asked of it for how long, and the arrivals (None: a backlog)."""
+    def __init__(self, threads: int, computing: float) -> None:
+        self._computing = computing
+        self._lock = Servers(lambda now: 1)
+        self._demands: dict[int, float] = {}
+        self._busy: list[tuple[float, int]] = []
+        self._free = threads
+        self._queue: deque[int] = deque()
 
-    name: str
-    plant: Callable[[], Plant]
-    demand: Draw
-    seconds: float
-    arrivals: Arrivals | None = None
+    def start(self, now: float, number: int, demand: float) -> None:
+        self._demands[number] = demand
+        self._queue.append(number)
+        self._serve(now)
 
+    def due(self) -> float:
+        # What ends its wait goes for the lock at once; that is no end of a job.
+        while self._busy and self._busy[0][0] <= self._lock.due():
+            now, number = heapq.heappop(self._busy)
+            self._lock.start(now, number, self._computing * self._demands.pop(number))
+        return self._lock.due()
 
-PLANTS = (
-    Scenario("8 cores", lambda: Shared(lambda n: min(n, 8)), _gamma(0.05, 0.3), 60),
-    Scenario(
-        "contention",
-        lambda: Shared(lambda n: n / (1 + 0.05 * (n - 1) + 0.002 * n * (n - 1))),
-        _gamma(0.05, 0.3),
-        60,
-    ),
-    Scenario("40 servers", lambda: Servers(lambda now: 40), _gamma(0.1, 0.3), 40),
-    Scenario("rate limit", lambda: TokenBucket(50, 10, 0.02), _gamma(0.2, 0.2), 160),
-    Scenario(
-        "12/48 servers",
-        lambda: Servers(lambda now: 48 if now % 80 >= 40 else 12),
-        _gamma(0.2, 0.3),
-        160,
-    ),
-    Scenario("heavy tail", lambda: Servers(lambda now: 16), _pareto(1.6, 0.1, 20), 100),
-    Scenario(
-        "batches",
-        lambda: Shared(lambda n: min(n, 4)),
-        _gamma(5, 0.05),
-        3600,
-        lambda draw: (5.0, draw.randint(0, 10)),
-    ),
-    Scenario(
-        "low load",
-        lambda: Servers(lambda now: 16),
-        _gamma(0.25, 0.5),
-        1000,
-        lambda draw: (draw.expovariate(4), 1),
-    ),
-    Scenario("1 server", lambda: Servers(lambda now: 1), _gamma(0.1, 0.3), 60),
-)
-"""Best constant levels: 8, about 17, 40, 10, 12 and 48, 16, 4, any from 3 on, and 1."""
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        ended = self._lock.finish(now)
+        self._free += 1
+        self._serve(now)
+        return ended
+
+    def _serve(self, now: float) -> None:
+        while self._queue and self._free:
+            number = self._queue.popleft()
+            self._free -= 1
+            waits = (1 - self._computing) * self._demands[number]
+            heapq.heappush(self._busy, (now + waits, number))

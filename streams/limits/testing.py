@@ -1,0 +1,224 @@
+"""Laws that a limiter should keep, to test one of your own with.
+
+Each law is a function that takes a maker of fresh limiters and raises `LawBroken` where the limiter
+does not keep it. `check` runs them all. A limiter is driven in virtual time against a simple plant,
+in well under a second a law.
+
+    def test_my_limiter_keeps_the_laws() -> None:
+        check(lambda: Cautious(floor=1, ceiling=100), floor=1, ceiling=100)
+
+The simple plant is a number of servers behind one queue, each job a little longer or shorter than
+a tenth of a second. A limiter that keeps the laws need not be a good one: `make bench-limits` in
+this repository compares how good they are.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
+
+from streams.limits.limiter import Limiter
+from streams.limits.outcome import Outcome
+
+__all__ = [
+    "LAWS",
+    "Law",
+    "LawBroken",
+    "check",
+    "falls_when_everything_is_dropped",
+    "ignores_the_unit_of_time",
+    "is_not_raised_while_it_is_not_used",
+    "recovers",
+    "repeats_itself",
+    "stays_within_its_bounds",
+    "survives_odd_clocks",
+]
+
+Make = Callable[[], Limiter]
+"""Makes a fresh limiter; the same one, down to its seed, at each call."""
+
+_SERVERS = 12
+_MEAN = 0.1
+
+
+class LawBroken(AssertionError):
+    """A limiter does not keep a law: which, and what it did."""
+
+
+class _Plant:
+    """Servers with a queue in front, a limiter, and either a backlog or so much work at once."""
+
+    def __init__(self, limiter: Limiter, at_once: int | None = None, unit: float = 1.0) -> None:
+        self.limiter = limiter
+        self.limits: list[int] = []
+        self.down = False
+        self.peak = 0
+        self._at_once = at_once
+        self._unit = unit
+        self._draw = random.Random(1)
+        self._now = 0.0
+        self._in_flight = 0
+        self._number = 0
+        self._queue: deque[tuple[float, float, int]] = deque()
+        self._busy: list[tuple[float, int, float, int, Outcome]] = []
+        self._serving = 0
+
+    def run(self, completions: int) -> list[int]:
+        """The limits after so many more completions."""
+        before = len(self.limits)
+        for _ in range(completions):
+            self._fill()
+            self._now, _, started, in_flight, outcome = heapq.heappop(self._busy)
+            self._in_flight -= 1
+            if outcome is Outcome.SUCCESS:
+                self._serving -= 1
+            self._serve()
+            self.limiter.on_complete(self._now, started, in_flight, outcome)
+            self.limits.append(self.limiter.limit)
+        return self.limits[before:]
+
+    def _fill(self) -> None:
+        most = self.limiter.limit if self._at_once is None else self._at_once
+        while self._in_flight < max(1, min(self.limiter.limit, most)):
+            self._in_flight += 1
+            self.peak = max(self.peak, self._in_flight)
+            took = self._draw.uniform(0.8, 1.2) * _MEAN * self._unit
+            if self.down:
+                self._end(10 * _MEAN * self._unit, self._now, self._in_flight, Outcome.DROPPED)
+            else:
+                self._queue.append((took, self._now, self._in_flight))
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._queue and self._serving < _SERVERS:
+            self._serving += 1
+            self._end(*self._queue.popleft(), Outcome.SUCCESS)
+
+    def _end(self, after: float, started: float, in_flight: int, outcome: Outcome) -> None:
+        self._number += 1
+        heapq.heappush(self._busy, (self._now + after, self._number, started, in_flight, outcome))
+
+
+def stays_within_its_bounds(make: Make, floor: int, ceiling: int) -> None:
+    """Under a backlog, an outage, and nonsense at random the limit is an int within its bounds."""
+    plant = _Plant(make())
+    plant.run(1000)
+    plant.down = True
+    plant.run(300)
+    plant.down = False
+    plant.run(1000)
+    draw, limiter, now = random.Random(2), make(), 0.0
+    for _ in range(3000):
+        now += draw.expovariate(1)
+        outcome = draw.choice(list(Outcome))
+        limiter.on_complete(now, now - draw.expovariate(0.1), draw.randint(1, 50), outcome)
+        plant.limits.append(limiter.limit)
+    limits: list[Any] = [*plant.limits]  # One of a user's may propose anything.
+    for limit in limits:
+        if not isinstance(limit, int) or not floor <= limit <= ceiling:
+            raise LawBroken(f"the limit was {limit!r}, which is not from {floor} to {ceiling}")
+
+
+def is_not_raised_while_it_is_not_used(make: Make, floor: int, ceiling: int) -> None:
+    """With never more than one event in flight the limit stays, or falls, but for a first step.
+
+    Of a limit of 1 or 2 one event is half, so up to 2 any limiter may go.
+    """
+    limiter = make()
+    allowed = max(2, limiter.limit, floor)
+    highest = max(_Plant(limiter, at_once=1).run(3000))
+    if highest > allowed:
+        raise LawBroken(
+            f"one event was in flight at a time, and the limit rose to {highest}, "
+            f"which is above {allowed}"
+        )
+
+
+def falls_when_everything_is_dropped(make: Make, floor: int, ceiling: int) -> None:
+    """In an outage the limit comes down to a tenth, or to its floor, and never rises meanwhile."""
+    plant = _Plant(make())
+    before = plant.run(2000)[-1]
+    plant.down = True
+    # What was begun before the outage still succeeds.
+    limits = plant.run(before + 1000)[before:]
+    for old, new in pairwise(limits):
+        if new > old:
+            raise LawBroken(f"everything was dropped, and the limit rose from {old} to {new}")
+    allowed = max(floor, before // 10, 1)
+    if limits[-1] > allowed:
+        raise LawBroken(
+            f"everything was dropped 1,000 times, and the limit was {limits[-1]} still, "
+            f"from {before}: {allowed} at most would do"
+        )
+
+
+def recovers(make: Make, floor: int, ceiling: int) -> None:
+    """After an outage the limit comes back to half of what it was, within 2,000 completions."""
+    plant = _Plant(make())
+    before = plant.run(2000)[-1]
+    plant.down = True
+    plant.run(before + 1000)
+    plant.down = False
+    after = max(plant.run(2000))
+    if 2 * after < before:
+        raise LawBroken(f"2,000 completions after an outage the limit was {after}, not {before}")
+
+
+def repeats_itself(make: Make, floor: int, ceiling: int) -> None:
+    """The same calls give the same limits: no clock, and randomness only from a seed."""
+    once, again = _Plant(make()).run(2000), _Plant(make()).run(2000)
+    if once != again:
+        raise LawBroken(f"the same calls gave {_difference(once, again)}")
+
+
+def ignores_the_unit_of_time(make: Make, floor: int, ceiling: int) -> None:
+    """Work that takes a thousand times as long, or less, gives the same limits."""
+    seconds = _Plant(make()).run(2000)
+    # Powers of two: no digit is lost, so that no decision has an excuse to be another one.
+    for unit in (2.0**-10, 2.0**10):
+        scaled = _Plant(make(), unit=unit).run(2000)
+        if scaled != seconds:
+            raise LawBroken(f"times multiplied by {unit:g} gave {_difference(seconds, scaled)}")
+
+
+def survives_odd_clocks(make: Make, floor: int, ceiling: int) -> None:
+    """Work of no duration, and clocks that jump, raise no error and lead out of no bound."""
+    limiter, now = make(), 100.0
+    for number in range(2000):
+        now += {500: -50.0, 1000: 1e6, 1500: -1e6}.get(number, 0.01)
+        took = (0.0, 0.1, -0.1)[number % 3]
+        limiter.on_complete(now, now - took, limiter.limit, Outcome.SUCCESS)
+        if not floor <= limiter.limit <= ceiling:
+            raise LawBroken(f"on an odd clock the limit was {limiter.limit!r}")
+
+
+Law = Callable[[Make, int, int], None]
+
+LAWS: tuple[Law, ...] = (
+    stays_within_its_bounds,
+    is_not_raised_while_it_is_not_used,
+    falls_when_everything_is_dropped,
+    recovers,
+    repeats_itself,
+    ignores_the_unit_of_time,
+    survives_odd_clocks,
+)
+
+
+def check(make: Make, floor: int, ceiling: int, but: Iterable[Law] = ()) -> None:
+    """Raise LawBroken if a limiter breaks a law, but for those it is known to break.
+
+    `make` makes a fresh limiter, whose limit stays from `floor` to `ceiling`.
+    """
+    for law in LAWS:
+        if law not in but:
+            law(make, floor, ceiling)
+
+
+def _difference(one: list[int], other: list[int]) -> str:
+    number = next(i for i, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+    return f"{one[number]} once and {other[number]} the other time, at completion {number + 1}"

@@ -1,0 +1,112 @@
+"""Every limiter keeps the laws, but for the flaws that the published ones are known for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streams.limits import AIMD, Fixed, Gradient, HillClimb, Limiter, Outcome, Vegas, default
+from streams.limits.testing import (
+    LAWS,
+    Law,
+    LawBroken,
+    check,
+    falls_when_everything_is_dropped,
+    is_not_raised_while_it_is_not_used,
+    recovers,
+    repeats_itself,
+    stays_within_its_bounds,
+)
+
+LIMITERS: dict[str, Callable[[], Limiter]] = {
+    "default": lambda: default(1, 100),
+    "AIMD": lambda: AIMD(1, 100),
+    "Gradient": lambda: Gradient(1, 100),
+    "Vegas": lambda: Vegas(1, 100),
+    "HillClimb": lambda: HillClimb(ceiling=100),
+    "Fixed": lambda: Fixed(8),
+}
+
+FLAWS: set[tuple[str, Law]] = {
+    # Drops do not count for these two.
+    ("Gradient", falls_when_everything_is_dropped),
+    ("HillClimb", falls_when_everything_is_dropped),
+    # The drift that its author noticed.
+    ("HillClimb", is_not_raised_while_it_is_not_used),
+    ("Fixed", falls_when_everything_is_dropped),
+}
+
+CASES = [pytest.param(name, law, id=f"{name}-{law.__name__}") for name in LIMITERS for law in LAWS]
+
+
+@pytest.mark.parametrize(("name", "law"), CASES)
+def test_a_limiter_keeps_a_law_or_is_known_to_break_it(name: str, law: Law) -> None:
+    if (name, law) in FLAWS:
+        with pytest.raises(LawBroken):
+            law(LIMITERS[name], 1, 100)
+    else:
+        law(LIMITERS[name], 1, 100)
+
+
+@pytest.mark.parametrize(("floor", "ceiling"), [(1, 1), (1, 2), (5, 9), (20, 1000)])
+def test_the_default_keeps_the_laws_between_any_bounds(floor: int, ceiling: int) -> None:
+    check(lambda: default(floor, ceiling), floor, ceiling)
+
+
+class Growing:
+    """Always one more."""
+
+    def __init__(self) -> None:
+        self.limit = 1
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> None:
+        self.limit += 1
+
+
+class Remembering(Growing):
+    """One object for all: what it does depends on what was before."""
+
+
+class Resigned(Growing):
+    """Comes down at a drop, for good."""
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> None:
+        if outcome is Outcome.DROPPED:
+            self.limit = -1
+        elif 0 < self.limit < 20:
+            self.limit += 1
+
+
+@pytest.mark.parametrize(
+    ("law", "told"),
+    [
+        (stays_within_its_bounds, "the limit was 101, which is not from 1 to 100"),
+        (is_not_raised_while_it_is_not_used, "the limit rose to 3001, which is above 2"),
+        (falls_when_everything_is_dropped, "everything was dropped, and the limit rose from"),
+    ],
+)
+def test_a_limiter_that_always_grows_is_told_what_is_wrong(law: Law, told: str) -> None:
+    with pytest.raises(LawBroken, match=told):
+        law(Growing, 1, 100)
+
+
+def test_one_that_never_comes_back_is_told() -> None:
+    with pytest.raises(LawBroken, match="after an outage the limit was -1, not 20"):
+        recovers(Resigned, 1, 100)
+
+
+def test_one_that_goes_on_from_the_last_run_is_told() -> None:
+    one = Remembering()
+    with pytest.raises(LawBroken, match=r"gave 2 once and 2002 the other time, at completion 1$"):
+        repeats_itself(lambda: one, 1, 10**6)
+
+
+def test_a_law_that_is_known_to_be_broken_can_be_left_out() -> None:
+    with pytest.raises(LawBroken):
+        check(lambda: Fixed(8), 1, 100)
+    check(lambda: Fixed(8), 1, 100, but=[falls_when_everything_is_dropped])
