@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from operators import violations
+from sinks import collect
+from streams import from_iterable, run
 from streams.errors import CannotOpen
 from streams.temporal.errors import FormulaSyntaxError, UnknownProposition
 from streams.temporal.monitor import Monitor
@@ -240,6 +243,30 @@ def test_arcs_that_see_the_path_or_the_visited_tell_the_same(
         )
     ]
     assert told[0] == told[1] == told[2]
+
+
+@settings(max_examples=40)
+@given(workflows(), st.sampled_from(FORMULAS), st.randoms())
+def test_the_check_of_a_path_and_the_watch_over_its_steps_as_events_give_one_answer(
+    small: Workflow, formula: str, random: Any
+) -> None:
+    workflow = with_facts(small)
+    path = ["a"]
+    while workflow.following(path[-1]) and len(path) < 6:
+        path.append(random.choice(list(workflow.following(path[-1]))))
+
+    def only_this_way(node: Node, seen: tuple[str, ...]) -> bool:
+        return [*seen, node.name] == path[: len(seen) + 1]
+
+    rule = Rule(
+        "r", "a", path[-1], formula,
+        arcs=only_this_way, sees="path", min_nodes=len(path), max_nodes=len(path),
+    )  # fmt: skip
+    facts = {name: node.facts for name, node in workflow.nodes.items()}
+    tests = {name: (lambda step, name=name: name in facts[step]) for name in workflow.facts}
+    told: list[Any] = []
+    run(from_iterable(path).pipe(violations(rule.formula, where=tests)).to(collect(told)))
+    assert bool(told) == (counter_example(workflow, rule) is not None)
 
 
 def lassos(workflow: Workflow, rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
