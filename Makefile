@@ -8,7 +8,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata test check bench bench-cluster bench-plants format clean
+.PHONY: kata test check bench bench-cluster bench-limits bench-plants format clean
 
 .venv/.ready: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -36,6 +36,9 @@ check: .venv/.ready  ## format, lint, types
 bench: .venv/.bench  ## the figures, next to the peers, as ratios
 	$(COMPILE) benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-limits: .venv/.ready  ## every limiter on every simulated plant, as a table and as plots
+	$(BIN)/python -m benchmarks.limits $(ARGS)
 
 bench-plants: .venv/.bench  ## the default limit on real servers, next to the best fixed one
 	$(BIN)/python -m benchmarks.plants $(ARGS)
