@@ -32,8 +32,6 @@ from streams.faults import OnError, check_policy
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
-from streams.table import open_store, redacted
-from streams.table.writer import WINDOW, TableWriter
 
 __all__ = ["write_table"]
 
@@ -53,6 +51,9 @@ def write_table(
     be there. Raises BuildError for options that make no sense, MissingExtra where the database's
     package is not installed.
     """
+    # Imported here: most pipelines read or write no database.
+    from streams.table import open_store
+
     check_policy(on_error, "write_table")
     fields: Mapping[str, str] | None = None
     if isinstance(columns, Mapping):
@@ -74,6 +75,9 @@ class _Table(Sink[Any]):
         on_error: OnError,
         patience: float,
     ) -> None:
+        from streams.table import redacted
+        from streams.table.writer import WINDOW
+
         self.info = StageInfo(
             "write_table", f"{redacted(url)}, {table}", WINDOW, "a transaction a batch"
         )
@@ -84,5 +88,8 @@ class _Table(Sink[Any]):
         self._patience = patience
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        from streams.table import open_store
+        from streams.table.writer import TableWriter
+
         store = open_store(self._url, self._table)
         return TableWriter(run, closed, store, self._fields, self._on_error, self._patience)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sources.jetstream import read_jetstream
 from sources.jsonl import read_jsonl
+from sources.queue_stats import queue_stats
 from sources.table import read_table
 
-__all__ = ["read_jetstream", "read_jsonl", "read_table"]
+__all__ = ["queue_stats", "read_jetstream", "read_jsonl", "read_table"]

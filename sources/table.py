@@ -29,9 +29,8 @@ Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the 
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 from collections.abc import Mapping
+from socket import gethostname
 from typing import Any
 
 from streams.errors import BuildError
@@ -39,8 +38,6 @@ from streams.faults import Backoff
 from streams.flowable import Flowable
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
-from streams.table import Terms, open_store, redacted
-from streams.table.reader import Manner, TableReader
 
 __all__ = ["read_table"]
 
@@ -70,6 +67,10 @@ def read_table(
     who claims, by default the machine and the process. Raises BuildError for options that make no
     sense, MissingExtra where the database's package is not installed.
     """
+    # Imported here: most pipelines read or write no database.
+    from streams.table import Terms, open_store, redacted
+    from streams.table.reader import Manner, TableReader
+
     for option, value, least in (
         ("attempts", attempts, 1),
         ("batch", batch, 1),
@@ -86,7 +87,7 @@ def read_table(
     manner = Manner(backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience)
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
-        owner = f"{name or f'{socket.gethostname()}:{os.getpid()}'}:{secrets.token_hex(4)}"
+        owner = f"{name or f'{gethostname()}:{os.getpid()}'}:{os.urandom(4).hex()}"
         TableReader(
             downstream,
             run,

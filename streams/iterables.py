@@ -12,7 +12,7 @@ from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 
-__all__ = ["from_async_iterable", "from_iterable"]
+__all__ = ["Pulling", "from_async_iterable", "from_iterable"]
 
 # These tell without being pulled whether anything is left; others would have to be pulled
 # ahead of the demand. Of a list that may still grow while it is read, this sees the end of now.
@@ -121,13 +121,16 @@ def from_async_iterable(
     info = StageInfo("from_async_iterable")
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
-        _Pulling(downstream, run, info, factory).start()
+        Pulling(downstream, run, info, factory).start()
 
     return Flowable(attach, info)
 
 
-class _Pulling(Emission[T]):
-    """`_pulled` is an item that came while the source was paused, and when it came."""
+class Pulling(Emission[T]):
+    """The running source of an async iterable, also for sources that are made of one.
+
+    `_pulled` is an item that came while the source was paused, and when it came.
+    """
 
     _task: asyncio.Task[None] | None = None
     _pulled: tuple[T, float] | None = None
@@ -154,7 +157,7 @@ class _Pulling(Emission[T]):
             return
         self._wanted.set()
         if self._task is None:
-            self._task = self.run.spawn(self._pull(), "from_async_iterable")
+            self._task = self.run.spawn(self._pull(), self.info.name)
 
     async def _pull(self) -> None:
         iterator: AsyncIterator[T] | None = None

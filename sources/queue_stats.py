@@ -1,0 +1,92 @@
+"""Measure a queue in a database's table from time to time.
+
+Items:   a `QueueStats` for each look: rows by state, rates, and percentiles of the times that rows
+         waited and were worked on, over the last `window` seconds; per poller too. `write_jsonl`
+         writes them as they are.
+Time:    the first look is at once, the others `every` seconds after the one before had begun. A
+         look takes longer the more rows the table has, and locks nothing; where it takes longer
+         than `every`, the next begins at once.
+Memory:  the numbers of one look.
+Demand:  one look for each event that is asked for; one that nobody asked for in time is left out.
+Ends:    never; drain and cancel end the wait.
+Errors:  a missing database or table is CannotOpen or TableMissing, a missing column
+         ColumnMissing, at the start. While the database is away nothing is emitted; after
+         `patience` seconds it is DatabaseUnavailable.
+
+    time          012345678
+    queue_stats   a---b---c     every=4
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+from streams.clock import clock_of
+from streams.errors import BuildError, DatabaseUnavailable
+from streams.flowable import Flowable
+from streams.iterables import Pulling
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from streams.table.analytics import QueueStats
+
+__all__ = ["queue_stats"]
+
+
+def queue_stats(
+    url: str,
+    table: str = "queue",
+    *,
+    columns: Mapping[str, str] | None = None,
+    every: float = 10.0,
+    window: float = 60.0,
+    patience: float = 60.0,
+) -> Flowable[QueueStats]:
+    """Look at the queue of `read_table(url, table, columns=columns)` every `every` seconds.
+
+    Raises BuildError for options that make no sense, MissingExtra where the database's package
+    is not installed.
+    """
+    # Imported here: most pipelines read or write no database.
+    from streams.table import DatabaseLost, open_store, redacted
+    from streams.table.analytics import measure
+
+    for option, value in (("every", every), ("window", window), ("patience", patience)):
+        if not value > 0:
+            raise BuildError(f"queue_stats({option}={value!r}): positive seconds are needed")
+    open_store(url, table, columns)
+
+    async def looks() -> AsyncIterator[QueueStats]:
+        store = open_store(url, table, columns)
+        now = clock_of(asyncio.get_running_loop())
+        try:
+            there = False
+            reached = now()
+            while True:
+                began = now()
+                try:
+                    if not there:
+                        await store.open(make=False)
+                        there = True
+                    stats = await measure(store, window)
+                except DatabaseLost as error:
+                    if now() - reached >= patience:
+                        raise DatabaseUnavailable(
+                            f"{redacted(url)} could not be looked at for {patience:g} s: {error}."
+                        ) from error
+                else:
+                    reached = now()
+                    yield stats
+                await asyncio.sleep(max(0.0, began + every - now()))
+        finally:
+            await store.close()
+
+    info = StageInfo("queue_stats", f"{redacted(url)}, {table}, every {every:g} s")
+
+    def attach(downstream: Subscriber[QueueStats], run: Run) -> None:
+        Pulling(downstream, run, info, looks).start()
+
+    return Flowable(attach, info)
