@@ -70,7 +70,7 @@ async def _publish(
         await client.close()
 
 
-def publishing(source: Flowable[dict[str, Any]], publisher: Any, key: Any) -> Pipeline:
+def publishing(source: Flowable[Any], publisher: Any, key: Any) -> Pipeline:
     """The pipeline that publishes: one event of a key at a time, in order."""
     from operators import adaptive_flat_map, group_by, spread
     from sinks import for_each

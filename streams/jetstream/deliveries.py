@@ -36,7 +36,7 @@ class Deliveries:
     """
 
     def __init__(self, client: Client, stream: str, letters: Sink[DeadLetter]) -> None:
-        self.flowable: Flowable[dict[str, Any]] = Flowable(
+        self.flowable: Flowable[Any] = Flowable(
             self._attach, StageInfo("jetstream", stream, 0, "64 unacknowledged a partition")
         )
         self.ready: deque[Delivery] = deque()
@@ -46,7 +46,7 @@ class Deliveries:
         self._replies: list[str] = []
         self._sending: asyncio.Task[None] | None = None
 
-    def _attach(self, downstream: Subscriber[dict[str, Any]], run: Run) -> None:
+    def _attach(self, downstream: Subscriber[Any], run: Run) -> None:
         self._stage = _Stage(downstream, run, self.flowable.info, self)
         self._stage.start()
 
@@ -82,10 +82,10 @@ class Deliveries:
             await self._sending
 
 
-class _Stage(Emission[dict[str, Any]]):
+class _Stage(Emission[Any]):
     def __init__(
         self,
-        downstream: Subscriber[dict[str, Any]],
+        downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
         deliveries: Deliveries,
@@ -127,13 +127,10 @@ class _Stage(Emission[dict[str, Any]]):
         try:
             value: Any = loads(delivery.data)
         except JSONDecodeError as error:
-            fault = f"is no JSON ({error})"
+            text = delivery.data.decode("utf-8", "backslashreplace")
+            bad = BadLine(f"{delivery} is no JSON ({error}): {describe(text)}")
         else:
-            if value.__class__ is dict:
-                return Event(value, created, self, delivery)
-            fault = "is JSON, but not an object"
-        text = delivery.data.decode("utf-8", "backslashreplace")
-        bad = BadLine(f"{delivery} {fault}: {describe(text)}")
+            return Event(value, created, self, delivery)
         self.run.count_bad_line(bad)
         self.received += 1
         letters = self.run.letters(self._deliveries.letters)

@@ -42,8 +42,8 @@ class Publisher:
         )
         self._count = 0
 
-    async def publish(self, value: dict[str, Any], identity: str | None = None) -> None:
-        """Have one event stored; `identity` is used instead of the event's own.
+    async def publish(self, value: Any, identity: str | None = None) -> None:
+        """Have one event stored, as JSON; `identity` is used instead of the event's own.
 
         Raises PayloadTooLarge, PublishFailed when the servers have not taken it in time, and what
         reading the identity or the key raises.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from streams.jetstream.connection import connect, jetstream
+from streams.jetstream.layout import token
 from streams.jetstream.server import Servers
 
 PIPELINE = """
@@ -249,3 +252,23 @@ def test_what_cannot_be_is_told_before_anything_runs(
     assert ran.returncode == 2
     assert said in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_what_is_no_json_goes_to_the_dead_letters_as_text(
+    penstock: Penstock, server: Servers, tmp_path: Path
+) -> None:
+    on = ("--on", server.urls[0], "--name", "bad")
+    assert penstock("publish", "pipe.py", "--partitions", "1", *on).returncode == 0
+
+    async def publish() -> None:
+        client = await connect(server.urls)
+        await jetstream(client).publish(f"penstock.bad.in.{token('a')}", b"{no JSON")
+        await client.close()
+
+    asyncio.run(publish())
+    with Worker(tmp_path, *on, "--lease", "2") as worker:
+        eventually(lambda: ", 1 dead letters" in penstock("status", *on).stdout)
+        _, _, errors = worker.drain()
+    assert "is no JSON" in errors
+    (letter,) = map(json.loads, penstock("dead-letters", "list", *on).stdout.splitlines())
+    assert (letter["value"], letter["error"]) == ("{no JSON", "BadLine")
