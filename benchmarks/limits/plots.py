@@ -36,7 +36,7 @@ def draw(scenario: Scenario, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     name = scenario.name.lower().replace(" ", "-").replace("/", "")
     # The same run gives the same file, and text stays text.
-    settings: dict[str, Any] = {
+    settings: Any = {
         "svg.hashsalt": name,
         "svg.fonttype": "none",
         "font.size": 8,
@@ -44,7 +44,7 @@ def draw(scenario: Scenario, folder: Path) -> list[Path]:
         "axes.spines.right": False,
     }
     with rc_context(settings):
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
+        figure: Any = Figure(figsize=(7, 4.2), layout="constrained")
         FigureCanvasAgg(figure)
         upper, middle, lower = figure.subplots(3, 1, sharex=True, height_ratios=(3, 1, 1))
         _limits(upper, scenario, run)
