@@ -125,6 +125,15 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f". Did you mean {near[0]!r}?" if near else ""
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{twice!r} stands there twice")
+    return found
+
+
 def read_workflow(path: str | PathLike[str]) -> Workflow:
     """Read `{"nodes": {...}}`, see `Workflow.of`, from a file of JSON.
 
@@ -132,11 +141,11 @@ def read_workflow(path: str | PathLike[str]) -> Workflow:
     """
     try:
         with open(path, encoding="utf-8") as file:
-            content: dict[str, Any] = json.load(file)
+            content: dict[str, Any] = json.load(file, object_pairs_hook=_unique)
     except OSError as error:
         raise CannotOpen(f"Cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise WorkflowError(f"{path} is no JSON: {error}") from error
+        raise WorkflowError(f"{path} cannot be read as JSON: {error}") from error
     if type(content) is not dict or "nodes" not in content:
         raise WorkflowError(f'{path} has no "nodes": {{"nodes": {{name: facts, ...}}}} is needed')
     try:

@@ -396,7 +396,12 @@ def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "shop.json"
     path.write_text(json.dumps({"nodes": SHOP}))
     assert list(read_workflow(path).nodes) == list(SHOP)
-    for text, said in [("{", "is no JSON"), ("[]", 'has no "nodes"'), ('{"nodes": []}', "object")]:
+    for text, said in [
+        ("{", "cannot be read as JSON"),
+        ('{"nodes": {"a": {}, "a": {}}}', "'a' stands there twice"),
+        ("[]", 'has no "nodes"'),
+        ('{"nodes": []}', "object"),
+    ]:
         path.write_text(text)
         with pytest.raises(WorkflowError, match=f"shop.json.*{said}"):
             read_workflow(path)
