@@ -155,6 +155,14 @@ def memory() -> None:
             print(f"  {who.name:<12}{''.join(f'{cell:>28}' for cell in cells)}")
 
 
+def queue_table() -> None:
+    """7. a table of a database as a queue"""
+    # It needs the packages of its peers, which the other figures do without.
+    from benchmarks.table.figure import table as figure
+
+    figure()
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -170,6 +178,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "open_loop": open_loop,
     "fairness": fairness,
     "memory": memory,
+    "table": queue_table,
 }
 
 

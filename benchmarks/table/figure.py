@@ -1,0 +1,118 @@
+"""The figure ``table``: rows a second of each, and how many times as fast as the peers we are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psycopg
+
+from benchmarks.measure import ROOT, Subject, alternate, run_case
+from tests.servers.postgres import Postgres
+
+__all__ = ["table"]
+
+ROWS = 20_000
+# The peers take so much longer for a row.
+PEERS_ROWS = 2_000
+POLLERS = 4
+
+OURS = "benchmarks.table.ours"
+CASES = {"plain": 20_000, "keyed": 10_000, "results": 0}
+PEERS = {
+    "postgresql": (Subject("procrastinate", "benchmarks.table.on_procrastinate", 3),),
+    "sqlite": (
+        Subject("litequeue", "benchmarks.table.on_litequeue", 3),
+        Subject("huey", "benchmarks.table.on_huey", 3),
+    ),
+}
+
+
+def table() -> None:
+    """7. a table as a queue, rows/s: 20,000 (keyed 10,000), and 3 x the peers or more"""
+    print(table.__doc__)
+    for kind in PEERS:
+        with _database(kind) as empty:
+            _claim_work_finish(kind, empty)
+            _pollers(kind, empty)
+
+
+@contextmanager
+def _database(kind: str) -> Iterator[Callable[[], None]]:
+    """A database, whose URL every process is told; the function empties it."""
+    if kind == "postgresql":
+        server = Postgres()
+        os.environ["BENCHMARK_DATABASE"] = server.url
+
+        def empty() -> None:
+            with psycopg.connect(server.url, autocommit=True) as connection:
+                connection.execute("DROP SCHEMA public CASCADE")
+                connection.execute("CREATE SCHEMA public")
+
+        try:
+            yield empty
+        finally:
+            server.stop()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+
+        def renew() -> None:
+            for file in Path(folder).iterdir():
+                file.unlink()
+            os.environ["BENCHMARK_DATABASE"] = f"sqlite:///{folder}/work.db"
+
+        yield renew
+
+
+def _claim_work_finish(kind: str, empty: Callable[[], None]) -> None:
+    subjects = [Subject(case, OURS, 3) for case in CASES] + list(PEERS[kind])
+
+    def run(who: Subject) -> dict[str, Any]:
+        empty()
+        ours = who.module == OURS
+        return run_case(who, who.name if ours else "plain", events=ROWS if ours else PEERS_ROWS)
+
+    yardstick = 0.0
+    for runs in alternate(subjects, run):
+        name = runs.subject.name
+        if runs.failure:
+            print(f"  {kind:<12}{name:<16} - {runs.failure}")
+            continue
+        rates = [result["events"] / result["wall_seconds"] for result in runs.results]
+        rate = median(rates)
+        yardstick = yardstick or rate
+        wanted = CASES.get(name, 0)
+        note = f"wanted {wanted:,}" if wanted else ""
+        if runs.subject.module != OURS:
+            note = f"penstock is {yardstick / rate:.1f} x as fast"
+        spread = f"{min(rates):,.0f}-{max(rates):,.0f}"
+        print(f"  {kind:<12}{name:<16}{rate:>10,.0f}/s {spread:>18}   {note}")
+
+
+def _pollers(kind: str, empty: Callable[[], None]) -> None:
+    """One poller and several of the same queue: none gets a row twice."""
+    rates: dict[int, float] = {}
+    for count in (1, POLLERS):
+        empty()
+        run_case(Subject("fill", OURS, 1), "fill", events=ROWS)
+        polls = [
+            subprocess.Popen([sys.executable, "-m", OURS, "poll"], cwd=ROOT, stdout=subprocess.PIPE)
+            for _ in range(count)
+        ]
+        results = [json.loads(poll.communicate()[0]) for poll in polls]
+        assert sum(result["finished"] for result in results) == ROWS, results
+        worked = [result for result in results if result["finished"]]
+        begin = min(result["started"] for result in worked)
+        rates[count] = ROWS / (max(result["ended"] for result in worked) - begin)
+    print(
+        f"  {kind:<12}{f'{POLLERS} processes':<16}{rates[POLLERS]:>10,.0f}/s "
+        f"{'each row once':>18}   {rates[POLLERS] / rates[1]:.2f} x one process"
+    )

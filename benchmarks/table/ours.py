@@ -1,0 +1,90 @@
+"""The jobs on penstock: a whole pipeline in one process."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import uvloop
+
+from benchmarks import case
+from benchmarks.table.shared import URL, payloads
+from operators import adaptive_flat_map, group_by, spread
+from sinks import for_each, write_table
+from sources import read_table
+from streams import Pipeline, Report
+from streams.table import open_store
+
+Event = dict[str, Any]
+
+
+def work(event: Event) -> Event:
+    return event
+
+
+def forget(event: Event) -> None: ...
+
+
+def plain_pipeline() -> Pipeline:
+    return read_table(URL, follow=False).pipe(adaptive_flat_map(work)).to(for_each(forget))
+
+
+def keyed_pipeline() -> Pipeline:
+    return (
+        read_table(URL, by="client", follow=False)
+        .pipe(group_by("client"), spread(), adaptive_flat_map(work))
+        .to(for_each(forget))
+    )
+
+
+def results_pipeline() -> Pipeline:
+    return (
+        read_table(URL, follow=False).pipe(adaptive_flat_map(work)).to(write_table(URL, "results"))
+    )
+
+
+def numbers(report: Report) -> dict[str, Any]:
+    claims = report.statistics["stages"][0]["claims"]
+    return {"finished": report.statistics["finished"], "claims": claims}
+
+
+async def enqueue(count: int) -> None:
+    store = open_store(URL)
+    await store.open()
+    await store.put(payloads(count))
+    await store.close()
+
+
+def measured(pipeline: Pipeline, count: int) -> dict[str, Any]:
+    uvloop.run(enqueue(count))
+    result = case.timed(lambda: numbers(uvloop.run(pipeline.run())), count)
+    assert result["finished"] == count
+    return result
+
+
+def plain(options: case.Options) -> dict[str, Any]:
+    return measured(plain_pipeline(), options.events)
+
+
+def keyed(options: case.Options) -> dict[str, Any]:
+    return measured(keyed_pipeline(), options.events)
+
+
+def results(options: case.Options) -> dict[str, Any]:
+    return measured(results_pipeline(), options.events)
+
+
+def fill(options: case.Options) -> dict[str, Any]:
+    uvloop.run(enqueue(options.events))
+    return {}
+
+
+def poll(options: case.Options) -> dict[str, Any]:
+    """One of several pollers of a queue that is full: when it worked, and on how many rows."""
+    started = time.time()
+    report = uvloop.run(plain_pipeline().run())
+    return {"started": started, "ended": time.time(), **numbers(report)}
+
+
+if __name__ == "__main__":
+    case.main({"plain": plain, "keyed": keyed, "results": results, "fill": fill, "poll": poll})
