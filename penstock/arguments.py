@@ -8,33 +8,33 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-__all__ = ["COMMANDS", "AddParser", "Formatter"]
+from penstock.parsers import (
+    AddParser,
+    Formatter,
+    evidence,
+    limit,
+    number,
+    plain,
+    seconds,
+    with_file,
+)
 
-AddParser = Callable[..., argparse.ArgumentParser]
-
-_WIDTH = 88
-
-
-class Formatter(argparse.HelpFormatter):
-    """As wide everywhere: argparse makes one for every option, and imports much to be wider."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_WIDTH)
+__all__ = ["COMMANDS"]
 
 
 def _add_run(add_parser: AddParser) -> None:
-    run = _with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
+    run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
     run.add_argument("--input", metavar="PATH", help="read this instead of standard input")
     run.add_argument("--output", metavar="PATH", help="write this instead of standard output")
     run.add_argument(
         "--limit",
-        type=_limit,
+        type=limit,
         metavar="N|FLOOR:CEILING",
         help="work on N events at once, or on as many between two bounds as is best",
     )
     run.add_argument(
         "--drain-deadline",
-        type=_seconds,
+        type=seconds,
         default=20.0,
         metavar="SECONDS",
         help="what work in flight gets after a signal or an error (default: 20)",
@@ -49,7 +49,7 @@ def _add_run(add_parser: AddParser) -> None:
     _add_servers(run, "--on", required=False)
     run.add_argument(
         "--lease",
-        type=_seconds,
+        type=seconds,
         default=10.0,
         metavar="SECONDS",
         help="with --on: after so long without a sign of life others take over (default: 10)",
@@ -70,14 +70,14 @@ def _add_run(add_parser: AddParser) -> None:
 
 
 def _add_publish(add_parser: AddParser) -> None:
-    publish = _with_file(
+    publish = with_file(
         add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS JetStream"
     )
     publish.add_argument("--input", metavar="PATH", help="read this instead of standard input")
     _add_servers(publish, "--on", required=True)
     publish.add_argument(
         "--drain-deadline",
-        type=_seconds,
+        type=seconds,
         default=20.0,
         metavar="SECONDS",
         help="what events under way get after a signal (default: 20)",
@@ -113,7 +113,7 @@ def _add_servers(parser: argparse.ArgumentParser, option: str, *, required: bool
 
 
 def _add_status(add_parser: AddParser) -> None:
-    status = _plain(
+    status = plain(
         add_parser, "status", "show who works on a pipeline that runs on NATS, and how far it is"
     )
     _add_place(status)
@@ -121,7 +121,7 @@ def _add_status(add_parser: AddParser) -> None:
 
 
 def _add_dead_letters(add_parser: AddParser) -> None:
-    letters = _plain(
+    letters = plain(
         add_parser, "dead-letters", "list the events that were given up on, or try them again"
     )
     letters.add_argument("action", choices=("list", "replay"))
@@ -139,24 +139,24 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_draw(add_parser: AddParser) -> None:
-    draw = _with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
+    draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
     draw.add_argument("--output", metavar="PATH", help="write this instead of standard output")
 
 
 def _add_check(add_parser: AddParser) -> None:
-    _with_file(add_parser, "check", "build a pipeline and tell what is wrong with it")
+    with_file(add_parser, "check", "build a pipeline and tell what is wrong with it")
 
 
 def _add_check_workflow(add_parser: AddParser) -> None:
-    check = _plain(
+    check = plain(
         add_parser, "check-workflow", "look for paths of a workflow that break the rules of a file"
     )
     check.add_argument("graph", metavar="GRAPH.json", help='{"nodes": {name: facts, ...}}')
     check.add_argument("rules", metavar="RULES.py", help="a Python file with rules in variables")
     check.add_argument(
         "--all",
-        type=_number,
+        type=number,
         default=1,
         metavar="N",
         help="show up to N paths that break a rule, shortest first (default: 1)",
@@ -166,6 +166,50 @@ def _add_check_workflow(add_parser: AddParser) -> None:
     )
     check.add_argument(
         "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+
+
+def _add_monitor(add_parser: AddParser) -> None:
+    monitor = plain(
+        add_parser, "monitor", "tell what in JSON lines violates a formula of temporal logic"
+    )
+    monitor.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
+    monitor.add_argument(
+        "--prop",
+        action="append",
+        default=[],
+        metavar="NAME=FIELD:VALUE",
+        help="what a name in the formula means; without VALUE: that the field is true. Repeat it",
+    )
+    monitor.add_argument(
+        "--fields",
+        action="store_true",
+        help="names that no --prop explains are fields of the events",
+    )
+    monitor.add_argument("--by", metavar="FIELD", help="watch the events of each key on their own")
+    monitor.add_argument(
+        "--evidence",
+        type=evidence,
+        default=16,
+        metavar="N|full|letters",
+        help="events to show with a violation (default: 16), or the names that held",
+    )
+    monitor.add_argument(
+        "--mode",
+        choices=("ltl3", "rv"),
+        default="ltl3",
+        help="rv: tell as well when it becomes presumably false",
+    )
+    monitor.add_argument(
+        "--restart", action="store_true", help="begin anew with a key after its violation"
+    )
+    monitor.add_argument("--input", metavar="PATH", help="read this instead of standard input")
+    monitor.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+    monitor.add_argument(
+        "--report",
+        choices=("text", "json", "none"),
+        default="none",
+        help="the form of the report on standard error (default: none)",
     )
 
 
@@ -199,69 +243,8 @@ def _add_kata(add_parser: AddParser) -> None:
     )
 
 
-def _with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
-    parser = add_parser(
-        name,
-        help=what,
-        description=what[0].upper() + what[1:] + ".",
-        usage=f"penstock {name} FILE[:NAME] [options] [-- ARGUMENTS OF THE FILE]",
-        allow_abbrev=False,
-        formatter_class=Formatter,
-    )
-    parser.add_argument(
-        "file",
-        metavar="FILE[:NAME]",
-        help="a Python file with a pipeline; NAME says which, where there are several",
-    )
-    parser.add_argument(
-        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
-    )
-    return parser
-
-
-def _plain(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
-    return add_parser(
-        name,
-        help=what,
-        description=what[0].upper() + what[1:] + ".",
-        allow_abbrev=False,
-        formatter_class=Formatter,
-    )
-
-
-def _limit(text: str) -> tuple[int, int]:
-    floor, colon, ceiling = text.partition(":")
-    try:
-        bounds = (int(floor), int(ceiling if colon else floor))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no N or FLOOR:CEILING") from None
-    if not 1 <= bounds[0] <= bounds[1]:
-        raise argparse.ArgumentTypeError(f"{text!r}: 1 <= FLOOR <= CEILING is needed")
-    return bounds
-
-
-def _number(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
-
-
 def _add_santa(add_parser: AddParser) -> None:
-    santa = _plain(
+    santa = plain(
         add_parser, "santa", "run the self-adjusting mailbox: batches of jobs for worker processes"
     )
     santa.add_argument(
@@ -286,6 +269,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "draw": _add_draw,
     "check": _add_check,
     "check-workflow": _add_check_workflow,
+    "monitor": _add_monitor,
     "publish": _add_publish,
     "status": _add_status,
     "dead-letters": _add_dead_letters,

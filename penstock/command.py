@@ -6,8 +6,9 @@ import argparse
 import os
 from importlib import import_module
 
-from penstock.arguments import COMMANDS, Formatter
+from penstock.arguments import COMMANDS
 from penstock.output import flush, put, say
+from penstock.parsers import Formatter
 from penstock.shadow import shadowing
 
 __all__ = ["run_command"]

@@ -77,7 +77,9 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
     lines: list[str] = []
     for stage in stages:
         troubles = [
-            f"{stage[name]:,} {name}" for name in ("skipped", "routed", "stuck") if stage.get(name)
+            f"{stage[name]:,} {name}"
+            for name in ("skipped", "routed", "stuck", "violations", "evicted")
+            if stage.get(name)
         ]
         if troubles:
             lines.append(f"  stage {stage['stage']} '{stage['name']}': {', '.join(troubles)}")

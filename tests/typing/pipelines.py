@@ -15,12 +15,14 @@ from operators import (
     distinct_within,
     group_by,
     in_threads,
+    monitor,
     rate_limit,
     spread,
+    violations,
 )
 from sinks import collect, for_each
 from streams import Fixed, Flowable, Group, Pipeline, from_async_iterable, from_iterable
-from streams.temporal import Period
+from streams.temporal import Period, Violation
 
 
 class Order:
@@ -85,6 +87,14 @@ assert_type(orders.pipe(group_by(lambda order: order.client)), Flowable[Group[st
 assert_type(orders.pipe(group_by("client")), Flowable[Group[Any, Order]])
 assert_type(orders.pipe(group_by("client"), spread()), Flowable[Order])
 assert_type(orders.pipe(rate_limit(100)), Flowable[Order])
+assert_type(
+    orders.pipe(monitor("G p", by="client", p=lambda order: order.number > 1)), Flowable[Order]
+)
+assert_type(orders.pipe(monitor("G p", p={"client": "a"})), Flowable[Order])
+assert_type(
+    orders.pipe(violations("G p", by=lambda order: order.client, p=lambda order: order.number)),
+    Flowable[Violation[Order]],
+)
 assert_type(orders.pipe(count_over_time(begin="day", lateness=1)), Flowable[Period])
 assert_type(orders.pipe(count_over_time("client")), Flowable[Period])
 assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])

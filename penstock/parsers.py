@@ -1,0 +1,97 @@
+"""What the parsers of all sub-commands are made of: their form, and what may stand in options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+__all__ = [
+    "AddParser",
+    "Formatter",
+    "evidence",
+    "limit",
+    "number",
+    "plain",
+    "seconds",
+    "with_file",
+]
+
+AddParser = Callable[..., argparse.ArgumentParser]
+
+_WIDTH = 88
+
+
+class Formatter(argparse.HelpFormatter):
+    """As wide everywhere: argparse makes one for every option, and imports much to be wider."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
+
+
+def with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+    parser = add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        usage=f"penstock {name} FILE[:NAME] [options] [-- ARGUMENTS OF THE FILE]",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+    parser.add_argument(
+        "file",
+        metavar="FILE[:NAME]",
+        help="a Python file with a pipeline; NAME says which, where there are several",
+    )
+    parser.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+    return parser
+
+
+def plain(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+    return add_parser(
+        name,
+        help=what,
+        description=what[0].upper() + what[1:] + ".",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+
+
+def limit(text: str) -> tuple[int, int]:
+    floor, colon, ceiling = text.partition(":")
+    try:
+        bounds = (int(floor), int(ceiling if colon else floor))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no N or FLOOR:CEILING") from None
+    if not 1 <= bounds[0] <= bounds[1]:
+        raise argparse.ArgumentTypeError(f"{text!r}: 1 <= FLOOR <= CEILING is needed")
+    return bounds
+
+
+def number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return number
+
+
+def evidence(text: str) -> int | str:
+    if text in ("full", "letters"):
+        return text
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, nor full or letters")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
