@@ -13,7 +13,7 @@ __all__ = ["Completion", "simulate"]
 
 
 # More than twice what any plant can finish: all else is a storm of refusals, and no use to go on.
-_STORM = 150_000
+_STORM = 100_000
 
 
 class Completion(NamedTuple):
