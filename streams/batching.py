@@ -49,8 +49,8 @@ class Batching(Gathering):
         for event in batch:
             event.started = started
         self._watch.begin()
-        self._ask()
-        self._dispatch()
+        # As soon as the call has begun: the next batch is made while this one is worked on.
+        self._run.loop.call_soon(self._go_on)
         outcome = Outcome.SUCCESS
         parts = [batch]
         try:
@@ -76,6 +76,9 @@ class Batching(Gathering):
         if self._error is None and not self._cancelled:
             self._company.on_complete(ended - started)
             self._size.on_complete(ended - started, len(batch), size, ended - opened, outcome)
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._dispatch()
         self._ask()
 

@@ -6,7 +6,8 @@ pays, then by steps that shrink to 8 %. It settles where the elasticity of the r
 d ln rate / d ln size, is 0.03: more would make every event wait longer for next to nothing. That
 finds the knee of a plant that has one, the maximum of one that does worse with more, and about
 32 a / b where c(n) = a + b n. The comparison of two levels is that of `streams.limits.elastic`;
-here the samples are calls, not events, for those of one call are no two observations.
+here the samples are calls, not events, for those of one call are no two observations. Trials go on
+for ever, small steps and large ones, but what they lose is kept below 1 % of the calls' time.
 
 Multiplying every time by a constant changes no decision, unless there is a target for latency;
 the same calls always give the same sizes.
@@ -14,7 +15,7 @@ the same calls always give the same sizes.
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import exp, log, sqrt
 
 from streams.limits.checks import check_count
 from streams.limits.outcome import Outcome
@@ -23,44 +24,45 @@ __all__ = ["BatchSize"]
 
 _TARGET = 0.03  # the elasticity to settle at: at most about 3 % are left unused
 _FINEST = 1.08  # the least step; a finer one is lost in noise
-_FEWEST, _MOST = 3, 96
+_FEWEST, _MOST = 3, 96  # calls at a size before two sizes are compared, and that are remembered
 _SURE, _DOUBT = 2.0, 0.3  # standard errors that decide early, and in the end in favour of more
 _SPREAD, _WEIGHT = 0.1, 4.0  # what calls are taken to differ by at first, and for how many of them
 _NOISE = 0.01  # of a call's time; however alike they were, the next may differ
 _CHANGED = 0.2  # a move of ln rate at one size by which the plant itself has changed
-_REST = 32  # windows between two trials when nothing was found to be better for long
+_CREDIT, _SHARE = 20.0, 0.01  # what trials may cost: so many calls, and that share of all others
 
 
 class _Calls:
-    """What the calls at one size took."""
+    """What the calls at one size took, in logarithms: now and then one takes very much longer."""
 
-    __slots__ = ("count", "oldest", "seconds", "size", "squares")
+    __slots__ = ("count", "logs", "oldest", "size", "squares")
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.count = self.seconds = self.squares = self.oldest = 0.0
+        self.count = self.logs = self.squares = self.oldest = 0.0
 
     def add(self, seconds: float, oldest: float) -> None:
+        logged = log(seconds)
         self.count += 1
-        self.seconds += seconds
-        self.squares += seconds * seconds
+        self.logs += logged
+        self.squares += logged * logged
         self.oldest += oldest
 
     def join(self, other: _Calls) -> None:
         """Add later calls of the same size; those of long ago fade."""
         fade = min(1.0, _MOST / (self.count + other.count))
-        for name in ("count", "seconds", "squares", "oldest"):
+        for name in ("count", "logs", "squares", "oldest"):
             setattr(self, name, fade * (getattr(self, name) + getattr(other, name)))
 
     @property
     def rate(self) -> float:
-        return self.size * self.count / self.seconds
+        """The logarithm of the events a second."""
+        return log(self.size) - self.logs / self.count
 
     @property
     def spread(self) -> float:
-        """The squares of the deviations from the mean, as shares of it."""
-        mean = self.seconds / self.count
-        return max(0.0, self.squares / (mean * mean) - self.count)
+        """The squares of the deviations from the mean."""
+        return max(0.0, self.squares - self.logs * self.logs / self.count)
 
     @property
     def latency(self) -> float:
@@ -85,8 +87,8 @@ class BatchSize:
         self._window = _Calls(1)
         self._left = _FEWEST
         self._step, self._up, self._failed = 2.0, True, 0
-        # Windows at the base until the next trial, and how many they were the last time.
-        self._rest = self._rests = 0
+        # What trials may still lose, in calls at the base.
+        self._credit = _CREDIT
         self._strikes = 0
         # Of all sizes, for a lucky calm window must not look certain.
         self._spread, self._freedom = _WEIGHT * _SPREAD**2, _WEIGHT
@@ -114,7 +116,7 @@ class BatchSize:
             return  # It began before the size was cut.
         if outcome is Outcome.DROPPED:
             self._dropped = max(2, events)
-            self._penance = self._penances = min(_REST, 2 * self._penances)
+            self._penance = self._penances = min(64, 2 * self._penances)
             self._cut(events // 2, "a call was dropped")
         elif events < of:
             self._look_for_late(events, oldest)
@@ -138,7 +140,6 @@ class BatchSize:
         self._base = _Calls(max(1, min(size, self.size)))
         self._trial = None
         self._step, self._up, self._failed = min(self._step, sqrt(sqrt(2.0))), True, 0
-        self._rest = self._rests
         self._measure(self._base)
         self.reason = reason
 
@@ -155,6 +156,7 @@ class BatchSize:
         self._freedom = 0.9 * self._freedom + window.count - 1
         if self._latency is not None and window.latency > self._latency:
             if self._trial is not None and window.size > self._base.size:
+                self._credit -= window.count
                 self._decide(more=False)
             else:
                 share = max(0.5, 0.9 * self._latency / window.latency)
@@ -172,7 +174,7 @@ class BatchSize:
     def _hold(self, window: _Calls) -> None:
         base = self._base
         if base.count:
-            moved = abs(log(window.rate / base.rate))
+            moved = abs(window.rate - base.rate)
             if moved > max(_CHANGED, 3 * self._error(window, base)):
                 self._strikes += 1
                 if self._strikes < 2:
@@ -182,17 +184,19 @@ class BatchSize:
                 return
         self._strikes = 0
         base.join(window)
-        self._rest -= 1
-        if self._rest >= 0 or not self._try():
-            self._measure(_Calls(base.size))
+        self._credit = min(_CREDIT, self._credit + _SHARE * window.count)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._credit <= 0 or not self._try():
+            self._measure(_Calls(self._base.size))
 
     def _start_over(self, window: _Calls) -> None:
         self._base = window
-        self._strikes = self._rests = self._rest = self._failed = 0
-        self._step, self._up = 2.0, True
+        self._strikes = self._failed = 0
+        self._step, self._up, self._credit = 2.0, True, _CREDIT
         self.reason = "the plant has changed"
-        if not self._try():
-            self._measure(_Calls(window.size))
+        self._go_on()
 
     def _try(self) -> bool:
         """Begin to measure another size, if there is one in this direction or the other."""
@@ -224,8 +228,8 @@ class BatchSize:
             if self._step > _FINEST:
                 self._step = max(_FINEST, sqrt(self._step))
             else:
-                self._rests = min(_REST, 2 * self._rests + 1)
-            self._rest = self._rests
+                # From far away again: chance may have led astray.
+                self._step = 2.0
 
     def _compare(self, window: _Calls, trial: _Calls) -> None:
         base = self._base
@@ -234,7 +238,7 @@ class BatchSize:
             self._measure(base)
             return
         step = log(trial.size / base.size)
-        elasticity = log(trial.rate / base.rate) / step
+        elasticity = (trial.rate - base.rate) / step
         error = self._error(base, trial) / abs(step)
         fewer = min(base, trial, key=lambda calls: calls.count)
         if abs(elasticity - _TARGET) < _SURE * error and fewer.count < _MOST / 2:
@@ -254,8 +258,14 @@ class BatchSize:
                 self._dropped, self._penances = self.ceiling + 1, 1
             # Where it comes from is known to be worse.
             self._failed = 1
-            self._rests = self._rest = 0
         else:
+            self._credit -= trial.count * self._lost(trial)
             self._failed_here()
-        if self._rest > 0 or not self._try():
-            self._measure(_Calls(self._base.size))
+        self._go_on()
+
+    def _lost(self, trial: _Calls) -> float:
+        """What a call of a trial lost, in calls at the base."""
+        if not trial.count:
+            return 0.0
+        base = self._base
+        return trial.size / base.size * (exp(min(20.0, base.rate - trial.rate)) - 1)

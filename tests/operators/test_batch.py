@@ -296,8 +296,10 @@ def test_the_numbers_tell_the_size_the_calls_and_what_waits(run: Run) -> None:
         running = source.pipe(batch(Plant(1), 8, parallel=2)).to(MemorySink()).start()
         await asyncio.sleep(40.5)
         numbers = running.statistics()["stages"][1]
-        assert (numbers["size"], numbers["calls"], numbers["in_flight"]) == (8, 2, 16)
-        assert numbers["waiting"] == 8
+        assert 4 <= numbers["size"] <= 8
+        assert numbers["calls"] == 2
+        assert 8 <= numbers["in_flight"] <= 16
+        assert 4 <= numbers["waiting"] <= 8
         assert numbers["size_reason"]
         running.cancel()
         await running.wait()

@@ -50,7 +50,7 @@ def rate(operator: Any, seconds: float = 30.0) -> float:
     async def story() -> float:
         sink = MemorySink()
         running = from_iterable(lambda: iter(int, 1)).pipe(operator).to(sink).start()
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(2 * seconds)
         before = len(sink.values)
         await asyncio.sleep(seconds)
         done = len(sink.values) - before
