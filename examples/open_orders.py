@@ -82,7 +82,7 @@ def main(rows: int = 5_000) -> None:
     work_orders = orders(rows)
     database.executemany("insert into work_order values (?, ?)", work_orders)
 
-    swept, quick = timed(lambda: sequenced(work_orders, begin=0, end=1), times=3)
+    swept, quick = timed(lambda: sequenced(work_orders, begin=0, end=1), times=9)
     live: list[Period] = []
     run(
         from_iterable(work_orders)

@@ -136,7 +136,7 @@ def _dates(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[Any]]:
     except (TypeError, ValueError):
         return begins, ends
     dates[None] = None
-    return [dates[text] for text in begins], [dates[text] for text in ends]
+    return list(map(dates.__getitem__, begins)), list(map(dates.__getitem__, ends))
 
 
 def _comparable_as_they_are(begins: list[Any], ends: list[Any]) -> bool:
