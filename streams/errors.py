@@ -30,6 +30,7 @@ __all__ = [
     "OutputClosed",
     "PayloadTooLarge",
     "PenstockError",
+    "PoolBusy",
     "PublishFailed",
     "ServerTooOld",
     "StreamDiffers",
@@ -145,6 +146,10 @@ class StreamDiffers(BuildError):
 
 class StreamMissing(CannotOpen):
     """A stream, or a consumer of it, that is not on the server."""
+
+
+class PoolBusy(PenstockError):
+    """A second epic was offered to a work pool that has one under way."""
 
 
 class PayloadTooLarge(PenstockError):

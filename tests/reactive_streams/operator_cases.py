@@ -24,7 +24,10 @@ from operators import (
     spread,
     violations,
 )
+from sources import WorkPool
 from streams import Backoff, Fixed, Flowable, Shared, from_iterable, lift, retry
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
 from streams.temporal.intervals import Period
 from tests.reactive_streams.case import Case, numbers_up_to
 
@@ -122,7 +125,44 @@ def _working(name: str, handler: Any, outputs: Any = numbers_up_to, **facts: Any
     )
 
 
+def _offered(ordered: bool) -> Callable[[Any], Any]:
+    """Each connection has a pool of its own, with a worker that leaves with it."""
+
+    def operator(source: Flowable[int]) -> Flowable[int]:
+        def attach(subscriber: Subscriber[Any], run: Run) -> None:
+            pool = WorkPool()
+            worker = pool.work(_slowly, Fixed(4))
+            # A `Running` would only begin with the loop's next step.
+            inner = Run()
+            reports = worker.sinks[0].open(inner, lambda _: None)
+            worker.flowable.attach(reports, inner)
+
+            async def leave() -> None:
+                reports.upstream.cancel()
+                await inner.close()
+
+            run.on_close(leave)
+            pool.offer(source, ordered=ordered).attach(subscriber, run)
+
+        return Flowable(attach, StageInfo("offer"), source)
+
+    return operator
+
+
+def _pool(name: str, *, ordered: bool) -> Case:
+    return _operator(
+        name,
+        _offered(ordered),
+        numbers_up_to,
+        ordered=ordered,
+        synchronous=False,
+        waiting_errors=True,
+    )
+
+
 OPERATORS = [
+    _pool("work pool", ordered=False),
+    _pool("work pool, ordered", ordered=True),
     _operator("distinct_within", distinct_within(10, by=lambda number: number), numbers_up_to),
     _operator("group_by", group_by(lambda number: number, buffer=16), numbers_up_to),
     _operator(

@@ -1,0 +1,122 @@
+"""Work pulling: a master offers work, and workers that come and go ask for it.
+
+`offer` makes a stream of results of an epic, which is a lazy iterable or a stream; `work` makes
+the pipeline of a worker. Both sides name the same pool: the same object in one process, the same
+name and servers on NATS JetStream, with the master and any number of workers anywhere.
+
+Items:   the result of each job, as they come, or in the order of the epic (`ordered=True`).
+Time:    a job goes out when a worker has room for it; workers wait, they do not poll.
+Memory:  at the master the jobs that workers have room for and `window` results, whatever the
+         length of the epic; the server holds those of the jobs that nobody has begun.
+Demand:  the epic is read as far as workers ask, and as results are asked for, at most `window`
+         ahead. A worker asks for as many jobs as may begin.
+Ends:    with the epic, when every result is delivered. An event of the epic is finished when the
+         sinks have accepted its result. Cancel withdraws what has not begun. A worker stays until
+         it is drained or cancelled; what it has not done is another's, as is what it held when
+         it died.
+Errors:  a job that fails is tried `attempts` times in all, by the worker that has it; one that
+         ended that many workers is given up on too. `on_error` of the offer says what then
+         happens. A second epic is PoolBusy, or waits (`when_busy="wait"`).
+
+    epic     1--2--3---|
+    worker   -a
+    worker   ----b--c
+    offer    --A---B--C|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, cast
+
+from streams.errors import BuildError
+from streams.faults import Backoff, OnError, check_policy, retry
+from streams.flowable import Flowable
+from streams.iterables import from_iterable
+from streams.limits.choice import Limit
+from streams.pipeline import Pipeline
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+from streams.work.hub import Bench, Counter, Hub
+from streams.work.offering import Offering
+from streams.work.office import Office
+from streams.work.working import How, worker
+
+__all__ = ["WorkPool"]
+
+
+class WorkPool:
+    """A place where work is offered and asked for, in this process."""
+
+    def __init__(self, name: str = "work", *, attempts: int = 3) -> None:
+        """Raises BuildError for numbers that make no sense."""
+        if isinstance(attempts, bool) or attempts < 1:
+            raise BuildError(f"WorkPool(attempts={attempts!r}): at least 1 attempt is needed")
+        self.name = name
+        self._attempts = attempts
+        self._hub = Hub(name, attempts)
+
+    def offer(
+        self,
+        epic: Callable[[], Iterable[Any]] | Iterable[Any] | Flowable[Any],
+        *,
+        ordered: bool = False,
+        window: int = 256,
+        on_error: OnError = "stop",
+        when_busy: Literal["refuse", "wait"] = "refuse",
+    ) -> Flowable[Any]:
+        """The results of an epic. Where events of it hold a turn, those of a key keep their order.
+
+        `on_error` is "stop", "skip" or `route(sink)`, for jobs that were given up on. Raises
+        BuildError for options that make no sense.
+        """
+        check_policy(on_error, "offer")
+        if window < 1 or when_busy not in ("refuse", "wait"):
+            raise BuildError(
+                f"offer(window={window!r}, when_busy={when_busy!r}): at least 1 result must fit, "
+                'and a busy pool can "refuse" or "wait"'
+            )
+        given: Any = epic
+        source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            office: Office = Counter(self._hub, patient=when_busy == "wait")
+            stage = Offering(
+                downstream,
+                run,
+                flowable.info,
+                office,
+                ordered=ordered,
+                window=window,
+                on_error=on_error,
+            )
+            run.add_stage(flowable.info, stage.statistics)
+            source.attach(stage, run)
+
+        note = f"as many jobs as workers ask for, {window:,} results"
+        info = StageInfo("offer", self.name, None, note)
+        flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
+        return flowable
+
+    def work(
+        self,
+        handler: Callable[[Any], Any],
+        limit: Limit = None,
+        *,
+        timeout: float | None = None,
+        backoff: Backoff | None = None,
+        overload: Callable[[Exception], bool] | None = None,
+    ) -> Pipeline:
+        """The pipeline of a worker: run it, drain it to leave, as any other.
+
+        `handler`, plain or async, is given a job and returns its result. `limit`, `timeout` and
+        `overload` are those of `adaptive_flat_map`; `backoff` is the wait between attempts. Raises
+        BuildError for options that make no sense.
+        """
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            Bench(downstream, run, jobs.info, self._hub).start()
+
+        jobs: Flowable[Any] = Flowable(attach, StageInfo("jobs", self.name, 0))
+        again = retry(self._attempts, backoff)
+        return worker(jobs, How(handler, cast(Any, limit), timeout, overload, again))

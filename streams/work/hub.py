@@ -1,0 +1,191 @@
+"""Masters and workers of one process: jobs go from one to the other by plain calls."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import PoolBusy
+from streams.event import Event
+from streams.run import Run
+from streams.source import Emission
+from streams.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from streams.faults import DeadLetter
+    from streams.work.offering import Offering
+
+__all__ = ["Bench", "Counter", "Hub"]
+
+
+class Hub:
+    """Jobs that nobody has room for wait here: those that a worker gave back, no others.
+
+    Workers are served in turn. The first of the masters is at work, the others wait.
+    """
+
+    def __init__(self, name: str, attempts: int) -> None:
+        self.name = name
+        self.attempts = attempts
+        self._masters: deque[Counter] = deque()
+        self._workers: deque[Bench] = deque()
+        self._waiting: deque[_Job] = deque()
+
+    # Masters.
+
+    def enter(self, master: Counter, *, patient: bool) -> None:
+        """A master begins; PoolBusy for a second one that is not `patient`."""
+        if self._masters and not patient:
+            raise PoolBusy(
+                f"the work pool '{self.name}' has an epic under way already; wait for its end, or "
+                'offer(..., when_busy="wait") to be next'
+            )
+        self._masters.append(master)
+
+    def leave(self, master: Counter) -> None:
+        """A master has ended; the next one begins."""
+        if master in self._masters:
+            self._masters.remove(master)
+        self._waiting = deque(job for job in self._waiting if job.master is not master)
+        if self._masters:
+            self._masters[0].begin()
+
+    def room_for(self, master: Counter) -> int:
+        """What workers have asked for, where it is this master's turn."""
+        if not self._masters or self._masters[0] is not master:
+            return 0
+        return sum(worker.demand for worker in self._workers) - len(self._waiting)
+
+    def hand_out(self, job: _Job) -> None:
+        """Give a job to the next worker that asks."""
+        for _ in range(len(self._workers)):
+            worker = self._workers[0]
+            self._workers.rotate(-1)
+            if worker.demand:
+                worker.bring(job)
+                return
+        self._waiting.append(job)
+
+    # Workers.
+
+    def join(self, worker: Bench) -> None:
+        """A worker may ask from now on."""
+        self._workers.append(worker)
+
+    def part(self, worker: Bench) -> None:
+        """A worker asks for nothing more."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+
+    def wanted(self) -> None:
+        """Workers have more room."""
+        waiting = self._waiting
+        while waiting and any(worker.demand for worker in self._workers):
+            self.hand_out(waiting.popleft())
+        if self._masters:
+            self._masters[0].look()
+
+    def came_back(self, job: _Job, error: BaseException | None) -> None:
+        """A worker ended without doing a job: it is another's, unless it failed too often."""
+        job.attempts += error is not None
+        if isinstance(error, Exception) and job.attempts >= self.attempts:
+            job.master.offering.failed(job.number, error, job.attempts)
+        elif job.master in self._masters:
+            self.hand_out(job)
+
+
+class Counter:
+    """The office of one running of one master."""
+
+    offering: Offering
+
+    def __init__(self, hub: Hub, *, patient: bool) -> None:
+        self._hub = hub
+        self._patient = patient
+
+    @property
+    def room(self) -> int:
+        return self._hub.room_for(self)
+
+    def open(self, offering: Offering) -> None:
+        self.offering = offering
+        self._hub.enter(self, patient=self._patient)
+
+    def hand_out(self, number: int, event: Event[Any]) -> None:
+        self._hub.hand_out(_Job(self, number, event.value))
+
+    def close(self) -> None:
+        self._hub.leave(self)
+
+    def look(self) -> None:
+        """Workers have more room."""
+        self.offering.look()
+
+    def begin(self) -> None:
+        """It is this master's turn."""
+        self.offering.run.loop.call_soon(self.offering.look)
+
+
+class _Job:
+    """A job, and the worker that has it."""
+
+    __slots__ = ("attempts", "desk", "master", "number", "value")
+
+    desk: Bench
+
+    def __init__(self, master: Counter, number: int, value: Any) -> None:
+        self.master = master
+        self.number = number
+        self.value = value
+        self.attempts = 0
+
+    def __str__(self) -> str:
+        return f"job {self.number}"
+
+
+class Bench(Emission[Any]):
+    """The jobs of one running of one worker, as its source. It never ends by itself."""
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, hub: Hub) -> None:
+        super().__init__(downstream, run, info)
+        self.nack = self._came_back
+        self._hub = hub
+        self._joined = False
+
+    def produce(self) -> None:
+        if not self._joined:
+            self._joined = True
+            self._hub.join(self)
+        self._hub.wanted()
+
+    def bring(self, job: _Job) -> None:
+        """Work on a job that was asked for."""
+        job.desk = self
+        self.emit(job.value, self.run.now(), job)
+
+    def release(self) -> None:
+        self._hub.part(self)
+
+    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+        job: _Job = event.token
+        job.master.offering.succeeded(job.number, event.value)
+        event.finish()
+        told()
+
+    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+        job: _Job = event.token
+        letter = event.value
+        error = letter.error
+        assert isinstance(error, Exception)
+        job.master.offering.failed(job.number, error, letter.attempts)
+        event.finish()
+        told()
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.counts["failed"] += 1
+        if not acknowledged:
+            self._hub.came_back(event.token, error)
+
+    def _came_back(self, event: Event[Any]) -> None:
+        self._hub.came_back(event.token, None)

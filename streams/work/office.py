@@ -1,0 +1,55 @@
+"""Between a master and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from streams.event import Event
+
+if TYPE_CHECKING:
+    from streams.faults import DeadLetter
+    from streams.work.offering import Offering
+
+__all__ = ["Desk", "Job", "Office"]
+
+
+class Office(Protocol):
+    """Where one master hands out jobs; told of its `Offering` when there is demand for results.
+
+    It calls `look` when there may be more room, and `succeeded`, `failed` or `withdrawn` once for
+    each job, by its number; `stop` when it cannot go on.
+    """
+
+    @property
+    def room(self) -> int:
+        """How many jobs workers have asked for beyond those that are handed out."""
+        ...
+
+    def open(self, offering: Offering) -> None:
+        """Begin to hand out."""
+
+    def hand_out(self, number: int, event: Event[Any]) -> None:
+        """Give a job to a worker."""
+
+    def close(self) -> None:
+        """The epic is over; of jobs that are still out nobody wants to hear."""
+
+
+class Desk(Protocol):
+    """Where one worker gets its jobs, and says what came of them."""
+
+    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+        """Report the value of a job's event; when the master knows, finish it, and call `told`."""
+
+    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+        """The same for a job that was given up on."""
+
+
+class Job(Protocol):
+    """What the event of a job has for a token."""
+
+    @property
+    def desk(self) -> Desk:
+        """The worker that has it."""
+        ...

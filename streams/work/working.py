@@ -1,0 +1,134 @@
+"""The pipeline of a worker: its jobs, a working stage, and the reports."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streams.errors import BuildError
+from streams.event import Event
+from streams.faults import DeadLetter, LettersOnly, retry, route
+from streams.flowable import Flowable
+from streams.handler import handler_name, is_async
+from streams.inline import Inline
+from streams.limits.choice import Limit, limiter_for
+from streams.pipeline import Pipeline
+from streams.run import Run
+from streams.settings import Settings
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo, Subscriber
+from streams.work.office import Job
+from streams.workers import Workers
+
+__all__ = ["How", "worker"]
+
+# Results that may wait for their demand, or until the master has them.
+_WINDOW = 512
+
+
+@dataclass(frozen=True)
+class How:
+    """What a user says of a worker."""
+
+    handler: Callable[[Any], Any]
+    limit: Limit
+    timeout: float | None
+    overload: Callable[[Exception], bool] | None
+    retrying: Any
+
+
+def worker(jobs: Flowable[Any], how: How) -> Pipeline:
+    """Work on `jobs` and report; raises BuildError for options that make no sense."""
+    handler, name = how.handler, handler_name(how.handler)
+    if not callable(handler):
+        raise BuildError(f"work({handler!r}): the handler must be callable")
+    if inspect.isasyncgenfunction(handler):
+        raise BuildError(f"work({name}): a job has one result; return a list of several")
+    if how.timeout is not None and not (how.timeout > 0 and is_async(handler)):
+        raise BuildError(
+            f"work({name}, timeout={how.timeout!r}): needs positive seconds and an async handler; "
+            "wrap a plain one in in_threads(n)(...) or in_processes(n)(...)"
+        )
+    limiter_for(how.limit)
+    again = retry(how.retrying.times, how.retrying.backoff, route(_GivenUp()))
+    settings = Settings(handler, name, False, how.timeout, again, how.overload, None, _WINDOW)
+    kind = Workers if is_async(handler) else Inline
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        limit = how.limit if run.limit is None else run.limit
+        stage = kind(downstream, run, flowable.info, settings, limiter_for(copy.deepcopy(limit)))
+        run.add_stage(flowable.info, stage.statistics)
+        run.tunable[flowable.info.number] = stage.retune
+        jobs.attach(stage, run)
+
+    flowable: Flowable[Any] = Flowable(attach, StageInfo("work", name, None), jobs)
+    return flowable.to(_Done())
+
+
+class _Done(Sink[Any]):
+    """Reports results."""
+
+    info = StageInfo("report", "", _WINDOW)
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        return _Reporting(closed)
+
+
+class _GivenUp(Sink[DeadLetter], LettersOnly):
+    """Reports what was given up on."""
+
+    info = StageInfo("report failures", "", _WINDOW)
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+        return _ReportingFailures(closed)
+
+
+class _Reporting(SinkStage[Any]):
+    """Asks for another event when the master knows of one."""
+
+    asks_first = _WINDOW
+    _ending: tuple[BaseException | None] | None = None
+
+    def __init__(self, closed: Closed) -> None:
+        super().__init__(closed)
+        self._open = 0
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._open += 1
+        job: Job = event.token
+        self._report(job, event)
+
+    def _report(self, job: Job, event: Event[Any]) -> None:
+        job.desk.succeeded(event, self._told)
+
+    def _told(self) -> None:
+        self._open -= 1
+        if self._closed is None:
+            return
+        if self._ending is None:
+            self.upstream.request(1)
+        elif not self._open:
+            self.close(*self._ending)
+
+    def on_completed(self) -> None:
+        self._end(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._ending = (error,)
+        if not self._open:
+            self.close(error)
+
+    def statistics(self) -> dict[str, Any]:
+        """Outcomes that the master does not know of yet."""
+        return {"unreported": self._open}
+
+
+class _ReportingFailures(_Reporting):
+    def _report(self, job: Job, event: Event[Any]) -> None:
+        job.desk.failed_for_good(event, self._told)
