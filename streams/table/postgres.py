@@ -130,8 +130,12 @@ class PostgresStore(Store):
         db = await AsyncConnection.connect(
             self.url, autocommit=True, connect_timeout=10, application_name="penstock"
         )
-        await db.execute("SET synchronous_commit = off")
-        await db.execute(_made(sql.PLAN_BY_INDEX, {}))
+        try:
+            await db.execute("SET synchronous_commit = off")
+            await db.execute(_made(sql.PLAN_BY_INDEX, {}))
+        except BaseException:
+            await db.close()
+            raise
         return db
 
     @asynccontextmanager
