@@ -8,8 +8,8 @@ Time:    rows are claimed when there is demand. When none is due the reader wait
          most, and at once for what this process enqueues; every `poll` seconds it looks for rows
          that have become due. An event counts as created when its row was enqueued.
 Memory:  the rows of one claim, at most `batch`; a few hundred bytes for each row in the pipeline.
-Demand:  a claim is one statement, for as many rows as are asked for, or were in the last 20 ms,
-         and at most `batch`.
+Demand:  a claim is one statement, for as many rows as are asked for, or will be in the next 20 ms
+         (or in four times what a claim takes) as it went last; at most `batch`.
 Ends:    never, or with `follow=False` when no row is due and none that it reverted itself is
          still to come. A row is marked as processed when its event has finished, in batches; with
          `write_table` to the same database in one transaction with its results. Drain and cancel

@@ -24,6 +24,7 @@ ROWS = 20_000
 # The peers take so much longer for a row.
 PEERS_ROWS = 2_000
 POLLERS = 4
+POLLED_ROWS = 60_000
 
 OURS = "benchmarks.table.ours"
 CASES = {"plain": 20_000, "keyed": 10_000, "results": 0}
@@ -102,16 +103,22 @@ def _pollers(kind: str, empty: Callable[[], None]) -> None:
     rates: dict[int, float] = {}
     for count in (1, POLLERS):
         empty()
-        run_case(Subject("fill", OURS, 1), "fill", events=ROWS)
-        polls = [
-            subprocess.Popen([sys.executable, "-m", OURS, "poll"], cwd=ROOT, stdout=subprocess.PIPE)
-            for _ in range(count)
-        ]
+        run_case(Subject("fill", OURS, 1), "fill", events=POLLED_ROWS)
+        command = [sys.executable, "-m", OURS, "poll"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        polls = [subprocess.Popen(command, cwd=ROOT, text=True, **pipes) for _ in range(count)]
+        for poll in polls:
+            assert poll.stdout is not None
+            poll.stdout.readline()
+        for poll in polls:
+            assert poll.stdin is not None
+            poll.stdin.write("\n")
+            poll.stdin.flush()
         results = [json.loads(poll.communicate()[0]) for poll in polls]
-        assert sum(result["finished"] for result in results) == ROWS, results
+        assert sum(result["finished"] for result in results) == POLLED_ROWS, results
         worked = [result for result in results if result["finished"]]
         begin = min(result["started"] for result in worked)
-        rates[count] = ROWS / (max(result["ended"] for result in worked) - begin)
+        rates[count] = POLLED_ROWS / (max(result["ended"] for result in worked) - begin)
     print(
         f"  {kind:<12}{f'{POLLERS} processes':<16}{rates[POLLERS]:>10,.0f}/s "
         f"{'each row once':>18}   {rates[POLLERS] / rates[1]:.2f} x one process"

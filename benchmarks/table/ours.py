@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import Any
 
@@ -80,7 +81,9 @@ def fill(options: case.Options) -> dict[str, Any]:
 
 
 def poll(options: case.Options) -> dict[str, Any]:
-    """One of several pollers of a queue that is full: when it worked, and on how many rows."""
+    """One of several pollers of a full queue, which begin together: when, and on how many rows."""
+    print("ready", flush=True)
+    sys.stdin.readline()
     started = time.time()
     report = uvloop.run(plain_pipeline().run())
     return {"started": started, "ended": time.time(), **numbers(report)}

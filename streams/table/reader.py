@@ -25,9 +25,11 @@ __all__ = ["Manner", "TableReader"]
 
 # Seconds between two looks for leases that have run out, while there is enough else to do.
 _RECLAIM = 1.0
-# A claim is for what was asked for in so many seconds of late, if that is more than is asked for
-# now: a stage of quick calls asks for one at a time, and a claim takes as long as many of them.
+# A claim is for what is asked for in so many seconds, and in a few times as long as it takes, if
+# that is more than is asked for now: a stage of quick calls asks for one at a time, and a claim
+# takes as long as many of them.
 _AHEAD = 0.02
+_CLAIMS_AHEAD = 4
 # Seconds that nothing has to be at work until rows that are still inside count as held back.
 _QUIET = 0.2
 # Seconds that the last claim may take when a run is closed.
@@ -73,8 +75,10 @@ class TableReader(Emission[dict[str, Any]]):
         self._claiming: asyncio.Future[Claim] | None = None
         self._claims = self._redelivered = self._bad = self._buried = 0
         self._reclaim_at = 0.0
-        # How many events were out at the last claim, and when that was.
-        self._claimed_last = (0, run.now())
+        # When the last claim began, how long it took, how many events were out then, and when.
+        self._claim_began = run.now()
+        self._claim_took = 0.0
+        self._last_claim = (0, run.now())
 
     # Events out.
 
@@ -131,11 +135,10 @@ class TableReader(Emission[dict[str, Any]]):
 
     def _worthwhile(self) -> int:
         """How many rows to claim."""
-        now = self.run.now()
-        emitted, since = self._claimed_last
-        self._claimed_last = self.received, now
-        rate = (self.received - emitted) / max(now - since, 1e-6)
-        return min(self._manner.batch, max(self.demand, int(rate * _AHEAD)))
+        emitted, since = self._last_claim
+        rate = (self.received - emitted) / max(self.run.now() - since, 1e-4)
+        ahead = max(_AHEAD, _CLAIMS_AHEAD * self._claim_took)
+        return min(self._manner.batch, max(self.demand, int(rate * ahead)))
 
     async def _claim(self, wanted: int) -> int:
         """Claim rows; how many of those wanted there were."""
@@ -148,6 +151,9 @@ class TableReader(Emission[dict[str, Any]]):
         except asyncio.CancelledError:
             self._claiming.add_done_callback(self._came_too_late)
             raise
+        ended = self.run.now()
+        self._claim_began, self._claim_took = now, ended - now
+        self._last_claim = self.received, ended
         found = len(claim.rows) + len(claim.buried)
         self._reclaim_at = now + _RECLAIM if found == wanted else 0.0
         self._claims += 1
@@ -196,8 +202,7 @@ class TableReader(Emission[dict[str, Any]]):
     async def _until_more(self) -> None:
         """Wait until a row may be due that was not; without `follow`, end if none will be."""
         ledger, manner = self.ledger, self._manner
-        _, claimed = self._claimed_last
-        ledger.due = [due for due in ledger.due if due > claimed]
+        ledger.due = [due for due in ledger.due if due > self._claim_began]
         now = self.run.now()
         wait = max(0.0, min([manner.poll, *(due - now for due in ledger.due)]))
         if manner.follow:
@@ -213,9 +218,7 @@ class TableReader(Emission[dict[str, Any]]):
             await asyncio.sleep(_QUIET / 10)
             stages = [statistics() for info, statistics in self.run.stages if info != self._info]
             busy = sum(
-                numbers.get(name) or 0
-                for numbers in stages
-                for name in ("in_flight", "retrying")
+                numbers.get(name) or 0 for numbers in stages for name in ("in_flight", "retrying")
             )
             if busy or not self.ledger.held:
                 return True
