@@ -12,7 +12,8 @@ Demand:  asks for as many events as may begin; nothing begins without room for i
 Ends:    when the source has completed, every call has ended and every result is delivered.
          Cancel stops the calls and gives their events back; drain lets them finish.
 Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish, then the error
-         passes on, with the stage and event noted on it), "skip", `retry(...)` or `route(sink)`.
+         passes on, with the stage and event noted on it), "skip", "revert" (the event is its
+         source's again), `retry(...)` or `route(sink)`.
          A call past `timeout` seconds is cancelled and fails with HandlerTimeout; it keeps its
          slot and its turn until it has really ended. A result is delivered before its group's
          turn ends, so the results of a group are in order.
