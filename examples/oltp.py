@@ -176,7 +176,7 @@ async def under_load(
 
     running = receipts.to(for_each(received)).start()
     # Time to connect, and to find a size.
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(2 * seconds)
     items, used, began = 0, cpu(), time.perf_counter()
     await asyncio.sleep(seconds)
     done, used, took = items, cpu() - used, time.perf_counter() - began

@@ -41,7 +41,7 @@ class Batching(Gathering):
 
     # Calls.
 
-    async def _work_on(self, batch: list[Event[Any]]) -> None:
+    async def _work_on(self, batch: list[Event[Any]], free: float) -> None:
         size, opened, started = self._size.size, self._opened, self._now()
         self._calling += 1
         self.in_flight += len(batch)
@@ -75,7 +75,8 @@ class Batching(Gathering):
         ended = self._now()
         if self._error is None and not self._cancelled:
             self._company.on_complete(ended - started)
-            self._size.on_complete(ended - started, len(batch), size, ended - opened, outcome)
+            # With what each call costs this stage and the loop, which small ones pay as well.
+            self._size.on_complete(ended - free, len(batch), size, ended - opened, outcome)
         self._go_on()
 
     def _go_on(self) -> None:

@@ -136,7 +136,7 @@ def check_policy(
     if isinstance(policy, Retry):
         if not retries:
             raise BuildError(
-                f"{stage}({option}=retry(...)): only adaptive_flat_map tries again; "
+                f"{stage}({option}=retry(...)): only adaptive_flat_map and batch try again; "
                 'use "stop", "skip", "revert" or route(sink) here.'
             )
     elif not isinstance(policy, Route) and policy not in _WORDS:

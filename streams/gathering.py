@@ -149,16 +149,22 @@ class Gathering(InFlight, ABC):
         self._dispatch()
 
     @abstractmethod
-    async def _work_on(self, batch: list[Event[Any]]) -> None:
-        """Call the handler with a batch, and settle every event of it."""
+    async def _work_on(self, batch: list[Event[Any]], free: float) -> None:
+        """Call the handler with a batch, and settle every event of it.
+
+        `free` is when a call became free for it, or it for a call.
+        """
 
     async def _work(self) -> None:
+        free: float | None = None
         while not self._cancelled:
             # Whatever else comes in this turn of the loop goes into the same batch.
             await asyncio.sleep(0)
             if self._is_ready():
-                await self._work_on(self._close_batch())
+                await self._work_on(self._close_batch(), self._now() if free is None else free)
+                free = self._now()
             else:
+                free = None
                 sleeper = self._run.loop.create_future()
                 self._sleepers.append(sleeper)
                 await sleeper

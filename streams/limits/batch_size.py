@@ -23,7 +23,7 @@ from streams.limits.outcome import Outcome
 __all__ = ["BatchSize"]
 
 _TARGET = 0.03  # the elasticity to settle at: at most about 3 % are left unused
-_FINEST = 1.08  # the least step; a finer one is lost in noise
+_DOUBLE, _FINEST = 2.0, 1.08  # the largest step, and the least: a finer one is lost in noise
 _FEWEST, _MOST = 3, 96  # calls at a size before two sizes are compared, and that are remembered
 _SURE, _DOUBT = 2.0, 0.3  # standard errors that decide early, and in the end in favour of more
 _SPREAD, _WEIGHT = 0.1, 4.0  # what calls are taken to differ by at first, and for how many of them
@@ -86,7 +86,7 @@ class BatchSize:
         self._trial: _Calls | None = None
         self._window = _Calls(1)
         self._left = _FEWEST
-        self._step, self._up, self._failed = 2.0, True, 0
+        self._step, self._up, self._failed = _DOUBLE, True, 0
         # What trials may still lose, in calls at the base.
         self._credit = _CREDIT
         self._strikes = 0
@@ -139,7 +139,7 @@ class BatchSize:
         self._late = 0
         self._base = _Calls(max(1, min(size, self.size)))
         self._trial = None
-        self._step, self._up, self._failed = min(self._step, sqrt(sqrt(2.0))), True, 0
+        self._step, self._up, self._failed = min(self._step, sqrt(sqrt(_DOUBLE))), True, 0
         self._measure(self._base)
         self.reason = reason
 
@@ -194,7 +194,7 @@ class BatchSize:
     def _start_over(self, window: _Calls) -> None:
         self._base = window
         self._strikes = self._failed = 0
-        self._step, self._up, self._credit = 2.0, True, _CREDIT
+        self._step, self._up, self._credit = _DOUBLE, True, _CREDIT
         self.reason = "the plant has changed"
         self._go_on()
 
@@ -229,7 +229,7 @@ class BatchSize:
                 self._step = max(_FINEST, sqrt(self._step))
             else:
                 # From far away again: chance may have led astray.
-                self._step = 2.0
+                self._step = _DOUBLE
 
     def _compare(self, window: _Calls, trial: _Calls) -> None:
         base = self._base
@@ -241,7 +241,10 @@ class BatchSize:
         elasticity = (trial.rate - base.rate) / step
         error = self._error(base, trial) / abs(step)
         fewer = min(base, trial, key=lambda calls: calls.count)
-        if abs(elasticity - _TARGET) < _SURE * error and fewer.count < _MOST / 2:
+        # Where much is gained by doubling, to be sure of it costs more than to be wrong.
+        doubling = self._up and self._step == _DOUBLE and elasticity > 0.5
+        sure = doubling or abs(elasticity - _TARGET) > _SURE * error
+        if not sure and fewer.count < _MOST / 2:
             self._measure(fewer)
             return
         # In doubt more: too much costs little, where it is not too much by far.
