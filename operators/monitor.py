@@ -30,7 +30,7 @@ from streams.event import Event
 from streams.faults import Faults, LettersOnly, OnError, blame, check_policy
 from streams.flowable import Flowable
 from streams.handler import is_async
-from streams.keys import By, KeyFaults
+from streams.keys import By
 from streams.origins import Joined, Nobody
 from streams.run import Run
 from streams.sink import Sink
@@ -97,7 +97,7 @@ def monitor(
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
             watch = Watch(rule, run.now)
-            faults = KeyFaults(on_error, run, flowable.info, rule.key_of if by is None else by)
+            faults = rule.faults(on_error, run, flowable.info)
             stage = _Monitor(downstream, run, flowable.info, watch, faults, on_violation)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
@@ -155,25 +155,30 @@ class _Monitor(Stage[Any, Any]):
         self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
-        see = self._watch.see
+        watch = self._watch
         passed: list[Event[Any]] = []
-        for place, event in enumerate(events):
+        begin = 0
+        while begin < len(events):
             try:
-                violation = see(event.value)
+                place, violation = watch.look(events, begin)
             except Exception as error:
-                if self._faults.survives(event, error):
-                    continue
-                self._break_off(error, passed, events[place + 1 :])
-                return
-            if violation is not None:
-                try:
-                    self._tell(violation, event)
-                except Exception as error:
-                    blame(error, self._info, event)
-                    event.fail(error)
+                place = watch.place
+                passed += events[begin:place]
+                if not self._faults.survives(events[place], error):
                     self._break_off(error, passed, events[place + 1 :])
                     return
-            passed.append(event)
+            else:
+                passed += events[begin : place + 1]
+                if violation is not None:
+                    try:
+                        self._tell(violation, events[place])
+                    except Exception as error:
+                        event = passed.pop()
+                        blame(error, self._info, event)
+                        event.fail(error)
+                        self._break_off(error, passed, events[place + 1 :])
+                        return
+            begin = place + 1
         self._pass_on(passed)
         missing = len(events) - len(passed)
         if missing and not self._done:

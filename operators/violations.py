@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from streams.event import Event
 from streams.faults import Faults, OnError, check_policy
 from streams.flowable import Flowable
-from streams.keys import By, KeyFaults
+from streams.keys import By
 from streams.origins import Nobody
 from streams.run import Run
 from streams.stage import Stage, Subscriber, in_chunks
@@ -85,7 +85,7 @@ def violations(
     def operator(source: Flowable[T]) -> Flowable[Violation[T]]:
         def attach(downstream: Subscriber[Violation[T]], run: Run) -> None:
             watch = Watch(rule, run.now)
-            faults = KeyFaults(on_error, run, flowable.info, rule.key_of if by is None else by)
+            faults = rule.faults(on_error, run, flowable.info)
             stage = _Violations(downstream, run, watch, faults)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
@@ -121,26 +121,31 @@ class _Violations(Stage[Any, Violation[Any]]):
         self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
-        passed = 0
-        for place, event in enumerate(events):
-            if self._done:
-                event.give_back()
-                continue
+        watch = self._watch
+        told = begin = 0
+        while begin < len(events) and not self._done:
+            error: Exception | None = None
+            violation: Violation[Any] | None = None
             try:
-                violation = self._watch.see(event.value)
-            except Exception as error:
-                if not self._faults.survives(event, error):
-                    self._break_off(error, events[place + 1 :])
-                    return
-                continue
-            if violation is None:
+                place, violation = watch.look(events, begin)
+            except Exception as raised:
+                place, error = watch.place, raised
+            for event in events[begin:place]:
                 event.drop("no violation")
-            else:
+            begin = place + 1
+            if error is not None:
+                if not self._faults.survives(events[place], error):
+                    self._break_off(error, events[begin:])
+                    return
+            elif violation is not None:
+                event = events[place]
                 event.value = violation
-                passed += 1
+                told += 1
                 self._demand -= 1
                 self.downstream.on_next(event)
-        missing = len(events) - passed
+        for event in events[begin:]:
+            event.give_back()
+        missing = len(events) - told
         if missing and not self._done:
             self.upstream.request(missing)
 

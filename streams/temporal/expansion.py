@@ -16,7 +16,7 @@ from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.normal import FALSE, TRUE, Normal
 from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
 
-__all__ = ["MATCH", "Expansion", "Term"]
+__all__ = ["MATCH", "MOST_TERMS", "Expansion", "Term"]
 
 Terms = frozenset["Term"]
 
@@ -39,6 +39,9 @@ _NONE: frozenset[int] = frozenset()
 _NO_TERMS: Terms = frozenset()
 _ANYTHING = Term(0, 0, _NONE, _NONE)
 _ANOTHER_EVENT = frozenset((TRUE,))
+
+# Every two are compared. A formula with so many has far more states than anybody wants.
+MOST_TERMS = 2_000
 
 MATCH = -1
 _MATCH = frozenset((MATCH,))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from streams.temporal.automaton import Edge
 from streams.temporal.errors import FormulaTooLarge
-from streams.temporal.expansion import Expansion, Term
+from streams.temporal.expansion import MOST_TERMS, Expansion, Term
 from streams.temporal.formula import Constant, Formula, Match, Nary, Proposition, Unary
 from streams.temporal.normal import Normal
 
@@ -35,7 +35,7 @@ def translate_finite(formula: Formula, names: tuple[str, ...], max_states: int) 
     `max_states` states.
     """
     normal = Normal(True, names)
-    expansion = Expansion(normal, max_states)
+    expansion = Expansion(normal, min(max_states, MOST_TERMS))
     numbers: dict[tuple[frozenset[Term], bool], int] = {}
     order: list[frozenset[Term]] = []
 

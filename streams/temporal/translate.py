@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from streams.temporal.automaton import Automaton, Edge
 from streams.temporal.errors import FormulaTooLarge, UnknownProposition
-from streams.temporal.expansion import MATCH, Expansion, Term
+from streams.temporal.expansion import MATCH, MOST_TERMS, Expansion, Term
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.normal import Normal
 from streams.temporal.reduction import reduced
@@ -39,7 +39,7 @@ def translate(
         if name not in names:
             raise UnknownProposition(name, position, names)
     normal = Normal(False, names)
-    expansion = Expansion(normal, max_states)
+    expansion = Expansion(normal, min(max_states, MOST_TERMS))
     numbers: dict[frozenset[Term], int] = {}
     # States with the same terms are one state, however different their formulas look.
     by_formulas: dict[frozenset[int], int] = {}

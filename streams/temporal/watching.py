@@ -7,10 +7,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from streams.errors import BuildError
-from streams.keys import By, key_function, key_name
+from streams.event import Event
+from streams.faults import Faults, OnError
+from streams.keys import By, KeyFaults, key_function, key_name
 from streams.stage import StageInfo
 from streams.temporal.formula import Formula
 from streams.temporal.monitor import Monitor
@@ -18,6 +20,9 @@ from streams.temporal.printer import to_text
 from streams.temporal.propositions import Test, letters
 from streams.temporal.verdict import Verdict
 from streams.temporal.violation import Violation
+
+if TYPE_CHECKING:
+    from streams.run import Run
 
 __all__ = ["Evidence", "Mode", "Rule", "Watch"]
 
@@ -94,8 +99,14 @@ class Rule:
         return frozenset(self.tests) - frozenset(self.monitor.propositions)
 
     @cached_property
-    def key_of(self) -> Callable[[Any], Any]:
-        return _no_key if self.by is None else key_function(self.by)
+    def key_of(self) -> Callable[[Any], Any] | None:
+        return None if self.by is None else key_function(self.by)
+
+    def faults(self, on_error: OnError, run: Run, info: StageInfo) -> Faults:
+        """What a running stage does with events that cannot be judged."""
+        if self.by is None:
+            return Faults(on_error, run, info)
+        return KeyFaults(on_error, run, info, self.by)
 
     @property
     def info(self) -> StageInfo:
@@ -105,19 +116,15 @@ class Rule:
         return StageInfo(self.stage, self.text + by, 0, note)
 
 
-def _no_key(value: Any) -> None:
-    return None
-
-
 class _Instance:
     """How far the formula has come with one key. `kept` is evidence: values or letters."""
 
     __slots__ = ("count", "kept", "presumed", "state")
 
-    def __init__(self, state: int) -> None:
+    def __init__(self, state: int, kept: list[Any]) -> None:
         self.state = state
         self.count = 0
-        self.kept: list[Any] = []
+        self.kept = kept
         self.presumed = Verdict.PRESUMABLY_TRUE
 
 
@@ -143,31 +150,51 @@ class Watch:
         if rule.idle is not None or rule.max_keys is not None:
             self._used = OrderedDict()
         if rule.by is None:
-            self._instances[None] = _Instance(monitor.first)
+            self._instances[None] = self._begun()
+        self.place = 0
         self._violations = self._expired = self._evicted = 0
 
-    def see(self, value: Any) -> Violation[Any] | None:
-        """Take an event in; a violation if it decided so. What raises changes nothing."""
-        letter = self._letter_of(value)
-        key = self._key_of(value)
-        if self._used is not None:
-            self._use(key, self._used)
-        one = self._instances.get(key, _NEW)
-        if one is None:
-            return None
-        if one is _NEW:
-            one = self._instances[key] = _Instance(self._monitor.first)
-        one.count += 1
-        if self._most:
-            kept = one.kept
-            kept.append(letter if self._keeps_letters else value)
-            if len(kept) > self._most > 0:
-                del kept[0]
-        table = self._table
-        one.state = state = (
-            self._monitor.step(one.state, letter) if table is None else table[one.state | letter]
-        )
-        return self._tell(key, one) if state in self._telling else None
+    def look(self, events: list[Event[Any]], begin: int) -> tuple[int, Violation[Any] | None]:
+        """Take events in, from the place `begin` on, up to the first that is a violation.
+
+        Returns its place with the violation, or the number of events. Whatever a proposition or a
+        key raises passes: `place` says at which event, which has changed nothing.
+        """
+        letter_of, key_of, used = self._letter_of, self._key_of, self._used
+        instances, most, keeps_letters = self._instances, self._most, self._keeps_letters
+        table, step, telling = self._table, self._monitor.step, self._telling
+        key: Any = None
+        place = begin
+        try:
+            for place in range(begin, len(events)):
+                value = events[place].value
+                letter = letter_of(value)
+                if key_of is not None:
+                    key = key_of(value)
+                if used is not None:
+                    self._use(key, used)
+                one = instances.get(key, _NEW)
+                if one is None:
+                    continue
+                if one is _NEW:
+                    one = instances[key] = self._begun()
+                one.count += 1
+                if most:
+                    kept = one.kept
+                    kept.append(letter if keeps_letters else value)
+                    if len(kept) > most > 0:
+                        del kept[0]
+                one.state = state = (
+                    table[one.state | letter] if table is not None else step(one.state, letter)
+                )
+                if state in telling and (violation := self._tell(key, one)) is not None:
+                    return place, violation
+        finally:
+            self.place = place
+        return len(events), None
+
+    def _begun(self) -> _Instance:
+        return _Instance(self._monitor.first, [] if self._most else _NOTHING)
 
     def _tell(self, key: Any, one: _Instance) -> Violation[Any] | None:
         verdict = self._monitor.presumable(one.state)
@@ -229,4 +256,5 @@ class Watch:
         }
 
 
-_NEW = _Instance(0)
+_NOTHING: list[Any] = []
+_NEW = _Instance(0, _NOTHING)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from operators import violations
 from streams import Flowable, from_iterable, route
 from streams.errors import BuildError
+from streams.event import new_events
+from streams.origins import Nobody
 from streams.temporal import (
     FormulaSyntaxError,
     FormulaTooLarge,
@@ -19,6 +22,7 @@ from streams.temporal import (
     Violation,
 )
 from streams.temporal.parser import parse
+from streams.temporal.watching import Rule, Watch
 from streams.testing import COMPLETED, MemorySink, MemorySource, Probe, VirtualClock, run_virtual
 from streams.testing.plugin import Run
 from tests.streams.temporal.brute_force import holds_finitely
@@ -191,6 +195,31 @@ def test_an_idle_key_is_forgotten_and_gives_no_verdict(clock: VirtualClock) -> N
     ))  # fmt: skip
     # The first a is forgotten after five ticks; of the last two, the second violates.
     assert [(at, value.index) for at, value in told if value is not COMPLETED] == [(17, 3)]
+
+
+def test_a_key_costs_at_most_200_bytes_without_evidence() -> None:
+    tests: dict[str, Any] = {"a": lambda event: True, "b": lambda event: False}
+    rule = Rule(
+        stage="violations",
+        formula="F b",
+        by=0,
+        mode="ltl3",
+        evidence=0,
+        idle=None,
+        max_keys=None,
+        restart=False,
+        strict=True,
+        tests=tests,
+    )
+    watch = Watch(rule, lambda: 0.0)
+    events = new_events([(key, "a") for key in range(20_000)], 0.0, Nobody())
+    tracemalloc.start()
+    try:
+        watch.look(events, 0)
+        cost, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert cost / len(events) < 200
 
 
 @given(st.lists(st.sampled_from(["", "a", "b", "ab"]), max_size=12))
