@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from operators import adaptive_flat_map
 from streams.errors import BuildError
 from streams.limits import (
     AIMD,
@@ -96,3 +97,22 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(
     with pytest.raises(BuildError) as caught:
         make()
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("limit", "told"),
+    [
+        ((0, 4), "limit=(0, 4): floor must be at least 1, got 0"),
+        ((9, 8), "limit=(9, 8): floor must not be above ceiling, got floor=9 and ceiling=8"),
+        ((1, "x"), "limit=(1, 'x'): ceiling must be an int, got 'x'"),
+    ],
+)
+def test_bounds_that_are_none_are_refused_when_the_pipeline_is_built(
+    limit: tuple[int, int], told: str
+) -> None:
+    async def work(value: int) -> int:
+        return value
+
+    with pytest.raises(BuildError) as caught:
+        adaptive_flat_map(work, limit=limit)
+    assert str(caught.value) == told
