@@ -51,6 +51,9 @@ class Ledger:
         self.turn: Any = nullcontext() if terms.by is None else asyncio.Lock()
         # When rows that were reverted here are due again, in the loop's time.
         self.due: list[float] = []
+        # Whether no row is held.
+        self.idle = asyncio.Event()
+        self.idle.set()
         self._run = run
         self._store = store
         self._terms = terms
@@ -73,6 +76,7 @@ class Ledger:
         """These were claimed."""
         for row in rows:
             self.held[row] = None
+            self.idle.clear()
             if row.key is not None:
                 self._keys[row.key] += 1
 
@@ -189,6 +193,8 @@ class Ledger:
     def _forget(self, row: Row) -> None:
         if row in self.held:
             del self.held[row]
+            if not self.held:
+                self.idle.set()
             if row.key is not None:
                 self._keys[row.key] -= 1
                 if not self._keys[row.key]:

@@ -183,25 +183,21 @@ class PostgresStore(Store):
     # Claims.
 
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
-        token = new_token()
-        values = {
-            "count": count,
-            "lease": terms.lease,
-            "owner": terms.owner,
-            "token": token,
-            "attempts": terms.attempts,
-            "reclaim": reclaim,
-            "exhausted": EXHAUSTED,
-        }
+        values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         if terms.by is not None:
             return await self._claim_by_key(terms.by, values, reclaim)
         text = sql.CLAIM
         if self._last is not None and not reclaim:
             text, values["behind"] = sql.CLAIM_BEHIND, self._last
         async with self._using() as db:
-            claim = sorted_out(await self._all(db, text, values), token)
+            claim = sorted_out(await self._all(db, text, values), values["token"])
         self._last = claim.rows[-1].id if claim.rows else None
         return claim
+
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        values = _conditions(terms)
+        async with self._using() as db:
+            return sorted_out(await self._all(db, sql.CLAIM_SUSPECT, values), values["token"])
 
     async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
         if self._by is None:
@@ -369,6 +365,18 @@ def _made(text: str, names: Mapping[str, str]) -> Any:
     """A statement as psycopg takes it. A parameter is a word after one colon; two are a cast."""
     marked = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", text.replace("%", "%%"))
     return marked.format_map({name: value.replace("%", "%%") for name, value in names.items()})
+
+
+def _conditions(terms: Terms) -> dict[str, Any]:
+    """What a claim says of itself, with a token of its own."""
+    return {
+        "lease": terms.lease,
+        "owner": terms.owner,
+        "token": new_token(),
+        "attempts": terms.attempts,
+        "suspect": terms.suspect,
+        "exhausted": EXHAUSTED,
+    }
 
 
 def _marks(rows: Iterable[Row]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ __all__ = [
     "CLAIM",
     "CLAIM_BEHIND",
     "CLAIM_OF_KEYS",
+    "CLAIM_SUSPECT",
     "COLUMNS_OF",
     "CREATE",
     "CREATE_KEYS",
@@ -107,6 +108,7 @@ CLAIM = (
 ), expired AS MATERIALIZED (
     SELECT {id} FROM {table}
     WHERE :reclaim AND {status} >= 9 AND {status} <= 9 AND {expires} <= now()
+        AND {attempts} <> :suspect
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), oldest AS (
     SELECT {id} FROM (TABLE due UNION ALL TABLE expired) AS found ORDER BY {id} LIMIT :count
@@ -119,6 +121,20 @@ CLAIM = (
 )
 
 CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
+
+# What crashed its readers may do so again: its last attempt is made alone.
+CLAIM_SUSPECT = (
+    """WITH oldest AS MATERIALIZED (
+    SELECT {id} FROM {table}
+    WHERE {status} >= 9 AND {status} <= 9 AND {expires} <= now() AND {attempts} = :suspect
+    ORDER BY {status}, {id} LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+"""
+    + _CLAIMED
+    + "FROM oldest WHERE t.{id} = oldest.{id}"
+    + _RETURNING
+    + "NULL"
+)
 
 # By keys: what a lease of a key left behind when it ran out is unprocessed again.
 RECLAIM_KEYS = """WITH gone AS (

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from orjson import JSONDecodeError, loads
@@ -34,6 +37,10 @@ _CLAIMS_AHEAD = 4
 _QUIET = 0.2
 # Seconds that the last claim may take when a run is closed.
 _GRACE = 5.0
+
+
+_SUSPECTS = """SELECT 1 FROM {table}
+WHERE {status} = 9 AND {expires} <= {now} AND {attempts} = :suspect LIMIT 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +81,7 @@ class TableReader(Emission[dict[str, Any]]):
         self._polling: asyncio.Task[None] | None = None
         self._claiming: asyncio.Future[Claim] | None = None
         self._claims = self._redelivered = self._bad = self._buried = 0
-        self._reclaim_at = 0.0
+        self._reclaim_at = self._suspects_at = 0.0
         # When the last claim began, how long it took, how many events were out then, and when.
         self._claim_began = run.now()
         self._claim_took = 0.0
@@ -124,6 +131,10 @@ class TableReader(Emission[dict[str, Any]]):
                 self._wanted.clear()
                 if not self.demand or self._ready:
                     continue
+                if self.run.now() >= self._suspects_at:
+                    await self._try_suspects()
+                    if not self.demand or self._ready:
+                        continue
                 wanted = self._worthwhile()
                 found = await self._claim(wanted)
                 if found < wanted and not self._ready and not self.done:
@@ -140,12 +151,16 @@ class TableReader(Emission[dict[str, Any]]):
         ahead = max(_AHEAD, _CLAIMS_AHEAD * self._claim_took)
         return min(self._manner.batch, max(self.demand, int(rate * ahead)))
 
-    async def _claim(self, wanted: int) -> int:
-        """Claim rows; how many of those wanted there were."""
+    async def _claim(self, wanted: int, *, suspect: bool = False) -> int:
+        """Claim rows, or the one that is suspect; how many of those wanted there were."""
         now = self.run.now()
         reclaim = now >= self._reclaim_at
         # A claim under way is not broken off: what it claims has to be given back.
-        self._claiming = asyncio.ensure_future(self._claim_now(wanted, reclaim))
+        store, terms = self._store, self._terms
+        call = partial(store.claim, wanted, terms, reclaim=reclaim)
+        if suspect:
+            call = partial(store.claim_suspect, terms)
+        self._claiming = asyncio.ensure_future(self._claim_now(call))
         try:
             claim = await asyncio.shield(self._claiming)
         except asyncio.CancelledError:
@@ -161,13 +176,32 @@ class TableReader(Emission[dict[str, Any]]):
         self._take(claim.rows)
         return found
 
-    async def _claim_now(self, wanted: int, reclaim: bool) -> Claim:
+    async def _claim_now(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
         async with self.ledger.turn:
-            claim = await self._insist(
-                lambda: self._store.claim(wanted, self._terms, reclaim=reclaim)
-            )
+            claim = await self._insist(call)
             self.ledger.take(claim.rows)
         return claim
+
+    async def _try_suspects(self) -> None:
+        """Work on rows that may have crashed their readers, each while nothing else is held."""
+        while await self._has_suspects():
+            await self._until_idle()
+            if not await self._claim(1, suspect=True):
+                break
+            self.wake()
+            await self._until_idle()
+        self._suspects_at = self.run.now() + _RECLAIM
+
+    async def _has_suspects(self) -> bool:
+        suspect = self._terms.suspect
+        if suspect < 0:
+            return False
+        return bool(await self._insist(lambda: self._store.read(_SUSPECTS, suspect=suspect)))
+
+    async def _until_idle(self) -> None:
+        # What an operator holds back may never end before the stream does.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
 
     def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:
         if not claiming.cancelled() and claiming.exception() is None:
@@ -210,7 +244,9 @@ class TableReader(Emission[dict[str, Any]]):
         elif ledger.due:
             await asyncio.sleep(wait)
         elif not ledger.held or not await self._is_busy():
-            self.complete()
+            self._suspects_at = 0.0
+            if not await self._has_suspects():
+                self.complete()
 
     async def _is_busy(self) -> bool:
         """Whether rows of ours are worked on, which may come back; waits a moment for that."""

@@ -175,22 +175,16 @@ class SqliteStore(Store):
     # Claims.
 
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
-        now = clock.wall()
-        token = new_token()
-        values = {
-            "count": count,
-            "now": now,
-            "expires": now + terms.lease,
-            "owner": terms.owner,
-            "token": token,
-            "attempts": terms.attempts,
-            "reclaim": reclaim,
-            "exhausted": EXHAUSTED,
-        }
+        values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         async with self._transaction(durable=False) as db:
             if terms.by is None:
-                return sorted_out(await self._all(db, sql.CLAIM, values), token)
+                return sorted_out(await self._all(db, sql.CLAIM, values), values["token"])
             return await self._claim_by_key(db, terms.by, values, reclaim)
+
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        values = _conditions(terms)
+        async with self._transaction(durable=False) as db:
+            return sorted_out(await self._all(db, sql.CLAIM_SUSPECT, values), values["token"])
 
     async def _claim_by_key(
         self, db: aiosqlite.Connection, by: str, values: dict[str, Any], reclaim: bool
@@ -362,6 +356,20 @@ class SqliteStore(Store):
     async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         async with self._transaction(writing=False) as db:
             return await self._all(db, text, {"now": clock.wall(), **parameters})
+
+
+def _conditions(terms: Terms) -> dict[str, Any]:
+    """What a claim says of itself, with a token of its own."""
+    now = clock.wall()
+    return {
+        "now": now,
+        "expires": now + terms.lease,
+        "owner": terms.owner,
+        "token": new_token(),
+        "attempts": terms.attempts,
+        "suspect": terms.suspect,
+        "exhausted": EXHAUSTED,
+    }
 
 
 def _plain(value: Any) -> Any:

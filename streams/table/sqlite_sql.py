@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "CLAIM",
     "CLAIM_OF_KEYS",
+    "CLAIM_SUSPECT",
     "CREATE",
     "CREATE_KEYS",
     "EPOCHS",
@@ -72,8 +73,19 @@ CLAIM = (
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (
             SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
+                AND {attempts} <> :suspect
             ORDER BY {id} LIMIT :count)
     ) ORDER BY 1 LIMIT :count)"""
+    + _RETURNING
+    + "NULL"
+)
+
+# What crashed its readers may do so again: its last attempt is made alone.
+CLAIM_SUSPECT = (
+    _CLAIMED
+    + """WHERE {id} IN (
+    SELECT {id} FROM {table} WHERE {status} = 9 AND {expires} <= :now AND {attempts} = :suspect
+    ORDER BY {id} LIMIT 1)"""
     + _RETURNING
     + "NULL"
 )

@@ -53,6 +53,11 @@ class Terms:
     attempts: int = 5
     by: str | None = None
 
+    @property
+    def suspect(self) -> int:
+        """How many attempts a row has had that is claimed alone if they all crashed."""
+        return self.attempts - 1 if self.attempts > 1 and self.by is None else -1
+
 
 class Row:
     """A claimed row. `age` is the seconds since it was enqueued, `results` what came of it.
@@ -172,6 +177,13 @@ class Store(ABC):
         """Claim up to `count` rows that are due, oldest first, in one statement.
 
         With `reclaim` those whose lease has run out are among them.
+        """
+
+    @abstractmethod
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        """Claim a row whose lease has run out in all its attempts but the last, which is due.
+
+        `claim` leaves such rows alone: what is claimed beside them may crash with them.
         """
 
     @abstractmethod

@@ -327,6 +327,34 @@ def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(database:
     run(work())
 
 
+def test_what_crashed_its_readers_is_tried_alone_for_the_last_time(database: str) -> None:
+    async def work() -> None:
+        working: list[int] = []
+        together: dict[int, int] = {}
+
+        async def handler(event: dict[str, Any]) -> dict[str, Any]:
+            working.append(number(event))
+            await asyncio.sleep(0.002)
+            together[number(event)] = max(together.get(number(event), 0), len(working))
+            working.remove(number(event))
+            return event
+
+        async with queue(database, 40) as store:
+            # Four rows whose readers crashed all the times but the last.
+            gone = Terms("gone", lease=0.0, attempts=9)
+            for _ in range(2):
+                await store.claim(4, gone)
+            stream = read_table(database, attempts=3, follow=False)
+            values, _ = await numbers_of(stream.pipe(adaptive_flat_map(handler, limit=Fixed(8))))
+            assert sorted(values) == list(range(40))
+            assert [together[n] for n in range(4)] == [1] * 4
+            assert max(together.values()) > 1
+            assert await statuses(store) == [1] * 40
+            assert (await attempts(store))[:5] == [3, 3, 3, 3, 1]
+
+    run(work())
+
+
 def test_order_per_key_holds_across_readers(database: str) -> None:
     async def work() -> None:
         working: set[int] = set()

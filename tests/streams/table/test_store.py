@@ -374,6 +374,7 @@ def test_claims_of_postgres_walk_the_index_of_status_and_id(postgres: str) -> No
                 "exhausted": "no",
                 "reclaim": True,
                 "behind": 5,
+                "suspect": -1,
             }
             for text in (postgres_sql.CLAIM, postgres_sql.CLAIM_BEHIND):
                 steered = mine._text("EXPLAIN " + text)  # type: ignore[attr-defined]
