@@ -17,7 +17,7 @@ from streams.lane import end_turns
 from streams.limits import Outcome
 from streams.origins import Nobody
 from streams.run import Run
-from streams.stage import StageInfo, Subscriber
+from streams.stage import StageInfo, Subscriber, in_chunks
 
 __all__ = ["Batching"]
 
@@ -35,6 +35,7 @@ class Batching(Gathering):
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: BatchSettings
     ) -> None:
         super().__init__(downstream, run, info, settings)
+        self._chunky = in_chunks(downstream)
         self._handler = by_contract(opened_pool(settings.handler, run), settings.name)
         self._faults = Faults(settings.on_error, run, info)
         self._calls = Calls(run, settings.name, settings.timeout, self._results, _no_iterators)
@@ -78,10 +79,6 @@ class Batching(Gathering):
             # With what each call costs this stage and the loop, which small ones pay as well.
             self._size.on_complete(ended - free, len(batch), size, ended - opened, outcome)
         self._go_on()
-
-    def _go_on(self) -> None:
-        self._dispatch()
-        self._ask()
 
     def _still_due(self, part: list[Event[Any]]) -> list[Event[Any]]:
         """What of it may begin: nothing after an error, none whose group tries another again."""
@@ -139,6 +136,8 @@ class Batching(Gathering):
 
     def _settle(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()
+        self._settling = True
+        done: list[Event[Any]] = []
         turns: list[Turn] = []
         for event, result in zip(part, results, strict=True):
             event.ended = ended
@@ -149,16 +148,31 @@ class Batching(Gathering):
                 self._failed(event, result)
             else:
                 turn = event.turn
-                event.turn = None
+                if turn is not None:
+                    event.turn = None
+                    turns.append(turn)
                 event.value = result
                 if self._parking is not None:
                     self._parking.forget(event)
-                if turn is not None:
-                    turns.append(turn)
-                self._results.put(event, event)
+                done.append(event)
+        self._deliver(done)
         for turn in turns:
             self._turn_over(turn)
         end_turns(turns)
+        self._settling = False
+        self._ask()
+
+    def _deliver(self, done: list[Event[Any]]) -> None:
+        results = self._results
+        if self._chunky is not None and len(done) <= results.demand and not results.ready and done:
+            results.demand -= len(done)
+            self._chunky.on_chunk(done)
+            return
+        for event in done:
+            if self._cancelled:
+                event.give_back()
+            else:
+                results.put(event, event)
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):

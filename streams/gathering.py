@@ -47,6 +47,8 @@ class Gathering(InFlight, ABC):
         self._calling: int = 0
         # Whether a call is free, and the groups of the open batch may give more.
         self._gathering = False
+        # Results are delivered: whatever is asked for meanwhile is seen to afterwards.
+        self._settling = False
         self._sleepers: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -63,6 +65,10 @@ class Gathering(InFlight, ABC):
         if self._cancelled:
             return
         self._results.request(n)
+        if not self._settling:
+            self._go_on()
+
+    def _go_on(self) -> None:
         self._dispatch()
         self._ask()
 
