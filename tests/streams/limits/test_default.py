@@ -157,6 +157,42 @@ def test_it_finds_a_capacity_that_has_changed() -> None:
     assert means[2] == pytest.approx(12, rel=0.4)
 
 
+def test_a_capacity_that_falls_to_a_tenth_is_followed_within_a_few_latencies() -> None:
+    plant = Plant(default(), varied(8, 0.1), lambda now: 40 if now < 30 else 4)
+    while plant.now < 30:
+        plant.run(1)
+    limit = plant.limiter.limit
+    assert limit >= 32
+    # Until then as many wait as were allowed, which takes a limit over four servers to work off.
+    while plant.now < 30 + 4 * limit / 4 * 0.1:
+        plant.run(1)
+    # It may just be trying whether twice as many would do more.
+    assert min(plant.limits[-100:]) <= 10
+    assert plant.limiter.limit <= 20
+
+
+def test_work_that_becomes_ten_times_slower_does_not_need_less_at_once() -> None:
+    draw = random.Random(6)
+
+    def job(now: float, in_flight: int) -> tuple[float, Outcome]:
+        return draw.uniform(0.5, 1.5) * (0.1 if now < 30 else 1.0), Outcome.SUCCESS
+
+    plant = Plant(default(), job, lambda now: 16)
+    while plant.now < 150:
+        plant.run(1)
+    assert 0.75 * 16 <= plant.mean(500) <= 1.5 * 16
+
+
+def test_a_burst_after_idleness_is_worked_on_at_the_level_found_before() -> None:
+    limiter = default()
+    plant = Plant(limiter, varied(7, 0.1), lambda now: 16)
+    level = round(plant.run(3000).mean(500))
+    for _ in range(500):
+        plant.now += 1.0
+        limiter.on_complete(plant.now, plant.now - 0.1, 1, Outcome.SUCCESS)
+    assert 0.6 * level <= limiter.limit <= 1.5 * level
+
+
 def test_when_everything_is_dropped_it_falls_to_the_floor_and_recovers_afterwards() -> None:
     def job(now: float, in_flight: int) -> tuple[float, Outcome]:
         return (1.0, Outcome.DROPPED) if 20 <= now < 50 else (0.1, Outcome.SUCCESS)

@@ -127,3 +127,31 @@ def test_it_ends_at_the_ceiling_after_a_round_there() -> None:
         limits.append(rounds.start.limit)
     assert limits == [4, 8, 12, 12]
     assert rounds.start.reason == "at the ceiling"
+
+
+def test_work_that_began_before_the_start_is_not_counted() -> None:
+    start = SlowStart(2, 1, 64, since=10.0)
+    for _ in range(10):
+        assert not start.on_complete(11.0, 9.9, 2, Outcome.SUCCESS)
+    start.on_complete(11.0, 10.0, 2, Outcome.SUCCESS)
+    assert start.on_complete(11.0, 10.0, 2, Outcome.SUCCESS)
+    assert start.limit == 4
+
+
+@pytest.mark.parametrize(("variance", "over"), [(0.0, False), (0.01, True), (4.0, False)])
+def test_a_spread_that_is_known_decides_how_sure_a_longer_latency_is(
+    variance: float, over: bool
+) -> None:
+    rounds = Rounds(SlowStart(2, 1, 64, variance=variance))
+    rounds.run(0.01)
+    rounds.run(0.02)
+    assert rounds.start.over is over
+
+
+def test_a_clock_that_is_set_back_begins_the_round_anew() -> None:
+    start = slow_start().start
+    for _ in range(2):
+        start.on_complete(100.0, 99.0, 2, Outcome.SUCCESS)
+    for began in (5.0, 6.0, 7.0, 8.0):
+        start.on_complete(began + 1, began, 4, Outcome.SUCCESS)
+    assert start.limit == 8
