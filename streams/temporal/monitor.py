@@ -6,13 +6,16 @@ the three verdicts, and "Comparing LTL semantics for runtime verification" (JLC 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from streams.temporal.automaton import Automaton
 from streams.temporal.finite import translate_finite
 from streams.temporal.formula import Formula, Unary, propositions
 from streams.temporal.machine import Machine, Subsets, minimal, of_subsets
 from streams.temporal.parser import parse
+from streams.temporal.reduction import reduced
 from streams.temporal.translate import MAX_STATES, translate
 from streams.temporal.verdict import Verdict
 
@@ -116,8 +119,8 @@ class Monitor:
 @lru_cache(maxsize=256)
 def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     names = tuple(propositions(formula))
-    holds = translate(formula, names, max_states)
-    fails = translate(Unary("!", formula), names, max_states)
+    holds = _without_acceptance(translate(formula, names, max_states))
+    fails = _without_acceptance(translate(Unary("!", formula), names, max_states))
     finite = translate_finite(formula, names, max_states)
 
     def said(subsets: Subsets) -> tuple[Said, bool]:
@@ -141,3 +144,14 @@ def _machine(formula: Formula, max_states: int) -> Machine[Said]:
         max_states,
     )
     return minimal(machine, lambda one: one)
+
+
+def _without_acceptance(automaton: Automaton) -> Automaton:
+    """The automaton of the words of which every beginning can still be accepted.
+
+    That is all that a verdict asks, and more states are the same by it.
+    """
+    if automaton.is_empty():
+        return automaton
+    edges = tuple(tuple(edge._replace(marks=0) for edge in leaving) for leaving in automaton.edges)
+    return reduced(replace(automaton, edges=edges, sets=0))
