@@ -481,7 +481,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, url: str, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    for ours in ("sqlite", "postgres"):
+    for ours in ("sqlite", "sqlite_table", "postgres", "postgres_table"):
         monkeypatch.delitem(sys.modules, f"streams.table.{ours}", raising=False)
     with pytest.raises(MissingExtra, match=rf"penstock\[{extra}\]"):
         read_table(url)
