@@ -44,6 +44,8 @@ class Batching(Gathering):
 
     async def _work_on(self, batch: list[Event[Any]], free: float) -> None:
         size, opened, started = self._size.size, self._opened, self._now()
+        # What was left, for a size that has become smaller, is the next batch from now on.
+        self._opened = started
         self._calling += 1
         self.in_flight += len(batch)
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)

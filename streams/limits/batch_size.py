@@ -86,6 +86,7 @@ class BatchSize:
         self._trial: _Calls | None = None
         self._window = _Calls(1)
         self._left = _FEWEST
+        self._skips = False
         self._step, self._up, self._failed = _DOUBLE, True, 0
         # What trials may still lose, in calls at the base.
         self._credit = _CREDIT
@@ -121,6 +122,9 @@ class BatchSize:
         elif events < of:
             self._look_for_late(events, oldest)
         elif of == self.size and outcome is Outcome.SUCCESS and seconds > 0:
+            if self._skips:
+                self._skips = False
+                return
             self._window.add(seconds, oldest)
             self._left -= 1
             if self._left <= 0:
@@ -144,6 +148,8 @@ class BatchSize:
         self.reason = reason
 
     def _measure(self, calls: _Calls) -> None:
+        # Whoever is in the first call of another size has waited for one of the size before.
+        self._skips = self._latency is not None and calls.size != self._window.size
         self._window = _Calls(calls.size)
         # As many again as there were: a comparison that is uncertain needs many more.
         self._left = max(_FEWEST, int(min(calls.count, _MOST / 2)))

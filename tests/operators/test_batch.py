@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operators import batch, group_by, in_processes, in_threads
-from streams import from_iterable
+from operators import batch, group_by, in_processes, in_threads, spread
+from streams import from_iterable, retry
 from streams.errors import BatchContractError, BuildError
 from streams.testing import (
     COMPLETED,
@@ -355,6 +355,20 @@ def test_no_event_waits_longer_than_max_wait_beside_a_free_call(
 
 
 # Building.
+
+
+def test_its_bound_counts_what_waits_the_results_and_what_is_tried_again() -> None:
+    source = from_iterable([1])
+    # 10 read ahead, 10 results that nobody has taken, and those of two calls.
+    assert source.pipe(batch(asynchronous, 10, parallel=2)).info.bound == 40
+    retrying = batch(asynchronous, 10, parallel=2, on_error=retry(3))
+    assert source.pipe(retrying).info.bound == 60
+
+
+def test_the_place_where_order_ends_is_marked() -> None:
+    flow = from_iterable([1]).pipe(group_by(abs), spread(), batch(asynchronous))
+    assert flow.info.note == "1 to 1,000 a call; order of a group ends here"
+    assert not flow.turns
 
 
 def anything(values: list[Any]) -> list[Any]:

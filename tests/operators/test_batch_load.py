@@ -116,3 +116,21 @@ def test_in_between_an_event_takes_no_longer_than_with_the_best_fixed_size_and_w
     events = max(1000, 8 * a_second)
     best = min(latency(operator, every, events) for operator in fixed)
     assert latency(by_load(cost), every, events) <= 1.03 * best
+
+
+@pytest.mark.parametrize("seconds", [0.15, 0.4])
+def test_a_latency_bounds_the_calls_and_it_does_what_it_can_within(seconds: float) -> None:
+    cost = PLANTS["per call and per event"]
+    sizes: list[int] = []
+
+    async def handler(values: list[float]) -> list[float]:
+        sizes.append(len(values))
+        await asyncio.sleep(cost(len(values)))
+        return values
+
+    done = rate(batch(handler, latency=seconds))
+    # Whoever waits came when the call before began: twice a call's time in all.
+    allowed = [size for size in range(1, 501) if 2 * cost(size) <= seconds]
+    assert done >= 0.8 * max(size / cost(size) for size in allowed)
+    late = [size for size in sizes[len(sizes) // 2 :] if size > max(allowed)]
+    assert len(late) <= 0.1 * len(sizes) / 2
