@@ -100,7 +100,7 @@ class SqliteTable(Store):
         if self._db is None:
             db = await aiosqlite.connect(self._file, isolation_level=None, timeout=_PATIENCE)
             try:
-                await db.execute("PRAGMA journal_mode = WAL")
+                await _write_ahead(db)
             except BaseException:
                 await db.close()
                 raise
@@ -237,6 +237,20 @@ class SqliteTable(Store):
     async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         async with self._transaction(writing=False) as db:
             return await self._all(db, text, {"now": clock.wall(), **parameters})
+
+
+async def _write_ahead(db: aiosqlite.Connection) -> None:
+    """Switch to a write-ahead log, for which SQLite itself does not wait for others' locks."""
+    end = clock.monotonic() + _PATIENCE
+    while True:
+        try:
+            await db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or clock.monotonic() >= end:
+                raise
+            await asyncio.sleep(_SOON)
+        else:
+            return
 
 
 def _plain(value: Any) -> Any:
