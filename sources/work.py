@@ -26,13 +26,15 @@ Errors:  a job that fails is tried `attempts` times in all, by the worker that h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, cast
 
 from streams.errors import BuildError
-from streams.faults import Backoff, OnError, check_policy, retry
+from streams.faults import Backoff, OnError, check_policy, retry, route
 from streams.flowable import Flowable
 from streams.iterables import from_iterable
+from streams.jetstream.addresses import Servers, addresses_of
 from streams.limits.choice import Limit
 from streams.pipeline import Pipeline
 from streams.run import Run
@@ -40,21 +42,36 @@ from streams.stage import StageInfo, Subscriber
 from streams.work.hub import Bench, Counter, Hub
 from streams.work.offering import Offering
 from streams.work.office import Office
+from streams.work.wire import Wire
 from streams.work.working import How, worker
 
 __all__ = ["WorkPool"]
 
 
 class WorkPool:
-    """A place where work is offered and asked for, in this process."""
+    """A place where work is offered and asked for: in this process, or wherever `servers` are."""
 
-    def __init__(self, name: str = "work", *, attempts: int = 3) -> None:
-        """Raises BuildError for numbers that make no sense."""
-        if isinstance(attempts, bool) or attempts < 1:
-            raise BuildError(f"WorkPool(attempts={attempts!r}): at least 1 attempt is needed")
+    def __init__(
+        self,
+        servers: Servers | None = None,
+        name: str = "work",
+        *,
+        attempts: int = 3,
+        lease: float = 30.0,
+    ) -> None:
+        """On `servers`, jobs and results are what JSON can say, and a job is another worker's when
+        nobody has spoken of it for `lease` seconds. Raises BuildError for what makes no sense."""
+        if isinstance(attempts, bool) or attempts < 1 or not lease > 0:
+            raise BuildError(
+                f"WorkPool(attempts={attempts!r}, lease={lease!r}): at least 1 attempt and "
+                "positive seconds are needed"
+            )
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise BuildError(f"WorkPool(name={name!r}): use letters, digits, - and _")
         self.name = name
         self._attempts = attempts
         self._hub = Hub(name, attempts)
+        self._wire = None if servers is None else Wire(addresses_of(servers), name, attempts, lease)
 
     def offer(
         self,
@@ -62,15 +79,17 @@ class WorkPool:
         *,
         ordered: bool = False,
         window: int = 256,
-        on_error: OnError = "stop",
+        on_error: OnError | None = None,
         when_busy: Literal["refuse", "wait"] = "refuse",
     ) -> Flowable[Any]:
         """The results of an epic. Where events of it hold a turn, those of a key keep their order.
 
-        `on_error` is "stop", "skip" or `route(sink)`, for jobs that were given up on. Raises
-        BuildError for options that make no sense.
+        `on_error` is "stop", "skip" or `route(sink)`, for jobs that were given up on; without it
+        they stop the epic, or on servers go to the pool's own dead letters. Raises BuildError for
+        options that make no sense.
         """
-        check_policy(on_error, "offer")
+        if on_error is not None:
+            check_policy(on_error, "offer")
         if window < 1 or when_busy not in ("refuse", "wait"):
             raise BuildError(
                 f"offer(window={window!r}, when_busy={when_busy!r}): at least 1 result must fit, "
@@ -80,7 +99,7 @@ class WorkPool:
         source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            office: Office = Counter(self._hub, patient=when_busy == "wait")
+            office, policy = self._office(patient=when_busy == "wait")
             stage = Offering(
                 downstream,
                 run,
@@ -88,7 +107,7 @@ class WorkPool:
                 office,
                 ordered=ordered,
                 window=window,
-                on_error=on_error,
+                on_error=policy if on_error is None else on_error,
             )
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
@@ -97,6 +116,15 @@ class WorkPool:
         info = StageInfo("offer", self.name, None, note)
         flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
         return flowable
+
+    def _office(self, *, patient: bool) -> tuple[Office, OnError]:
+        """Where a master hands out, and what becomes there of jobs that were given up on."""
+        if self._wire is None:
+            return Counter(self._hub, patient=patient), "stop"
+        from streams.work.master import Master, PoolLetters
+
+        master = Master(self._wire, patient=patient)
+        return master, route(PoolLetters(master, self._wire))
 
     def work(
         self,
@@ -115,7 +143,12 @@ class WorkPool:
         """
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            Bench(downstream, run, jobs.info, self._hub).start()
+            if self._wire is None:
+                Bench(downstream, run, jobs.info, self._hub).start()
+                return
+            from streams.work.desk import RemoteDesk
+
+            RemoteDesk(downstream, run, jobs.info, self._wire).start()
 
         jobs: Flowable[Any] = Flowable(attach, StageInfo("jobs", self.name, 0))
         again = retry(self._attempts, backoff)

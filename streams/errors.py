@@ -23,6 +23,7 @@ __all__ = [
     "HandlerTimeout",
     "HoldExceeded",
     "InputCorrupt",
+    "JobFailed",
     "LeaseLost",
     "LineTooLong",
     "MissingExtra",
@@ -146,6 +147,10 @@ class StreamDiffers(BuildError):
 
 class StreamMissing(CannotOpen):
     """A stream, or a consumer of it, that is not on the server."""
+
+
+class JobFailed(PenstockError):
+    """A job that a worker elsewhere has given up on, or that workers died of."""
 
 
 class PoolBusy(PenstockError):

@@ -203,7 +203,7 @@ async def test_without_another_choice_a_job_that_fails_ends_the_epic() -> None:
 
 @virtual
 async def test_a_busy_pool_says_so_to_a_second_epic() -> None:
-    pool = WorkPool("campaign")
+    pool = WorkPool(name="campaign")
     first = pool.offer(range(3)).to(collect([])).start()
     await asyncio.sleep(1)
     with pytest.raises(PoolBusy, match="'campaign' has an epic under way"):
@@ -317,6 +317,9 @@ async def generate(job: int) -> AsyncIterator[int]:
     ("build", "words"),
     [
         (lambda: WorkPool(attempts=0), "at least 1 attempt"),
+        (lambda: WorkPool(lease=0), "positive seconds"),
+        (lambda: WorkPool(name="a b"), "letters, digits"),
+        (lambda: WorkPool("http://a"), "addresses of NATS"),
         (lambda: WorkPool().offer([], window=0), "at least 1 result"),
         (lambda: WorkPool().offer([], when_busy="later"), "refuse"),  # type: ignore[arg-type]
         (lambda: WorkPool().offer([], on_error="ignore"), "skip"),  # type: ignore[arg-type]

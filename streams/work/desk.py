@@ -1,0 +1,302 @@
+"""A worker on NATS JetStream: asks for jobs, renews them, and reports what came of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from orjson import JSONDecodeError, loads
+
+from streams.errors import JobFailed, PenstockError
+from streams.event import Event
+from streams.jetstream.connection import connect
+from streams.jetstream.pull import place_of
+from streams.jetstream.replies import ACK, WORKING, Replies, later
+from streams.jetstream.requests import Requests
+from streams.run import Run
+from streams.source import Emission
+from streams.stage import StageInfo, Subscriber
+from streams.work.reports import Reports
+from streams.work.wire import BEAT, CONSUMER, Wire
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from streams.faults import DeadLetter
+
+__all__ = ["RemoteDesk", "RemoteJob"]
+
+# A worker holds, beside what it works on, what it works off in so many seconds, so that it need
+# not wait for the servers; quick jobs only, or others would be idle while they wait here.
+_AHEAD = 0.02
+_MOST_AHEAD = 512
+# Seconds in which its rate is measured, and between two words of its capacity.
+_MEASURED, _PAUSE = 0.05, 0.01
+
+
+class RemoteJob:
+    """A job, and the subject that acknowledges it."""
+
+    __slots__ = ("data", "deliveries", "desk", "epic", "number", "reply")
+
+    def __init__(self, desk: RemoteDesk, message: Msg) -> None:
+        *_, self.epic, number = message.subject.split(".")
+        self.desk = desk
+        self.number = int(number)
+        self.reply = message.reply
+        self.data = message.data
+        self.deliveries = place_of(message.reply).delivered
+
+    def __str__(self) -> str:
+        return f"job {self.number} of the epic {self.epic}"
+
+
+class RemoteDesk(Emission[Any]):
+    """The jobs of one running of one worker, as its source. It never ends by itself.
+
+    Those in `_held` are with this worker in one way or another: `_arrived`, in the pipeline, or
+    done and not reported yet.
+    """
+
+    _client: Client | None = None
+    _requests: Requests | None = None
+    _replies: Replies
+    _reports: Reports
+    _stopping: asyncio.Task[None] | None = None
+    _opening = False
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, wire: Wire) -> None:
+        super().__init__(downstream, run, info)
+        self.id = uuid4().hex[:12]
+        self.ack = self._acknowledge
+        self.nack = self._came_back
+        self._wire = wire
+        self._arrived: deque[RemoteJob] = deque()
+        self._held: dict[tuple[str, int], RemoteJob] = {}
+        self._in_pipe = self._asked_about = 0
+        self._ahead = 0
+        self._finished_then, self._then = 0, 0.0
+        self._waking = False
+        self._told_capacity = -1
+        self._news = asyncio.Event()
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it can hold in all."""
+        return 0 if self.done else self.demand + self._ahead + self._in_pipe
+
+    # Connecting.
+
+    def produce(self) -> None:
+        if not self._opening:
+            self._opening = True
+            self.run.on_close(self._close)
+            self.run.spawn(self._open(), "jobs")
+        while self._arrived and self.demand:
+            job = self._arrived.popleft()
+            try:
+                value: Any = loads(job.data)
+            except JSONDecodeError as error:
+                self._held.pop((job.epic, job.number), None)
+                self._reports.failed(job, JobFailed(f"is no JSON: {error}"), 1, self._forget(job))
+                continue
+            self._in_pipe += 1
+            self.emit(value, self.run.now(), job)
+            if self._slice.is_over(self.run.now()):
+                break
+        if self._requests is not None:
+            self._requests.look()
+            if self.capacity != self._told_capacity:
+                self._news.set()
+
+    async def _open(self) -> None:
+        wire = self._wire
+        try:
+            client: Any = await connect(wire.servers, name=f"worker of {wire.name}", resets=False)
+            self._client = client
+            lease = await wire.prepare(client)
+        except PenstockError as error:
+            self.error(error)
+            return
+        if self.done:
+            return
+        self._replies = Replies(client)
+        self._reports = Reports(client, wire, self)
+        self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.error)
+        await self._requests.start()
+        await client.subscribe(wire.call, cb=self._called)
+        self.run.spawn(self._renew(lease / 3), "leases of jobs")
+        self.run.spawn(self._greet(), "greetings")
+
+    async def _renew(self, every: float) -> None:
+        while True:
+            await asyncio.sleep(every)
+            self._replies.send_all([(job.reply, WORKING) for job in self._held.values()])
+
+    async def _called(self, message: Msg) -> None:
+        self._told_capacity = -1
+        self._news.set()
+
+    async def _greet(self) -> None:
+        """Say hello at intervals, and when another number of jobs fits."""
+        from nats.errors import Error
+
+        assert self._client is not None
+        while True:
+            self._news.clear()
+            with suppress(Error):
+                await self._client.publish(self._wire.hello, self._reports.hello())
+            await asyncio.sleep(_PAUSE)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT):
+                    await self._news.wait()
+
+    def told(self, capacity: int) -> None:
+        """The master is being told what fits."""
+        self._told_capacity = capacity
+
+    # Jobs.
+
+    def _room(self) -> int:
+        """How many jobs may be on request."""
+        if self.done:
+            return 0
+        return self.demand + self._ahead - len(self._arrived) - self._asked_about
+
+    def _came(self, message: Msg) -> None:
+        job = RemoteJob(self, message)
+        known = self._held.get((job.epic, job.number))
+        if known is not None:
+            # It came again because the server did not hear of it in time.
+            known.reply = job.reply
+            return
+        self._held[job.epic, job.number] = job
+        if self.done:
+            self._give_back(job)
+        elif job.deliveries > 1:
+            self._asked_about += 1
+            self._reports.ask(job, self._answered)
+        else:
+            self._arrived.append(job)
+            self._wake_soon()
+
+    def _answered(self, job: RemoteJob, over: bool | None) -> None:
+        """What the master says of a job that came again; None if there is no master."""
+        self._asked_about -= 1
+        if over is None:
+            self._settle(job, later(1))
+        elif over:
+            self._settle(job, ACK)
+        elif self.done:
+            self._give_back(job)
+        else:
+            self._arrived.append(job)
+        self._wake_soon()
+
+    def _wake_soon(self) -> None:
+        if not self._waking:
+            self._waking = True
+            self.run.loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        """What comes in the same turn of the loop goes on together."""
+        self._waking = False
+        self.wake()
+
+    def _settle(self, job: RemoteJob, what: bytes) -> None:
+        if self._held.pop((job.epic, job.number), None) is not None:
+            self._replies.send(job.reply, what)
+
+    def _give_back(self, job: RemoteJob) -> None:
+        """Another worker may have it, and it is not held against it."""
+        self._reports.returned(job, lambda known: self._settle(job, later(0)))
+
+    def _forget(self, job: RemoteJob) -> Callable[[bool], None]:
+        return lambda known: self._replies.send(job.reply, ACK)
+
+    # What became of them.
+
+    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+        def reported(known: bool) -> None:
+            if known:
+                event.finish()
+            else:
+                event.drop("no master")
+            told()
+            self._reported()
+
+        job: RemoteJob = event.token
+        try:
+            self._reports.done(job, event.value, reported)
+        except Exception as error:
+            # It cannot be written as JSON, or is too large.
+            self._reports.failed(job, error, 1, reported)
+
+    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+        def reported(known: bool) -> None:
+            event.finish()
+            told()
+            self._reported()
+
+        letter = event.value
+        self._reports.failed(event.token, letter.error, letter.attempts, reported)
+
+    def _reported(self) -> None:
+        """Measure how many jobs it does a second, of those that the master knows of."""
+        now = self.run.now()
+        took = now - self._then
+        if took >= _MEASURED:
+            finished = self._finished + self.counts["failed"]
+            rate = (finished - self._finished_then) / took
+            self._finished_then, self._then = finished, now
+            self._ahead = min(_MOST_AHEAD, int(rate * _AHEAD))
+            self._wake_soon()
+
+    def _acknowledge(self, event: Event[Any]) -> None:
+        self._in_pipe -= 1
+        self._settle(event.token, ACK)
+
+    def _came_back(self, event: Event[Any]) -> None:
+        self._in_pipe -= 1
+        self._give_back(event.token)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.counts["failed"] += 1
+        self._in_pipe -= 1
+        # One that was not reported has broken its worker: it counts as lost.
+        self._settle(event.token, ACK if acknowledged else later(0))
+
+    # The end.
+
+    def release(self) -> None:
+        if self._requests is None:
+            return
+        while self._arrived:
+            self._give_back(self._arrived.popleft())
+        self._stopping = self.run.loop.create_task(self._requests.stop(), name="penstock jobs")
+        self._news.set()
+
+    async def _close(self) -> None:
+        from nats.errors import Error
+
+        client = self._client
+        if client is None:
+            return
+        if self._stopping is not None:
+            await self._stopping
+        if self._requests is not None:
+            await self._requests.stop()
+            await self._reports.flush()
+            await self._replies.flush()
+            with suppress(Error):
+                await client.publish(self._wire.hello, self._reports.hello())
+        await client.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """What every source has, and jobs `read_ahead`, at hand for when others are done."""
+        return {**super().statistics(), "read_ahead": len(self._arrived)}

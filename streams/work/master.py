@@ -1,0 +1,278 @@
+"""A master on NATS JetStream: publishes jobs as workers have room, and takes in their reports."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from orjson import OPT_NON_STR_KEYS, dumps, loads
+
+from streams import clock
+from streams.errors import JobFailed, LeaseLost, PenstockError, PoolBusy, describe
+from streams.event import Event
+from streams.faults import DeadLetter, LettersOnly
+from streams.jetstream.connection import connect, jetstream
+from streams.jetstream.lease import Lease, take
+from streams.jetstream.outbox import Outbox
+from streams.run import Run
+from streams.sink import Closed, Sink, SinkStage
+from streams.stage import StageInfo
+from streams.work.wire import BEAT, Wire
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+    from streams.work.offering import Offering
+
+__all__ = ["Master", "PoolLetters"]
+
+# Seconds after which a worker that has said nothing does not count any more.
+_GONE = 3.5 * BEAT
+
+
+class Master:
+    """The office of one running of one master.
+
+    Of each worker it knows how many jobs it can hold; no more are out than all of them together
+    can. A job that is delivered a second time is asked about before it is worked on, so that what
+    was reported is not done again; nor is one that has cost as many workers as it has attempts.
+    """
+
+    offering: Offering
+
+    def __init__(self, wire: Wire, *, patient: bool) -> None:
+        self.epic = uuid4().hex[:16]
+        self._wire = wire
+        self._patient = patient
+        self._client: Client | None = None
+        self._lease: Lease | None = None
+        self.outbox: Outbox | None = None
+        self._ready = self._closed = False
+        # What each worker can hold, and when it was heard of.
+        self._workers: dict[str, tuple[int, float]] = {}
+        self._capacity = 0
+        # How often jobs came back from workers that live.
+        self._returned: dict[int, int] = {}
+
+    @property
+    def room(self) -> int:
+        return self._capacity - self.offering.out if self._ready else 0
+
+    # Life.
+
+    def open(self, offering: Offering) -> None:
+        self.offering = offering
+        offering.run.on_close(self._disconnect)
+        offering.run.spawn(self._begin(), "offer")
+
+    async def _begin(self) -> None:
+        wire = self._wire
+        try:
+            client: Any = await connect(wire.servers, name=f"master of {wire.name}", resets=False)
+            self._client = client
+            await wire.prepare(client)
+            lease = self._lease = await self._be_the_only_one()
+            # What a master that died has left: nobody would read the results.
+            await jetstream(client, 5).purge_stream(wire.stream, subject=wire.jobs(">"))
+            self.outbox = Outbox(client)
+            await self.outbox.start()
+            await client.subscribe(wire.hello, cb=self._greeted)
+            await client.subscribe(wire.reports(self.epic), cb=self._reported)
+            self._ready = True
+            await client.publish(wire.call, b"")
+        except PenstockError as error:
+            self.offering.stop(error)
+            return
+        await self._stay(lease)
+
+    async def _be_the_only_one(self) -> Lease:
+        assert self._client is not None
+        wire = self._wire
+        table = await wire.leases(self._client)
+        while True:
+            lease = await take(table, "master", self.epic.encode(), wire.lease, clock.monotonic)
+            if lease is not None:
+                return lease
+            if not self._patient:
+                raise PoolBusy(
+                    f"the work pool '{wire.name}' has an epic under way already (or its master "
+                    f"died less than {wire.lease:g} s ago); wait for its end, or "
+                    'offer(..., when_busy="wait") to be next'
+                )
+            await asyncio.sleep(min(1.0, wire.lease / 5))
+
+    async def _stay(self, lease: Lease) -> None:
+        """Renew the lease, and forget workers that say nothing, until the end."""
+        from nats.errors import Error
+
+        due = 0.0
+        while lease.held:
+            now = clock.monotonic()
+            if now >= due:
+                due = now + self._wire.lease / 5
+                # While no server answers the lease runs on.
+                with suppress(Error, TimeoutError):
+                    await lease.renew(self._wire.lease)
+            for worker in [one for one, its in self._workers.items() if its[1] < now - _GONE]:
+                self._hear(worker, 0)
+            await asyncio.sleep(min(BEAT, self._wire.lease / 5))
+        self.offering.stop(
+            LeaseLost(
+                f"the master of the work pool '{self._wire.name}' could not renew its lease for "
+                f"{self._wire.lease:g} s: another may have begun. Check the servers."
+            )
+        )
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def _disconnect(self) -> None:
+        from nats.errors import Error
+
+        client = self._client
+        if client is None:
+            return
+        if self.outbox is not None:
+            await self.outbox.stop()
+        if self._lease is not None:
+            with suppress(Error, TimeoutError):
+                js = jetstream(client)
+                await js.purge_stream(self._wire.stream, subject=self._wire.jobs(self.epic) + ".>")
+            await self._lease.release()
+        await client.close()
+
+    # Jobs.
+
+    def hand_out(self, number: int, event: Event[Any]) -> None:
+        assert self.outbox is not None
+        try:
+            body = dumps(event.value, option=OPT_NON_STR_KEYS)
+            self.outbox.send(
+                f"{self._wire.jobs(self.epic)}.{number}",
+                body,
+                f"{self.epic}.{number}",
+                lambda error, known: self._published(number, error),
+            )
+        except Exception as error:
+            self.offering.run.loop.call_soon(self.offering.failed, number, error, 0)
+
+    def _published(self, number: int, error: Exception | None) -> None:
+        if error is not None:
+            self.offering.failed(number, error, 0)
+
+    # Workers.
+
+    async def _greeted(self, message: Msg) -> None:
+        hello: dict[str, Any] = loads(message.data)
+        self._hear(hello["worker"], hello["capacity"])
+        self.offering.look()
+
+    def _hear(self, worker: str, capacity: int) -> None:
+        before, _ = self._workers.pop(worker, (0, 0.0))
+        if capacity:
+            self._workers[worker] = capacity, clock.monotonic()
+        self._capacity += capacity - before
+
+    async def _reported(self, message: Msg) -> None:
+        from nats.errors import Error
+
+        report: dict[str, Any] = loads(message.data)
+        self._hear(report["worker"], report["capacity"])
+        if not self._closed:
+            for number, value in report["done"]:
+                self._returned.pop(number, None)
+                self.offering.succeeded(number, value)
+            for number, kind, text, attempts in report["failed"]:
+                self.offering.failed(number, JobFailed(f"{kind}: {text}"), attempts)
+            for number in report["returned"]:
+                self._returned[number] = self._returned.get(number, 0) + 1
+        over = [number for number, times in report["asked"] if self._is_over(number, times)]
+        assert self._client is not None
+        # Without an answer the worker reports again.
+        with suppress(Error):
+            await self._client.publish(message.reply, dumps(over))
+        self.offering.look()
+
+    def _is_over(self, number: int, deliveries: int) -> bool:
+        """Whether a job that was delivered so often is not to be worked on."""
+        if self._closed or number not in self.offering:
+            return True
+        lost = deliveries - 1 - self._returned.get(number, 0)
+        if lost < self._wire.attempts:
+            return False
+        times = "once" if lost == 1 else f"{lost} times"
+        self.offering.failed(
+            number,
+            JobFailed(f"given out {times}, and each time the worker was never heard of again"),
+            lost,
+        )
+        return True
+
+
+class PoolLetters(Sink[DeadLetter], LettersOnly):
+    """Jobs that were given up on, in a stream of the pool's own."""
+
+    def __init__(self, master: Master, wire: Wire) -> None:
+        self.info = StageInfo("dead_letters", wire.letters)
+        self._master = master
+        self._wire = wire
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+        return _Writing(closed, self._master, self._wire)
+
+
+class _Writing(SinkStage[DeadLetter]):
+    asks_first = 64
+
+    def __init__(self, closed: Closed, master: Master, wire: Wire) -> None:
+        super().__init__(closed)
+        self._master = master
+        self._wire = wire
+        self._count = self._open = 0
+        self._ending = False
+
+    def on_next(self, event: Event[Any], /) -> None:
+        letter: DeadLetter = event.value
+        outbox = self._master.outbox
+        assert outbox is not None
+        self._count += 1
+        self._open += 1
+        body = dumps(
+            {
+                "value": letter.value,
+                "error": type(letter.error).__name__,
+                "message": str(letter.error),
+                "stage": letter.stage,
+                "attempts": letter.attempts,
+                "key": "",
+                "origin": str(letter.token),
+            },
+            default=describe,
+            option=OPT_NON_STR_KEYS,
+        )
+        outbox.send(
+            self._wire.letters_subject,
+            body,
+            f"{self._master.epic}.{self._count}",
+            lambda error, known: self._written(event, error),
+        )
+
+    def _written(self, event: Event[Any], error: Exception | None) -> None:
+        self._open -= 1
+        if error is None:
+            event.finish()
+        else:
+            event.fail(error)
+        if self._ending:
+            if not self._open:
+                self.close()
+        else:
+            self.upstream.request(1)
+
+    def on_completed(self) -> None:
+        self._ending = True
+        if not self._open:
+            self.close()

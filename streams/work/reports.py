@@ -1,0 +1,159 @@
+"""What a worker tells masters: each thing until it is answered, many of them in one message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from orjson import OPT_NON_STR_KEYS, Fragment, dumps, loads
+
+from streams.errors import PayloadTooLarge
+from streams.work.wire import Wire
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+    from streams.work.desk import RemoteJob
+
+__all__ = ["Reports"]
+
+# Seconds for an answer, and between two tries.
+_PATIENCE, _PAUSE = 2.0, 0.1
+# Seconds that a worker who leaves waits for a master.
+_PARTING = 1.0
+_LARGEST = 512
+# Bytes of a report that are not results.
+_FRAME = 4096
+
+Known = Callable[[bool], None]
+"""Told when the master knows, or that there is no master any more."""
+
+
+class _Item(NamedTuple):
+    kind: str
+    content: Any
+    size: int
+    answered: Callable[[bool | None, set[int]], None]
+
+
+class Worker(Protocol):
+    """Who reports."""
+
+    id: str
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs it can hold."""
+        ...
+
+    def told(self, capacity: int) -> None:
+        """The master is being told of it."""
+
+
+class Reports:
+    """One task for each epic that has something to be told of; it ends when all is told.
+
+    A master that does not answer for as long as a lease is gone, with its epic.
+    """
+
+    def __init__(self, client: Client, wire: Wire, worker: Worker) -> None:
+        self._client = client
+        self._wire = wire
+        self._worker = worker
+        self._largest = client.max_payload - _FRAME
+        self._items: dict[str, deque[_Item]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._until: float | None = None
+
+    def hello(self) -> bytes:
+        """That the worker is there, and how much it can hold."""
+        capacity = self._worker.capacity
+        self._worker.told(capacity)
+        return dumps({"worker": self._worker.id, "capacity": capacity})
+
+    def done(self, job: RemoteJob, value: Any, known: Known) -> None:
+        """A job's result. Raises what writing it as JSON raises, and PayloadTooLarge."""
+        body = dumps(value, option=OPT_NON_STR_KEYS)
+        if len(body) > self._largest:
+            raise PayloadTooLarge(
+                f"a result of {len(body):,} bytes is more than the server takes "
+                f"({self._largest:,}, by max_payload in its configuration)"
+            )
+        self._tell(job, "done", (job.number, Fragment(body)), len(body), known)
+
+    def failed(self, job: RemoteJob, error: BaseException, attempts: int, known: Known) -> None:
+        """A job that was given up on."""
+        content = (job.number, type(error).__name__, str(error)[:_FRAME], attempts)
+        self._tell(job, "failed", content, _FRAME, known)
+
+    def returned(self, job: RemoteJob, known: Known) -> None:
+        """A job that this worker has not done."""
+        self._tell(job, "returned", job.number, 0, known)
+
+    def ask(self, job: RemoteJob, answer: Callable[[RemoteJob, bool | None], None]) -> None:
+        """Whether a job that was delivered before is over; `answer` gets None without a master."""
+
+        def answered(known: bool | None, over: set[int]) -> None:
+            answer(job, job.number in over if known else None)
+
+        self._add(job.epic, _Item("asked", (job.number, job.deliveries), 0, answered))
+
+    def _tell(self, job: RemoteJob, kind: str, content: Any, size: int, known: Known) -> None:
+        def answered(told: bool | None, over: set[int]) -> None:
+            known(bool(told))
+
+        self._add(job.epic, _Item(kind, content, size, answered))
+
+    def _add(self, epic: str, item: _Item) -> None:
+        self._items.setdefault(epic, deque()).append(item)
+        if epic not in self._tasks:
+            task = asyncio.get_running_loop().create_task(
+                self._send(epic), name=f"penstock reports to {epic}"
+            )
+            self._tasks[epic] = task
+
+    async def _send(self, epic: str) -> None:
+        items = self._items[epic]
+        while items:
+            batch: list[_Item] = []
+            size = 0
+            while items and len(batch) < _LARGEST and size + items[0].size <= self._largest:
+                batch.append(items.popleft())
+                size += batch[-1].size
+            over = await self._deliver(epic, batch)
+            for item in batch:
+                item.answered(over is not None, over or set())
+        del self._items[epic], self._tasks[epic]
+
+    async def _deliver(self, epic: str, batch: list[_Item]) -> set[int] | None:
+        """What the master answers, or None when it is gone."""
+        from nats.errors import Error
+
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._wire.lease
+        while True:
+            try:
+                answer = await self._client.request(
+                    self._wire.reports(epic), self._report(batch), timeout=_PATIENCE
+                )
+                return set(loads(answer.data))
+            except (Error, TimeoutError):
+                if loop.time() > min(until, until if self._until is None else self._until):
+                    return None
+            await asyncio.sleep(_PAUSE)
+
+    def _report(self, batch: list[_Item]) -> bytes:
+        capacity = self._worker.capacity
+        self._worker.told(capacity)
+        report: dict[str, Any] = {"worker": self._worker.id, "capacity": capacity}
+        for kind in ("done", "failed", "returned", "asked"):
+            report[kind] = [item.content for item in batch if item.kind == kind]
+        return dumps(report)
+
+    async def flush(self) -> None:
+        """Tell what is left, for a moment at most."""
+        self._until = asyncio.get_running_loop().time() + _PARTING
+        while self._tasks:
+            await asyncio.gather(*self._tasks.values())

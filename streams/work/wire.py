@@ -1,0 +1,140 @@
+"""What a work pool has on the servers: a queue of jobs, dead letters, the lease of its master."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from streams.errors import StreamDiffers
+from streams.jetstream.connection import jetstream
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js.kv import KeyValue
+
+__all__ = ["BEAT", "CONSUMER", "Wire"]
+
+CONSUMER = "workers"
+"""The one consumer that all workers share."""
+
+BEAT = 2.0
+"""A worker says so often (seconds) that it is there."""
+
+# Seconds for which the server remembers the ids of jobs; an election of a leader fits in.
+_WINDOW = 10.0
+_HOUR = 3600.0
+# Requests of workers that may wait.
+_WAITING = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Where the servers are, and the names of one pool on them.
+
+    Masters and workers speak by plain messages: workers say `hello` with the number of jobs that
+    they can hold in all, also when they are `called`, and send their `reports` to the master of
+    the epic. Only the jobs are kept by the server.
+    """
+
+    servers: tuple[str, ...]
+    name: str
+    attempts: int
+    lease: float
+
+    @property
+    def stream(self) -> str:
+        return f"penstock-work-{self.name}"
+
+    @property
+    def letters(self) -> str:
+        return f"{self.stream}-dead"
+
+    @property
+    def letters_subject(self) -> str:
+        return self._subject("dead")
+
+    @property
+    def hello(self) -> str:
+        return self._subject("hello")
+
+    @property
+    def call(self) -> str:
+        return self._subject("call")
+
+    def jobs(self, epic: str) -> str:
+        """The subjects of an epic's jobs, but for the number."""
+        return self._subject(f"job.{epic}")
+
+    def reports(self, epic: str) -> str:
+        """Where workers send what came of an epic's jobs."""
+        return self._subject(f"report.{epic}")
+
+    def _subject(self, what: str) -> str:
+        return f"penstock.work.{self.name}.{what}"
+
+    async def prepare(self, client: Client) -> float:
+        """Make what is not there yet; the seconds that a worker's lease has. StreamDiffers."""
+        from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
+        from nats.js.errors import NotFoundError
+
+        js: Any = jetstream(client, 5)
+        subjects = [self._subject("job.>")]
+        try:
+            config = (await js.stream_info(self.stream)).config
+        except NotFoundError:
+            replicas = 3 if len(client.servers) >= 3 else 1
+            # The letters first: who finds the queue finds all.
+            await js.add_stream(
+                StreamConfig(
+                    name=self.letters,
+                    subjects=[self.letters_subject],
+                    num_replicas=replicas,
+                    duplicate_window=_HOUR,
+                )
+            )
+            await js.add_stream(
+                StreamConfig(
+                    name=self.stream,
+                    subjects=subjects,
+                    num_replicas=replicas,
+                    retention=RetentionPolicy.WORK_QUEUE,
+                    duplicate_window=_WINDOW,
+                )
+            )
+        else:
+            if config.retention != RetentionPolicy.WORK_QUEUE or config.subjects != subjects:
+                raise StreamDiffers(
+                    f"There is a stream '{self.stream}' that is no queue of this pool: its "
+                    f"subjects are {config.subjects}, its retention is '{config.retention}'. "
+                    "Nothing was changed. Give this pool another name."
+                )
+        try:
+            consumer = await js.consumer_info(self.stream, CONSUMER)
+        except NotFoundError:
+            consumer = await js.add_consumer(
+                self.stream,
+                ConsumerConfig(
+                    durable_name=CONSUMER,
+                    ack_wait=self.lease,
+                    max_ack_pending=-1,
+                    max_waiting=_WAITING,
+                ),
+            )
+        return float(consumer.config.ack_wait)
+
+    async def leases(self, client: Client) -> KeyValue:
+        """The table in which the master has its lease."""
+        from nats.js.api import KeyValueConfig
+        from nats.js.errors import BucketNotFoundError
+
+        js: Any = jetstream(client, 5)
+        try:
+            found: KeyValue = await js.key_value(self.stream)
+        except BucketNotFoundError:
+            info = await js.stream_info(self.stream)
+            found = await js.create_key_value(
+                KeyValueConfig(
+                    bucket=self.stream, ttl=self.lease, replicas=info.config.num_replicas or 1
+                )
+            )
+        return found
