@@ -133,11 +133,23 @@ class Expansion:
 
     def _least(self, terms: Iterable[Term]) -> Terms:
         """Without the terms that ask for all that another one does, and for more."""
-        kept: list[Term] = []
-        for term in sorted(set(terms), key=_size):
-            if not any(_asks_less(other, term) for other in kept):
-                kept.append(term)
-        return frozenset(kept)
+        kept: dict[_Rest, list[tuple[int, int]]] = {}
+        for rest, guards in sorted(_by_rest(terms).items(), key=_size):
+            lesser = [
+                known
+                for other, known in kept.items()
+                if other[0] <= rest[0] and other[1] <= rest[1]
+            ]
+            mine: list[tuple[int, int]] = []
+            lesser.append(mine)
+            for care, value in sorted(_joined_pairs(guards), key=_literals):
+                if not any(_allows_more(known, care, value) for known in lesser):
+                    mine.append((care, value))
+            if mine:
+                kept[rest] = mine
+        return frozenset(
+            Term(care, value, *rest) for rest, guards in kept.items() for care, value in guards
+        )
 
     # Regular expressions.
 
@@ -225,14 +237,45 @@ def _together(first: Sere, second: Sere) -> Sere | None:
     return Joined("&&", (first, second))
 
 
-def _size(term: Term) -> tuple[int, int, int]:
-    return (len(term.after), len(term.promises), term.care.bit_count())
+_Rest = tuple[frozenset[int], frozenset[int]]
 
 
-def _asks_less(one: Term, other: Term) -> bool:
-    return (
-        one.care & other.care == one.care
-        and (one.value ^ other.value) & one.care == 0
-        and one.after <= other.after
-        and one.promises <= other.promises
-    )
+def _by_rest(terms: Iterable[Term]) -> dict[_Rest, set[tuple[int, int]]]:
+    """The guards of the terms that leave and promise the same."""
+    found: dict[_Rest, set[tuple[int, int]]] = {}
+    for care, value, after, promises in terms:
+        found.setdefault((after, promises), set()).add((care, value))
+    return found
+
+
+def _joined_pairs(guards: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    """All of them, and for every two that differ in one literal the one without it."""
+    work = list(guards)
+    while work:
+        care, value = work.pop()
+        rest = care
+        while rest:
+            bit = rest & -rest
+            rest ^= bit
+            wider = (care ^ bit, value & ~bit)
+            if (care, value ^ bit) in guards and wider not in guards:
+                guards.add(wider)
+                work.append(wider)
+    return guards
+
+
+def _allows_more(known: list[tuple[int, int]], care: int, value: int) -> bool:
+    # any() of a generator would take twice as long.
+    for less, its_value in known:  # noqa: SIM110
+        if less & care == less and value & less == its_value:
+            return True
+    return False
+
+
+def _size(item: tuple[_Rest, object]) -> tuple[int, int]:
+    (after, promises), _ = item
+    return (len(after), len(promises))
+
+
+def _literals(guard: tuple[int, int]) -> tuple[int, int, int]:
+    return (guard[0].bit_count(), *guard)

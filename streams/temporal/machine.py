@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from streams.temporal.automaton import Edge
 from streams.temporal.decisions import Decisions
 from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.simulation import stronger
 
 __all__ = ["Machine", "minimal", "of_subsets"]
 
@@ -71,6 +72,7 @@ def _fill(table: list[int], first: int, bits: int, care: int, target: int) -> No
 
 def of_subsets(
     automata: Sequence[tuple[tuple[Edge, ...], ...]],
+    accepts: Sequence[Callable[[int], bool]],
     initial: Subsets,
     output: Callable[[Subsets], tuple[T, bool]],
     bits: int,
@@ -78,9 +80,11 @@ def of_subsets(
 ) -> Machine[T]:
     """The machine that follows several automata in all the states that they may be in.
 
-    `output` gives what a state puts out, and whether that is for ever. Time and memory:
-    exponential in the states at worst; FormulaTooLarge beyond `max_states` states.
+    `output` gives what a state puts out, and whether that is for ever; it may ask only whether a
+    subset is empty, and whether one of its states `accepts`. Time and memory: exponential in the
+    states at worst; FormulaTooLarge beyond `max_states` states.
     """
+    above = [stronger(edges, known) for edges, known in zip(automata, accepts, strict=True)]
     reach: Decisions[Reached] = Decisions()
     join = reach.joining(_together)
     nowhere = reach.leaf(frozenset())
@@ -115,7 +119,13 @@ def of_subsets(
         subsets: list[set[int]] = [set() for _ in automata]
         for which, state in items:
             subsets[which].add(state)
-        return number(tuple(map(frozenset, subsets)))
+        return number(
+            tuple(
+                # A state says nothing beside one that accepts whenever it does.
+                frozenset(state for state in states if states.isdisjoint(more[state]))
+                for states, more in zip(subsets, above, strict=True)
+            )
+        )
 
     number(initial)
     steps: list[int] = []

@@ -138,12 +138,17 @@ def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     )
     machine = of_subsets(
         (holds.edges, fails.edges, finite.edges),
+        (_always, _always, finite.final.__contains__),
         (*initial, frozenset((finite.initial,))),
         said,
         len(names),
         max_states,
     )
     return minimal(machine, lambda one: one)
+
+
+def _always(state: int) -> bool:
+    return True
 
 
 def _without_acceptance(automaton: Automaton) -> Automaton:
