@@ -120,7 +120,7 @@ class Normal:
             node = self.nodes[number]
             parts.update(node.parts if node.kind == kind else (number,))
         parts.discard(neutral)
-        if absorbing in parts or any(self._opposed(part, parts) for part in parts):
+        if absorbing in parts or not parts.isdisjoint(map(self.negation, parts)):
             return absorbing
         other = _DUAL[kind]
         # a & (a | b) = a
@@ -135,10 +135,6 @@ class Normal:
         if all(map(self.is_boolean, parts)):
             self._boolean.add(number)
         return number
-
-    def _opposed(self, number: int, others: set[int]) -> bool:
-        kind, parts, _ = self.nodes[number]
-        return kind == "+" and self._numbers.get(Node("-", parts)) in others
 
     def after(self, kind: str, number: int) -> int:
         """`X` (or, over finite words, `N`) of it."""
