@@ -18,6 +18,7 @@ from penstock.parsers import (
     seconds,
     with_file,
 )
+from penstock.queue_arguments import add_queue
 
 __all__ = ["COMMANDS"]
 
@@ -273,6 +274,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "publish": _add_publish,
     "status": _add_status,
     "dead-letters": _add_dead_letters,
+    "queue": add_queue,
     "kata": _add_kata,
     "santa": _add_santa,
 }

@@ -1,0 +1,139 @@
+"""`penstock queue ACTION URL`: look at a queue in a database's table, and tend it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
+
+from penstock import queue_text
+from penstock.output import put, say
+from penstock.run import Options, execute, warnings_to_standard_error
+from streams.errors import DatabaseUnavailable
+from streams.table import (
+    DEAD,
+    IN_PROCESS,
+    PROCESSED,
+    UNPROCESSED,
+    DatabaseLost,
+    Store,
+    open_store,
+    redacted,
+)
+from streams.table.analytics import measure
+from streams.table.upkeep import Found, peek, purge, retry, retry_some
+
+__all__ = ["call"]
+
+_STATES = {"waiting": UNPROCESSED, "in-work": IN_PROCESS, "finished": PROCESSED, "dead": DEAD}
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Do what is asked; returns the exit status: 1 if not all of it could be done."""
+    if options.action == "put":
+        return _put(options)
+    try:
+        return asyncio.run(_with_store(options, _ACTIONS[options.action]))
+    except (DatabaseLost, DatabaseUnavailable) as error:
+        say(f"penstock: {redacted(options.url)} could not be used: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _put(options: argparse.Namespace) -> int:
+    from sinks import write_table
+    from sources import read_jsonl
+
+    warnings_to_standard_error()
+    pipeline = read_jsonl().to(write_table(options.url, options.table, patience=10.0))
+    return execute(pipeline, Options(input=options.input, report=options.report))
+
+
+async def _with_store(
+    options: argparse.Namespace, action: Callable[[Store, argparse.Namespace], Awaitable[int]]
+) -> int:
+    columns = dict(options.column) if options.column else None
+    store = open_store(options.url, options.table, columns)
+    try:
+        await store.open(make=False)
+        return await action(store, options)
+    finally:
+        await store.close()
+
+
+async def _stats(store: Store, options: argparse.Namespace) -> int:
+    name = f"{options.table} in {redacted(options.url)}"
+    while True:
+        stats = await measure(store, options.window)
+        if options.json:
+            text = dumps(stats, option=OPT_APPEND_NEWLINE).decode()
+        else:
+            # The cursor goes home and what is below it is cleared, as watch(1) does.
+            text = ("\x1b[H\x1b[J" if options.watch else "") + queue_text.as_text(name, stats)
+        status = put(text)
+        if status or options.watch is None:
+            return status
+        await asyncio.sleep(options.watch)
+
+
+async def _peek(store: Store, options: argparse.Namespace) -> int:
+    for row in await peek(store, options.count, _STATES[options.state]):
+        if status := put(_line(row)):
+            return status
+    return 0
+
+
+def _line(row: Found) -> str:
+    payload = row.payload
+    try:
+        loads(payload)
+        shown: object = Fragment(payload)
+    except JSONDecodeError:
+        shown = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
+    fields: dict[str, object] = {
+        "id": row.id,
+        "attempts": row.attempts,
+        "enqueued": _time(row.enqueued),
+        "run_at": _time(row.run_at),
+    }
+    for name, value in (("owner", row.owner), ("error", row.error)):
+        if value is not None:
+            fields[name] = value
+    return dumps({**fields, "payload": shown}, option=OPT_APPEND_NEWLINE).decode()
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(round(seconds, 3), UTC)
+
+
+async def _retry(store: Store, options: argparse.Namespace) -> int:
+    if not options.id:
+        say(f"penstock: {_rows(await retry(store))} will be tried again")
+        return 0
+    asked = set(options.id)
+    found = await retry_some(store, asked)
+    say(f"penstock: {_rows(len(found))} will be tried again")
+    if others := sorted(asked - found):
+        say(
+            f"penstock: not {', '.join(map(str, others))}: there is no such row, or it has not "
+            "failed"
+        )
+        return 1
+    return 0
+
+
+async def _purge(store: Store, options: argparse.Namespace) -> int:
+    count = await purge(store, options.older_than, dead=options.dead)
+    say(f"penstock: {_rows(count)} deleted")
+    return 0
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+_ACTIONS = {"stats": _stats, "peek": _peek, "retry": _retry, "purge": _purge}
