@@ -157,7 +157,11 @@ class Bench(Emission[Any]):
         if not self._joined:
             self._joined = True
             self._hub.join(self)
-        self._hub.wanted()
+        received = -1
+        # What is asked for in the course of this is seen here.
+        while self.demand and self.received > received:
+            received = self.received
+            self._hub.wanted()
 
     def bring(self, job: _Job) -> None:
         """Work on a job that was asked for."""

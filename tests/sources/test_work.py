@@ -69,6 +69,18 @@ def test_ordered_results_are_in_the_order_of_the_epic(
 
 
 @virtual
+async def test_a_plain_handler_that_asks_for_more_while_it_is_given_work_gets_it() -> None:
+    pool = WorkPool()
+    worker = pool.work(lambda job: 2 * job).start()
+    results = await all_of(pool.offer(range(2_000), ordered=True))
+    assert results == [2 * job for job in range(2_000)]
+    seen: list[int] = []
+    await pool.offer(range(5_000)).to(for_each(seen.append)).run()
+    assert seen == [2 * job for job in range(5_000)]
+    await leave(worker)
+
+
+@virtual
 async def test_the_epic_is_read_only_as_far_as_workers_pull() -> None:
     pool = WorkPool()
     epic = CountedSource(range(1_000))

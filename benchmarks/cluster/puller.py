@@ -1,0 +1,24 @@
+"""A worker process of `benchmarks.cluster.work`: its servers, the pool's name, CPU seconds a job."""
+
+from __future__ import annotations
+
+import sys
+from time import thread_time
+from typing import Any
+
+from sources import WorkPool
+from streams import run
+
+url, name, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+
+
+def work(job: Any) -> Any:
+    """Use so much of the processor, whoever else uses it meanwhile."""
+    end = thread_time() + seconds
+    while seconds and thread_time() < end:
+        pass
+    return job
+
+
+if __name__ == "__main__":
+    run(WorkPool(url, name, lease=5).work(work))

@@ -1,0 +1,91 @@
+"""Work pulling: empty jobs a second, and what a second worker process brings."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from sinks import for_each
+from sources import WorkPool
+from streams import from_iterable
+from streams.jetstream.server import Servers
+from streams.pipeline import new_event_loop
+
+__all__ = ["main"]
+
+EMBEDDED, EMPTY, BUSY = 200_000, 100_000, 400
+CPU_SECONDS = 0.005
+ROUNDS = 3
+
+
+def main() -> None:
+    """Print the figures."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        embedded = runner.run(_embedded())
+    print(f"empty jobs, in one process              {embedded:10,.0f} a second")
+    with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
+        url = servers.urls[0]
+        empty, mine = _measure(url, "empty", 1, EMPTY, 0)
+        print(
+            f"empty jobs, a server and a worker       {empty:10,.0f} a second, "
+            f"{mine * 1e6:.1f} µs of the master's processor each"
+        )
+        ratios: list[float] = []
+        for _ in range(ROUNDS):
+            one, _ = _measure(url, "one", 1, BUSY, CPU_SECONDS)
+            two, _ = _measure(url, "two", 2, 2 * BUSY, CPU_SECONDS)
+            ratios.append(two / one)
+            print(f"5 ms of processor, one worker, then two {one:10,.0f} and {two:,.0f} a second")
+        print(f"a second worker process                 {median(ratios):10.2f} times as much")
+
+
+async def _embedded() -> float:
+    pool = WorkPool()
+    worker = pool.work(lambda job: job).start()
+    began = time.perf_counter()
+    await pool.offer(range(EMBEDDED)).to(for_each(_nothing)).run()
+    rate = EMBEDDED / (time.perf_counter() - began)
+    await worker.drain()
+    return rate
+
+
+def _nothing(_: object) -> None:
+    return
+
+
+def _measure(url: str, name: str, workers: int, jobs: int, seconds: float) -> tuple[float, float]:
+    """Jobs a second once all workers are there, and the master's CPU seconds for each."""
+    with _workers(url, name, workers, seconds), asyncio.Runner(loop_factory=new_event_loop) as runner:
+        # The first epic lasts until all workers take part, and are as quick as they get.
+        runner.run(_epic(url, name, jobs // 4))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+        rate = runner.run(_epic(url, name, jobs))
+        return rate, (resource.getrusage(resource.RUSAGE_SELF).ru_utime - before) / jobs
+
+
+async def _epic(url: str, name: str, jobs: int) -> float:
+    times: list[float] = []
+    epic = WorkPool(url, name, lease=5).offer(from_iterable(range(jobs)))
+    await epic.to(for_each(lambda _: times.append(time.perf_counter()))).run()
+    return (jobs - 1) / (times[-1] - times[0])
+
+
+@contextmanager
+def _workers(url: str, name: str, count: int, seconds: float) -> Iterator[None]:
+    command = [sys.executable, "-m", "benchmarks.cluster.puller", url, name, str(seconds)]
+    processes = [subprocess.Popen(command) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
