@@ -1,4 +1,4 @@
-"""A worker process of `benchmarks.cluster.work`: its servers, the pool's name, CPU seconds a job."""
+"""A worker of `benchmarks.cluster.work`; told of servers, pool, and CPU seconds for a job."""
 
 from __future__ import annotations
 

@@ -63,7 +63,8 @@ def _nothing(_: object) -> None:
 
 def _measure(url: str, name: str, workers: int, jobs: int, seconds: float) -> tuple[float, float]:
     """Jobs a second once all workers are there, and the master's CPU seconds for each."""
-    with _workers(url, name, workers, seconds), asyncio.Runner(loop_factory=new_event_loop) as runner:
+    runner = asyncio.Runner(loop_factory=new_event_loop)
+    with _workers(url, name, workers, seconds), runner:
         # The first epic lasts until all workers take part, and are as quick as they get.
         runner.run(_epic(url, name, jobs // 4))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
