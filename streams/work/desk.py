@@ -6,12 +6,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orjson import JSONDecodeError, loads
+from orjson import loads
 
-from streams.errors import JobFailed, PenstockError
+from streams.errors import PenstockError
 from streams.event import Event
 from streams.jetstream.connection import connect
 from streams.jetstream.pull import place_of
@@ -35,32 +36,47 @@ __all__ = ["RemoteDesk", "RemoteJob"]
 # not wait for the servers; quick jobs only, or others would be idle while they wait here.
 _AHEAD = 0.02
 _MOST_AHEAD = 512
+# Seconds after which a job of a master that is gone is looked at again.
+_LATER = 5.0
 # Seconds in which its rate is measured, and between two words of its capacity.
 _MEASURED, _PAUSE = 0.05, 0.01
 
 
-class RemoteJob:
-    """A job, and the subject that acknowledges it."""
+class _Parcel:
+    """A message with jobs; it is acknowledged when nothing of it is `open` any more."""
 
-    __slots__ = ("data", "deliveries", "desk", "epic", "number", "reply")
+    __slots__ = ("epic", "known", "open", "reply", "subject")
 
-    def __init__(self, desk: RemoteDesk, message: Msg) -> None:
-        *_, self.epic, number = message.subject.split(".")
-        self.desk = desk
-        self.number = int(number)
+    def __init__(self, message: Msg, jobs: int) -> None:
+        self.subject = message.subject
+        self.epic = message.subject.split(".")[-2]
         self.reply = message.reply
-        self.data = message.data
-        self.deliveries = place_of(message.reply).delivered
+        self.open = jobs
+        self.known = True
+
+
+class RemoteJob:
+    """A job of a parcel; `generation` is how often it went out before."""
+
+    __slots__ = ("desk", "generation", "number", "parcel", "value")
+
+    def __init__(
+        self, desk: RemoteDesk, parcel: _Parcel, number: int, generation: int, value: Any
+    ) -> None:
+        self.desk = desk
+        self.parcel = parcel
+        self.number = number
+        self.generation = generation
+        self.value = value
 
     def __str__(self) -> str:
-        return f"job {self.number} of the epic {self.epic}"
+        return f"job {self.number} of the epic {self.parcel.epic}"
 
 
 class RemoteDesk(Emission[Any]):
     """The jobs of one running of one worker, as its source. It never ends by itself.
 
-    Those in `_held` are with this worker in one way or another: `_arrived`, in the pipeline, or
-    done and not reported yet.
+    The parcels in `_held` have jobs that are `_arrived`, in the pipeline, or not reported yet.
     """
 
     _client: Client | None = None
@@ -77,8 +93,10 @@ class RemoteDesk(Emission[Any]):
         self.nack = self._came_back
         self._wire = wire
         self._arrived: deque[RemoteJob] = deque()
-        self._held: dict[tuple[str, int], RemoteJob] = {}
-        self._in_pipe = self._asked_about = 0
+        self._held: dict[str, _Parcel] = {}
+        self._in_pipe = 0
+        # Jobs in a parcel, as the last one had.
+        self._size = 1
         self._ahead = 0
         self._finished_then, self._then = 0, 0.0
         self._waking = False
@@ -99,14 +117,8 @@ class RemoteDesk(Emission[Any]):
             self.run.spawn(self._open(), "jobs")
         while self._arrived and self.demand:
             job = self._arrived.popleft()
-            try:
-                value: Any = loads(job.data)
-            except JSONDecodeError as error:
-                self._held.pop((job.epic, job.number), None)
-                self._reports.failed(job, JobFailed(f"is no JSON: {error}"), 1, self._forget(job))
-                continue
             self._in_pipe += 1
-            self.emit(value, self.run.now(), job)
+            self.emit(job.value, self.run.now(), job)
             if self._slice.is_over(self.run.now()):
                 break
         if self._requests is not None:
@@ -136,7 +148,7 @@ class RemoteDesk(Emission[Any]):
     async def _renew(self, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            self._replies.send_all([(job.reply, WORKING) for job in self._held.values()])
+            self._replies.send_all([(one.reply, WORKING) for one in self._held.values()])
 
     async def _called(self, message: Msg) -> None:
         self._told_capacity = -1
@@ -152,9 +164,11 @@ class RemoteDesk(Emission[Any]):
             with suppress(Error):
                 await self._client.publish(self._wire.hello, self._reports.hello())
             await asyncio.sleep(_PAUSE)
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(BEAT):
                     await self._news.wait()
+            except TimeoutError:
+                self._trim()
 
     def told(self, capacity: int) -> None:
         """The master is being told what fits."""
@@ -163,40 +177,44 @@ class RemoteDesk(Emission[Any]):
     # Jobs.
 
     def _room(self) -> int:
-        """How many jobs may be on request."""
+        """How many messages may be on request."""
         if self.done:
             return 0
-        return self.demand + self._ahead - len(self._arrived) - self._asked_about
+        return -(-(self.demand + self._ahead - len(self._arrived)) // self._size)
 
     def _came(self, message: Msg) -> None:
-        job = RemoteJob(self, message)
-        known = self._held.get((job.epic, job.number))
+        known = self._held.get(message.subject)
         if known is not None:
             # It came again because the server did not hear of it in time.
-            known.reply = job.reply
+            known.reply = message.reply
             return
-        self._held[job.epic, job.number] = job
-        if self.done:
-            self._give_back(job)
-        elif job.deliveries > 1:
-            self._asked_about += 1
-            self._reports.ask(job, self._answered)
-        else:
-            self._arrived.append(job)
-            self._wake_soon()
-
-    def _answered(self, job: RemoteJob, over: bool | None) -> None:
-        """What the master says of a job that came again; None if there is no master."""
-        self._asked_about -= 1
-        if over is None:
-            self._settle(job, later(1))
-        elif over:
-            self._settle(job, ACK)
-        elif self.done:
-            self._give_back(job)
-        else:
-            self._arrived.append(job)
+        jobs: list[Any] = loads(message.data)
+        parcel = self._held[message.subject] = _Parcel(message, len(jobs))
+        self._size = len(jobs)
+        again = place_of(message.reply).delivered > 1
+        for number, generation, value in jobs:
+            job = RemoteJob(self, parcel, number, generation, value)
+            if again:
+                self._reports.ask(job, partial(self._settle, job))
+            elif self.done:
+                self._give_back(job)
+            else:
+                self._arrived.append(job)
         self._wake_soon()
+
+    def _settle(self, job: RemoteJob, known: bool) -> None:
+        """Nothing is left to do with a job; `known` tells whether its master knows."""
+        parcel = job.parcel
+        parcel.open -= 1
+        parcel.known &= known
+        if not parcel.open:
+            del self._held[parcel.subject]
+            # Where there is no master, the next one sweeps the queue.
+            self._replies.send(parcel.reply, ACK if parcel.known else later(_LATER))
+
+    def _give_back(self, job: RemoteJob) -> None:
+        """Another worker may have it, and it is not held against it."""
+        self._reports.returned(job, partial(self._settle, job))
 
     def _wake_soon(self) -> None:
         if not self._waking:
@@ -208,17 +226,6 @@ class RemoteDesk(Emission[Any]):
         self._waking = False
         self.wake()
 
-    def _settle(self, job: RemoteJob, what: bytes) -> None:
-        if self._held.pop((job.epic, job.number), None) is not None:
-            self._replies.send(job.reply, what)
-
-    def _give_back(self, job: RemoteJob) -> None:
-        """Another worker may have it, and it is not held against it."""
-        self._reports.returned(job, lambda known: self._settle(job, later(0)))
-
-    def _forget(self, job: RemoteJob) -> Callable[[bool], None]:
-        return lambda known: self._replies.send(job.reply, ACK)
-
     # What became of them.
 
     def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
@@ -228,7 +235,7 @@ class RemoteDesk(Emission[Any]):
             else:
                 event.drop("no master")
             told()
-            self._reported()
+            self._measure()
 
         job: RemoteJob = event.token
         try:
@@ -241,13 +248,13 @@ class RemoteDesk(Emission[Any]):
         def reported(known: bool) -> None:
             event.finish()
             told()
-            self._reported()
+            self._measure()
 
         letter = event.value
         self._reports.failed(event.token, letter.error, letter.attempts, reported)
 
-    def _reported(self) -> None:
-        """Measure how many jobs it does a second, of those that the master knows of."""
+    def _measure(self) -> None:
+        """How many jobs it does a second, of those that the master knows of."""
         now = self.run.now()
         took = now - self._then
         if took >= _MEASURED:
@@ -257,9 +264,15 @@ class RemoteDesk(Emission[Any]):
             self._ahead = min(_MOST_AHEAD, int(rate * _AHEAD))
             self._wake_soon()
 
+    def _trim(self) -> None:
+        """Let others have what would wait here, because jobs take longer now than they did."""
+        self._measure()
+        while len(self._arrived) > self.demand + self._ahead:
+            self._give_back(self._arrived.pop())
+
     def _acknowledge(self, event: Event[Any]) -> None:
         self._in_pipe -= 1
-        self._settle(event.token, ACK)
+        self._settle(event.token, True)
 
     def _came_back(self, event: Event[Any]) -> None:
         self._in_pipe -= 1
@@ -268,8 +281,11 @@ class RemoteDesk(Emission[Any]):
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
         self.counts["failed"] += 1
         self._in_pipe -= 1
-        # One that was not reported has broken its worker: it counts as lost.
-        self._settle(event.token, ACK if acknowledged else later(0))
+        if acknowledged:
+            self._settle(event.token, True)
+        else:
+            # It has broken its worker: it counts as lost.
+            self._reports.ask(event.token, partial(self._settle, event.token))
 
     # The end.
 

@@ -115,6 +115,9 @@ class Counter:
     def hand_out(self, number: int, event: Event[Any]) -> None:
         self._hub.hand_out(_Job(self, number, event.value))
 
+    def over(self, number: int) -> None:
+        pass
+
     def close(self) -> None:
         self._hub.leave(self)
 

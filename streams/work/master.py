@@ -7,10 +7,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orjson import OPT_NON_STR_KEYS, dumps, loads
+from orjson import OPT_NON_STR_KEYS, Fragment, dumps, loads
 
 from streams import clock
-from streams.errors import JobFailed, LeaseLost, PenstockError, PoolBusy, describe
+from streams.errors import (
+    JobFailed,
+    LeaseLost,
+    PayloadTooLarge,
+    PenstockError,
+    PoolBusy,
+    describe,
+)
 from streams.event import Event
 from streams.faults import DeadLetter, LettersOnly
 from streams.jetstream.connection import connect, jetstream
@@ -31,14 +38,20 @@ __all__ = ["Master", "PoolLetters"]
 
 # Seconds after which a worker that has said nothing does not count any more.
 _GONE = 3.5 * BEAT
+# A parcel holds the jobs of so many seconds, as measured in so many, and so many at most.
+_MOMENT, _MEASURED, _LARGEST = 0.002, 0.05, 64
+# Bytes of a parcel with several jobs, and those of a message that are not the job's.
+_BYTES, _FRAME = 65536, 4096
 
 
 class Master:
     """The office of one running of one master.
 
     Of each worker it knows how many jobs it can hold; no more are out than all of them together
-    can. A job that is delivered a second time is asked about before it is worked on, so that what
-    was reported is not done again; nor is one that has cost as many workers as it has attempts.
+    can. Jobs travel in parcels, of one job each unless they are quick. A parcel that is delivered
+    a second time is not worked on: what of it was not reported goes out anew, each job by itself,
+    so that one that kills its workers takes no others with it. Nor does it go on for ever: it is
+    given up on when it has cost as many workers as it has attempts.
     """
 
     offering: Offering
@@ -54,8 +67,14 @@ class Master:
         # What each worker can hold, and when it was heard of.
         self._workers: dict[str, tuple[int, float]] = {}
         self._capacity = 0
-        # How often jobs came back from workers that live.
-        self._returned: dict[int, int] = {}
+        # Jobs that leave with the next parcel, and what their parcels are numbered by.
+        self._packed: list[tuple[int, int, Fragment]] = []
+        self._bytes = self._parcels = 0
+        self._size = 1
+        self._results, self._results_then, self._then = 0, 0, clock.monotonic()
+        # Of jobs that went out anew how often, and how often because a worker was lost.
+        self._generation: dict[int, int] = {}
+        self._lost: dict[int, int] = {}
 
     @property
     def room(self) -> int:
@@ -147,21 +166,57 @@ class Master:
     # Jobs.
 
     def hand_out(self, number: int, event: Event[Any]) -> None:
-        assert self.outbox is not None
+        assert self._client is not None
         try:
             body = dumps(event.value, option=OPT_NON_STR_KEYS)
-            self.outbox.send(
-                f"{self._wire.jobs(self.epic)}.{number}",
-                body,
-                f"{self.epic}.{number}",
-                lambda error, known: self._published(number, error),
-            )
+            largest = self._client.max_payload - _FRAME
+            if len(body) > largest:
+                raise PayloadTooLarge(
+                    f"a job of {len(body):,} bytes is more than the server takes ({largest:,}, by "
+                    "max_payload in its configuration)"
+                )
         except Exception as error:
             self.offering.run.loop.call_soon(self.offering.failed, number, error, 0)
+            return
+        generation = self._generation.get(number, 0)
+        if generation or self._bytes + len(body) > _BYTES:
+            self._send()
+        if not self._packed:
+            self.offering.run.loop.call_soon(self._send)
+        self._packed.append((number, generation, Fragment(body)))
+        self._bytes += len(body)
+        if generation or len(self._packed) >= self._size:
+            self._send()
 
-    def _published(self, number: int, error: Exception | None) -> None:
+    def _send(self) -> None:
+        """What is packed goes out, in the same turn of the loop at the latest."""
+        if not self._packed or self._closed:
+            return
+        assert self.outbox is not None
+        packed, self._packed, self._bytes = self._packed, [], 0
+        self._parcels += 1
+        numbers = [number for number, _, _ in packed]
+        self.outbox.send(
+            f"{self._wire.jobs(self.epic)}.{self._parcels}",
+            dumps(packed),
+            f"{self.epic}.{self._parcels}",
+            lambda error, known: self._published(numbers, error),
+        )
+
+    def _published(self, numbers: list[int], error: Exception | None) -> None:
         if error is not None:
-            self.offering.failed(number, error, 0)
+            for number in numbers:
+                self.offering.failed(number, error, 0)
+
+    def _measure(self, results: int) -> None:
+        """A parcel is what all workers together do in a moment."""
+        self._results += results
+        now = clock.monotonic()
+        took = now - self._then
+        if took >= _MEASURED:
+            rate = (self._results - self._results_then) / took
+            self._results_then, self._then = self._results, now
+            self._size = max(1, min(_LARGEST, int(rate * _MOMENT)))
 
     # Workers.
 
@@ -183,33 +238,42 @@ class Master:
         self._hear(report["worker"], report["capacity"])
         if not self._closed:
             for number, value in report["done"]:
-                self._returned.pop(number, None)
                 self.offering.succeeded(number, value)
             for number, kind, text, attempts in report["failed"]:
                 self.offering.failed(number, JobFailed(f"{kind}: {text}"), attempts)
-            for number in report["returned"]:
-                self._returned[number] = self._returned.get(number, 0) + 1
-        over = [number for number, times in report["asked"] if self._is_over(number, times)]
+            for number, generation in report["returned"]:
+                self._again(number, generation, lost=False)
+            for number, generation in report["asked"]:
+                self._again(number, generation, lost=True)
+            self._measure(len(report["done"]))
         assert self._client is not None
         # Without an answer the worker reports again.
         with suppress(Error):
-            await self._client.publish(message.reply, dumps(over))
+            await self._client.publish(message.reply, b"")
         self.offering.look()
 
-    def _is_over(self, number: int, deliveries: int) -> bool:
-        """Whether a job that was delivered so often is not to be worked on."""
-        if self._closed or number not in self.offering:
-            return True
-        lost = deliveries - 1 - self._returned.get(number, 0)
-        if lost < self._wire.attempts:
-            return False
-        times = "once" if lost == 1 else f"{lost} times"
-        self.offering.failed(
-            number,
-            JobFailed(f"given out {times}, and each time the worker was never heard of again"),
-            lost,
-        )
-        return True
+    def _again(self, number: int, generation: int, *, lost: bool) -> None:
+        """A job was not done by who had it, unless that is known already."""
+        event = self.offering.job(number)
+        if event is None or self._generation.get(number, 0) != generation:
+            return
+        if lost:
+            self._lost[number] = times = self._lost.get(number, 0) + 1
+            if times >= self._wire.attempts:
+                self.offering.failed(
+                    number,
+                    JobFailed(f"workers that had it were never heard of again: {times}"),
+                    times,
+                )
+                return
+        self._generation[number] = generation + 1
+        self.hand_out(number, event)
+
+    def over(self, number: int) -> None:
+        """A job is not out any more."""
+        if self._generation:
+            self._generation.pop(number, None)
+            self._lost.pop(number, None)
 
 
 class PoolLetters(Sink[DeadLetter], LettersOnly):

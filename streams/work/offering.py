@@ -105,15 +105,16 @@ class Offering(Stage[Any, Any]):
         """How many jobs are out."""
         return len(self._jobs)
 
-    def __contains__(self, number: int) -> bool:
-        """Whether a job is out."""
-        return number in self._jobs
+    def job(self, number: int) -> Event[Any] | None:
+        """The event of a job that is out."""
+        return self._jobs.get(number)
 
     def succeeded(self, number: int, value: Any) -> None:
         """A worker's result. One that has come before changes nothing."""
         event = self._jobs.pop(number, None)
         if event is None:
             return
+        self._office.over(number)
         event.ended = self.run.now()
         event.value = value
         turn, event.turn = event.turn, None
@@ -131,6 +132,7 @@ class Offering(Stage[Any, Any]):
         event = self._jobs.pop(number, None)
         if event is None:
             return
+        self._office.over(number)
         event.ended = self.run.now()
         turn = event.turn
         survives = self._faults.survives(event, error, attempts)

@@ -32,6 +32,9 @@ class Office(Protocol):
     def hand_out(self, number: int, event: Event[Any]) -> None:
         """Give a job to a worker."""
 
+    def over(self, number: int) -> None:
+        """A job is done, or given up on."""
+
     def close(self) -> None:
         """The epic is over; of jobs that are still out nobody wants to hear."""
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from orjson import OPT_NON_STR_KEYS, Fragment, dumps, loads
+from orjson import OPT_NON_STR_KEYS, Fragment, dumps
 
 from streams.errors import PayloadTooLarge
 from streams.work.wire import Wire
@@ -35,7 +35,7 @@ class _Item(NamedTuple):
     kind: str
     content: Any
     size: int
-    answered: Callable[[bool | None, set[int]], None]
+    answered: Known
 
 
 class Worker(Protocol):
@@ -90,21 +90,14 @@ class Reports:
 
     def returned(self, job: RemoteJob, known: Known) -> None:
         """A job that this worker has not done."""
-        self._tell(job, "returned", job.number, 0, known)
+        self._tell(job, "returned", (job.number, job.generation), 0, known)
 
-    def ask(self, job: RemoteJob, answer: Callable[[RemoteJob, bool | None], None]) -> None:
-        """Whether a job that was delivered before is over; `answer` gets None without a master."""
-
-        def answered(known: bool | None, over: set[int]) -> None:
-            answer(job, job.number in over if known else None)
-
-        self._add(job.epic, _Item("asked", (job.number, job.deliveries), 0, answered))
+    def ask(self, job: RemoteJob, known: Known) -> None:
+        """A job that another worker had before; the master decides what becomes of it."""
+        self._tell(job, "asked", (job.number, job.generation), 0, known)
 
     def _tell(self, job: RemoteJob, kind: str, content: Any, size: int, known: Known) -> None:
-        def answered(told: bool | None, over: set[int]) -> None:
-            known(bool(told))
-
-        self._add(job.epic, _Item(kind, content, size, answered))
+        self._add(job.parcel.epic, _Item(kind, content, size, known))
 
     def _add(self, epic: str, item: _Item) -> None:
         self._items.setdefault(epic, deque()).append(item)
@@ -122,26 +115,26 @@ class Reports:
             while items and len(batch) < _LARGEST and size + items[0].size <= self._largest:
                 batch.append(items.popleft())
                 size += batch[-1].size
-            over = await self._deliver(epic, batch)
+            known = await self._deliver(epic, batch)
             for item in batch:
-                item.answered(over is not None, over or set())
+                item.answered(known)
         del self._items[epic], self._tasks[epic]
 
-    async def _deliver(self, epic: str, batch: list[_Item]) -> set[int] | None:
-        """What the master answers, or None when it is gone."""
+    async def _deliver(self, epic: str, batch: list[_Item]) -> bool:
+        """Whether the master knows now; otherwise it is gone."""
         from nats.errors import Error
 
         loop = asyncio.get_running_loop()
         until = loop.time() + self._wire.lease
         while True:
             try:
-                answer = await self._client.request(
+                await self._client.request(
                     self._wire.reports(epic), self._report(batch), timeout=_PATIENCE
                 )
-                return set(loads(answer.data))
+                return True
             except (Error, TimeoutError):
                 if loop.time() > min(until, until if self._until is None else self._until):
-                    return None
+                    return False
             await asyncio.sleep(_PAUSE)
 
     def _report(self, batch: list[_Item]) -> bytes:

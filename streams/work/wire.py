@@ -62,7 +62,7 @@ class Wire:
         return self._subject("call")
 
     def jobs(self, epic: str) -> str:
-        """The subjects of an epic's jobs, but for the number."""
+        """The subjects of an epic's parcels of jobs, but for the number."""
         return self._subject(f"job.{epic}")
 
     def reports(self, epic: str) -> str:

@@ -183,6 +183,29 @@ def test_an_epic_is_read_only_as_far_as_workers_have_room(server: Servers) -> No
     asyncio.run(story())
 
 
+def test_jobs_that_become_slow_do_not_wait_behind_one_worker(server: Servers) -> None:
+    async def story() -> None:
+        pool = WorkPool(server.urls, "slower")
+        done: dict[str, int] = {"a": 0, "b": 0}
+
+        def named(name: str) -> Callable[[int], Any]:
+            async def work(job: int) -> None:
+                if job >= 2_000:
+                    await asyncio.sleep(0.5)
+                    done[name] += 1
+
+            return work
+
+        workers = [pool.work(named(name), Fixed(1)).start() for name in done]
+        await pool.offer(range(2_016)).to(collect([])).run()
+        assert sum(done.values()) == 16
+        assert min(done.values()) >= 4
+        for worker in workers:
+            await worker.drain()
+
+    asyncio.run(story())
+
+
 def test_a_long_job_is_renewed_and_done_once(server: Servers) -> None:
     async def story() -> None:
         pool = WorkPool(server.urls, "long", lease=0.3)
@@ -240,7 +263,7 @@ def test_a_job_that_kills_its_workers_is_given_up_on(server: Servers, tmp_path: 
         assert report.statistics["failed"] == 1
         (letter,) = await letters(server, "killer")
         assert (letter.value["n"], letter.attempts) == (1, 2)
-        assert "given out 2 times" in letter.message
+        assert "never heard of again: 2" in letter.message
 
     with crowd(server, "killer", tmp_path) as workers:
         asyncio.run(story(workers))
