@@ -65,18 +65,26 @@ def _measure(url: str, name: str, workers: int, jobs: int, seconds: float) -> tu
     """Jobs a second once all workers are there, and the master's CPU seconds for each."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     with _workers(url, name, workers, seconds), runner:
-        # The first epic lasts until all workers take part, and are as quick as they get.
-        runner.run(_epic(url, name, jobs // 4))
+        # Until all workers take part, and are as quick as they get.
+        while len(runner.run(_epic(url, name, jobs // 4))[1]) < workers:
+            pass
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        rate = runner.run(_epic(url, name, jobs))
+        rate, _ = runner.run(_epic(url, name, jobs))
         return rate, (resource.getrusage(resource.RUSAGE_SELF).ru_utime - before) / jobs
 
 
-async def _epic(url: str, name: str, jobs: int) -> float:
+async def _epic(url: str, name: str, jobs: int) -> tuple[float, set[int]]:
+    """Jobs a second, and who did them."""
     times: list[float] = []
+    done_by: set[int] = set()
+
+    def note(worker: int) -> None:
+        times.append(time.perf_counter())
+        done_by.add(worker)
+
     epic = WorkPool(url, name, lease=5).offer(from_iterable(range(jobs)))
-    await epic.to(for_each(lambda _: times.append(time.perf_counter()))).run()
-    return (jobs - 1) / (times[-1] - times[0])
+    await epic.to(for_each(note)).run()
+    return (jobs - 1) / (times[-1] - times[0]), done_by
 
 
 @contextmanager
