@@ -93,21 +93,33 @@ async def until_idle(store: Store) -> None:
     await until(idle)
 
 
-async def finish(orders: Orders) -> Outcome:
-    """Let a poller in this process do what is left, and look at the outcome."""
-    async with opened(orders.url) as store:
-        running = pipeline_of(orders).start()
-        async with running:
+async def finish(orders: Orders, meanwhile: Callable[[], Awaitable[None]] | None = None) -> Outcome:
+    """Let a poller in this process do what is left, and look at the outcome.
+
+    `meanwhile` is called when it has written some results, and may do to the database whatever
+    it likes.
+    """
+    running = pipeline_of(orders).start()
+    async with running:
+        if meanwhile is not None:
+            async with opened(orders.url) as store:
+                await until_some_results(store)
+            await meanwhile()
+        async with opened(orders.url) as store:
             await until_idle(store)
-            report = await running.drain()
-        return await outcome(store, report)
+        report = await running.drain()
+    return await outcome(orders.url, report)
 
 
-async def outcome(store: Store, report: Report) -> Outcome:
-    results = Counter(n for (n,) in await store.read("SELECT n FROM results"))
-    return Outcome(
-        await measure(store, 60.0),
-        results,
-        await peek(store, 100, -1),
-        report.statistics["stages"][0],
-    )
+async def until_some_results(store: Store) -> None:
+    async def some() -> bool:
+        return bool(await store.read("SELECT n FROM results LIMIT 1"))
+
+    await until(some)
+
+
+async def outcome(url: str, report: Report) -> Outcome:
+    async with opened(url) as store:
+        results = Counter(n for (n,) in await store.read("SELECT n FROM results"))
+        stats = await measure(store, 60.0)
+        return Outcome(stats, results, await peek(store, 100, -1), report.statistics["stages"][0])

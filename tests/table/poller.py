@@ -53,6 +53,7 @@ class Orders:
     at_once: int = 5
     seconds: float = 0.0
     follow: bool = True
+    patience: float = 30.0
     dies: Step | None = None
     nth: int = 3
     ahead: float = 0.0
@@ -89,6 +90,7 @@ def pipeline_of(orders: Orders) -> Pipeline:
         batch=orders.batch,
         follow=orders.follow,
         poll=0.05,
+        patience=orders.patience,
     )
     work = adaptive_flat_map(handler, Fixed(orders.at_once), on_error="revert")
     worked = rows.pipe(work if orders.by is None else _in_order(orders.by, work))
