@@ -111,6 +111,12 @@ def _add_servers(parser: argparse.ArgumentParser, option: str, *, required: bool
         metavar="N",
         help="on how many servers each event is kept (default: 3 where there are as many)",
     )
+    parser.add_argument(
+        "--room",
+        type=int,
+        metavar="BYTES",
+        help="of events, that the servers set aside when the stream is made (default: 1 GiB)",
+    )
 
 
 def _add_status(add_parser: AddParser) -> None:

@@ -53,10 +53,9 @@ async def _publish(
     pipeline: Pipeline, options: Options, cluster: Cluster
 ) -> tuple[Report, int, int]:
     from streams.jetstream.connection import connect
-    from streams.jetstream.layout import layout_of
     from streams.jetstream.publisher import Publisher
 
-    layout = layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
         await layout.prepare(client)

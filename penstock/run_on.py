@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.load import load
 from penstock.output import say
@@ -13,6 +13,9 @@ from penstock.run import Options, redirect, tell, warnings_to_standard_error
 from streams.errors import BuildError
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report
+
+if TYPE_CHECKING:
+    from streams.jetstream.layout import Layout
 
 __all__ = ["PATIENCE", "Cluster", "name_of", "urls_of", "work"]
 
@@ -30,6 +33,7 @@ class Cluster(NamedTuple):
     replicas: int | None = None
     lease: float = 10.0
     worker: str = ""
+    room: int | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster:
@@ -41,7 +45,14 @@ class Cluster(NamedTuple):
             options.replicas,
             getattr(options, "lease", 10.0),
             getattr(options, "worker", ""),
+            options.room,
         )
+
+    def layout_of(self, pipeline: Pipeline) -> Layout:
+        """What `pipeline` has on the servers."""
+        from streams.jetstream.layout import layout_of
+
+        return layout_of(pipeline, self.name, self.partitions, self.replicas, self.room)
 
 
 def urls_of(text: str) -> tuple[str, ...]:
@@ -68,8 +79,6 @@ def name_of(where: str, given: str | None) -> str:
 
 def work(where: str, options: Options, cluster: Cluster) -> int:
     """Load, join the workers, work until a signal; report; returns the exit status."""
-    from streams.jetstream.layout import layout_of
-
     if options.input is not None:
         raise BuildError(
             "--input does not go with --on, where events come from the servers: feed them with "
@@ -78,7 +87,7 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
     pipeline = load(where, options.arguments, whole=options.traceback)
     warnings_to_standard_error()
     redirect(pipeline, options)
-    layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    cluster.layout_of(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         report, restarts = runner.run(_work(pipeline, options, cluster))
     status = tell(report, options)
@@ -89,10 +98,9 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
 
 async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple[Report, int]:
     from streams.jetstream.connection import connect
-    from streams.jetstream.layout import layout_of
     from streams.jetstream.worker import Worker
 
-    layout = layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
         worker = Worker(

@@ -20,7 +20,6 @@ from penstock.run_on import Cluster, name_of
 from streams import clock
 from streams.errors import BuildError
 from streams.jetstream.connection import connect, jetstream
-from streams.jetstream.layout import layout_of
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers, server_binary
 from streams.jetstream.view import look
@@ -69,6 +68,7 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
                 options.partitions or _SHARE * options.workers,
                 1,
                 _LEASE,
+                room=options.room,
             )
             return runner.run(_run(pipeline, options, said, cluster))
 
@@ -76,7 +76,7 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
 async def _run(
     pipeline: Pipeline, options: argparse.Namespace, said: Options, cluster: Cluster
 ) -> int:
-    layout = layout_of(pipeline, cluster.name, cluster.partitions, cluster.replicas)
+    layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
         count = await layout.prepare(client)

@@ -29,7 +29,8 @@ PARTITIONS = 64
 # Seconds in which the server drops a repeated identity, where the pipeline says nothing.
 _WINDOW = 10.0
 _IN_FLIGHT = 64
-_PAYLOAD = 8 << 30
+# Bytes of events that a stream holds; a server sets them aside when the stream is made.
+_ROOM = 1 << 30
 _HOUR = 3600
 
 
@@ -39,7 +40,7 @@ class Layout:
 
     `identity` and `key` are the fields (or functions) by which events are unique within `window`
     seconds and keep their order. `partitions` and `replicas` are None for whatever is there, or
-    else the default.
+    else the default, and so is `room`, the bytes of events that the stream may hold.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Layout:
     window: float = _WINDOW
     partitions: int | None = None
     replicas: int | None = None
+    room: int | None = None
 
     @property
     def stream(self) -> str:
@@ -113,6 +115,7 @@ class Layout:
 
     async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
         from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig, SubjectTransform
+        from nats.js.errors import APIError
 
         partitions = self.partitions or PARTITIONS
         replicas = self.replicas or (3 if len(client.servers) >= 3 else 1)
@@ -124,7 +127,7 @@ class Layout:
             retention=RetentionPolicy.LIMITS,
             # A full stream refuses what is new, which is back-pressure, and keeps what is old.
             discard=DiscardPolicy.NEW,
-            max_bytes=_PAYLOAD,
+            max_bytes=self.room or _ROOM,
             duplicate_window=self.window,
             subject_transform=SubjectTransform(
                 src=f"{self.inlet}.*",
@@ -139,8 +142,15 @@ class Layout:
             duplicate_window=_HOUR,
         )
         untyped: Any = js
-        info: StreamInfo = await untyped.add_stream(config)
-        await untyped.add_stream(letters)
+        try:
+            info: StreamInfo = await untyped.add_stream(config)
+            await untyped.add_stream(letters)
+        except APIError as error:
+            raise StreamDiffers(
+                f"The servers refuse to make the stream '{self.stream}' of "
+                f"{config.max_bytes:,} bytes, kept {replicas} times: {error.description}. "
+                "Give it less room (--room), or the servers more."
+            ) from error
         return info
 
     def _metadata(self, partitions: int) -> dict[str, str]:
@@ -178,22 +188,26 @@ class Layout:
 
 
 def layout_of(
-    pipeline: Pipeline, name: str, partitions: int | None = None, replicas: int | None = None
+    pipeline: Pipeline,
+    name: str,
+    partitions: int | None = None,
+    replicas: int | None = None,
+    room: int | None = None,
 ) -> Layout:
     """The layout that the stages of a pipeline ask for; BuildError for a name that cannot be."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise BuildError(
             f"{name!r} cannot be a pipeline's name on a server: use letters, digits, - and _"
         )
-    for option, value in (("partitions", partitions), ("replicas", replicas)):
+    for option, value in (("partitions", partitions), ("replicas", replicas), ("room", room)):
         if value is not None and value < 1:
             raise BuildError(f"{option}={value}: at least 1 is needed")
     stages = pipeline.describe()
     key = next((stage.by for stage in stages if stage.name == "group_by"), None)
     head = stages[1]
     if head.name == "distinct_within":
-        return Layout(name, head.by, key, head.seconds or _WINDOW, partitions, replicas)
-    return Layout(name, None, key, _WINDOW, partitions, replicas)
+        return Layout(name, head.by, key, head.seconds or _WINDOW, partitions, replicas, room)
+    return Layout(name, None, key, _WINDOW, partitions, replicas, room)
 
 
 def token(key: object) -> str:

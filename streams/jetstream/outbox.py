@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orjson import loads
@@ -58,6 +58,10 @@ class Outbox:
         self._subscription: Subscription | None = None
         self._wanted = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        # Slow to import, and needed only where there is a server.
+        import random
+
+        self._jitter = partial(random.uniform, 0.5, 1.5)
 
     async def start(self) -> None:
         client: Any = self._client
@@ -154,7 +158,7 @@ class Outbox:
     def _put_off(self, letter: _Letter, refusal: str) -> None:
         letter.refusal = refusal
         now = asyncio.get_running_loop().time()
-        letter.due = min(letter.due, now + letter.pause * (0.5 + random.random()))
+        letter.due = min(letter.due, now + letter.pause * self._jitter())
 
     async def _look(self) -> None:
         """Publish again what is due."""

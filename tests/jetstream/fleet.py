@@ -148,7 +148,9 @@ class Fleet:
         self._lease = lease
         self._seconds = seconds
         self._arguments = [str(self.log), "publisher", str(seconds)]
-        self.layout = layout_of(load(str(self._file), self._arguments), name, partitions)
+        self.layout = layout_of(
+            load(str(self._file), self._arguments), name, partitions, room=1 << 26
+        )
 
     def __enter__(self) -> Fleet:
         return self

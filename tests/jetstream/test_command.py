@@ -233,6 +233,16 @@ def test_a_stream_with_other_settings_is_left_alone_and_the_difference_told(
     assert penstock("publish", "pipe.py", *on).returncode == 0
 
 
+def test_a_stream_that_the_servers_have_no_room_for_is_told(
+    penstock: Penstock, server: Servers
+) -> None:
+    on = ("--on", server.urls[0], "--name", "large", "--room", str(1 << 60))
+    ran = penstock("publish", "pipe.py", *on)
+    assert ran.returncode == 2
+    assert "insufficient storage" in ran.stderr
+    assert "--room" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -211,7 +211,7 @@ def test_a_third_signal_ends_the_process() -> None:
     script = """
         import asyncio, os, signal
         from operators import adaptive_flat_map
-        from streams import from_iterable, run
+        from streams import Fixed, from_iterable, run
         from streams.testing import MemorySink
 
         async def stubborn(value):
@@ -228,7 +228,7 @@ def test_a_third_signal_ends_the_process() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
 
         work = lambda n: stubborn(n) if n else other(n)
-        run(from_iterable([1, 0]).pipe(adaptive_flat_map(work)).to(MemorySink()))
+        run(from_iterable([1, 0]).pipe(adaptive_flat_map(work, Fixed(2))).to(MemorySink()))
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script)],
