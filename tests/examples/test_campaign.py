@@ -7,7 +7,7 @@ from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "campaign.py"
 # Of 20,000, which take a minute where two slow threads do everything.
-RECIPIENTS = 4_000
+RECIPIENTS = 3_000
 # What one sender may have sent and not reported: its four connections, and reports under way.
 IN_HAND = 64
 

@@ -245,6 +245,35 @@ def test_a_message_that_is_no_object_is_reported_routed_or_the_end(
     asyncio.run(story())
 
 
+def test_readers_with_one_durable_share_the_messages(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "shared") as it:
+            seen: list[list[Any]] = [[], []]
+            runnings = [read(it, into).start() for into in seen]
+            await asyncio.sleep(0.1)
+            await it.numbers(200)
+            await until(lambda: len(seen[0]) + len(seen[1]) == 200)
+            for running in runnings:
+                await running.drain()
+            assert sorted(value["n"] for value in [*seen[0], *seen[1]]) == list(range(200))
+            assert seen[0]
+            assert seen[1]
+
+    asyncio.run(story())
+
+
+def test_a_consumer_that_somebody_deletes_ends_the_stream(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "deleted") as it:
+            running = read(it, []).start()
+            await asyncio.sleep(0.2)
+            await it.js.delete_consumer("deleted", "reader")
+            with pytest.raises(StreamMissing, match="'reader' of the stream 'deleted' is no more"):
+                await running.wait()
+
+    asyncio.run(story())
+
+
 def test_a_reader_survives_a_server_that_is_started_again(tmp_path: Path) -> None:
     async def story(servers: Servers) -> None:
         seen: list[Any] = []
