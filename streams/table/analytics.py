@@ -83,6 +83,7 @@ class QueueStats:
 
 # A row that was to wait was not due when it was enqueued. A clock that was set back makes no time
 # negative.
+_IS_DUE = "{run_at} <= {now} OR {run_at} <= {enqueued}"
 _DUE = "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE {enqueued} END"
 _WAITING = f"{{seconds}}CASE WHEN {{started}} > {_DUE} THEN {{started}} - ({_DUE}) END)"
 _WORKING = "{seconds}CASE WHEN {finished} > {started} THEN {finished} - {started} END)"
@@ -90,7 +91,7 @@ _SINCE = "{now} - :window * {second}"
 
 _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NULL),
-    count(*) FILTER (WHERE {{status}} = 0 AND {{run_at}} > {{now}}),
+    count(*) FILTER (WHERE {{status}} = 0 AND NOT ({_IS_DUE})),
     count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NOT NULL),
     count(*) FILTER (WHERE {{status}} = 9),
     count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
@@ -105,7 +106,7 @@ FROM {{table}}"""
 
 # In the order of the index, as rows are claimed.
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{table}}
-WHERE {{status}} >= 0 AND {{status}} <= 0 AND {{run_at}} <= {{now}}
+WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})
 ORDER BY {{status}}, {{id}} LIMIT 1"""
 
 

@@ -100,10 +100,12 @@ _FIRST = "{status} >= 0"
 _BEHIND = "({status}, {id}) > (0, :behind)"
 
 # The oldest of both, each read in the order of the index (status, id). `status = 0` would let the
-# planner take the order from the primary key instead, and walk through all that is processed.
+# planner take the order from the primary key instead, and walk through all that is processed. A row
+# that was never to wait is due, although the clock may have been set back since.
 CLAIM = (
     """WITH due AS MATERIALIZED (
-    SELECT {id} FROM {table} WHERE {status} >= 0 AND {status} <= 0 AND {run_at} <= now()
+    SELECT {id} FROM {table} WHERE {status} >= 0 AND {status} <= 0
+        AND ({run_at} <= now() OR {run_at} <= {enqueued})
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), expired AS MATERIALIZED (
     SELECT {id} FROM {table}
@@ -155,7 +157,8 @@ LEASE_KEYS = """INSERT INTO {keys} AS k (key, owner, expires)
 SELECT key, :owner, now() + :lease * interval '1 s' FROM (
     SELECT DISTINCT key FROM (
         SELECT {key_of} AS key FROM {table} AS t
-        WHERE t.{status} >= 0 AND t.{status} <= 0 AND t.{run_at} <= now() AND NOT EXISTS (
+        WHERE t.{status} >= 0 AND t.{status} <= 0
+            AND (t.{run_at} <= now() OR t.{run_at} <= t.{enqueued}) AND NOT EXISTS (
             SELECT FROM {keys} AS k WHERE k.key = {key_of} AND k.owner IS DISTINCT FROM :owner)
         ORDER BY t.{status}, t.{id} LIMIT :count) AS head) AS keys
 ORDER BY key
@@ -166,7 +169,8 @@ RETURNING k.key, k.epoch, k.xmax = 0"""
 CLAIM_OF_KEYS = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
-    WHERE t.{status} >= 0 AND t.{status} <= 0 AND t.{run_at} <= now() AND k.owner = :owner
+    WHERE t.{status} >= 0 AND t.{status} <= 0
+        AND (t.{run_at} <= now() OR t.{run_at} <= t.{enqueued}) AND k.owner = :owner
     ORDER BY t.{status}, t.{id} LIMIT :count FOR UPDATE OF t
 )
 """

@@ -63,13 +63,15 @@ _CLAIMED = """UPDATE {table} SET
 _RETURNING = """
 RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), :now - {enqueued}, """
 
-# The oldest of both, each read in the order of the index (status, id).
+# The oldest of both, each read in the order of the index (status, id). A row that was never to
+# wait is due, although the clock may have been set back since.
 CLAIM = (
     _CLAIMED
     + """WHERE {id} IN (
     SELECT * FROM (
         SELECT * FROM (
-            SELECT {id} FROM {table} WHERE {status} = 0 AND {run_at} <= :now
+            SELECT {id} FROM {table} WHERE {status} = 0
+                AND ({run_at} <= :now OR {run_at} <= {enqueued})
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (
             SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
@@ -104,7 +106,7 @@ LEASE_KEYS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, :owner, :expires FROM (
     SELECT DISTINCT key FROM (
         SELECT {key} AS key FROM {table}
-        WHERE {status} = 0 AND {run_at} <= :now AND NOT EXISTS (
+        WHERE {status} = 0 AND ({run_at} <= :now OR {run_at} <= {enqueued}) AND NOT EXISTS (
             SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner)
         ORDER BY {id} LIMIT :count))
 WHERE true ON CONFLICT (key) DO UPDATE SET expires = excluded.expires"""
@@ -112,7 +114,8 @@ WHERE true ON CONFLICT (key) DO UPDATE SET expires = excluded.expires"""
 CLAIM_OF_KEYS = (
     _CLAIMED
     + """WHERE {id} IN (
-    SELECT {id} FROM {table} WHERE {status} = 0 AND {run_at} <= :now
+    SELECT {id} FROM {table}
+    WHERE {status} = 0 AND ({run_at} <= :now OR {run_at} <= {enqueued})
     AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner)
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING
