@@ -14,6 +14,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield servers
 
 
+@pytest.fixture(scope="session")
+def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Three servers, none of which a test may disturb."""
+    with Servers(tmp_path_factory.mktemp("nats-three"), 3) as servers:
+        yield servers
+
+
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Three servers, of which a test may kill some."""

@@ -127,6 +127,25 @@ def test_what_is_published_is_worked_on_once_and_seen(
     assert "no worker is there" in penstock("status", *on).stdout
 
 
+def test_the_state_is_shown_again_each_second_until_it_is_stopped(
+    penstock: Penstock, server: Servers, tmp_path: Path
+) -> None:
+    on = ("--on", server.urls[0], "--name", "watched")
+    assert penstock("publish", "pipe.py", "--partitions", "1", *on).returncode == 0
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "status", "--watch", *on],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert watching.stdout is not None
+    shown = [watching.stdout.readline() for _ in range(6)]
+    watching.send_signal(signal.SIGINT)
+    watching.communicate(timeout=20)
+    assert sum("watched: 0 events unfinished" in line for line in shown) >= 2
+    assert watching.returncode == 0
+
+
 def test_dead_letters_are_listed_and_tried_again(
     penstock: Penstock, server: Servers, tmp_path: Path
 ) -> None:

@@ -33,10 +33,10 @@ async def join(fleet: Fleet, servers: Servers) -> None:
 
 @pytest.mark.parametrize("disturb", [kill, leave, join])
 def test_nothing_is_lost_overtaken_or_overlapped_when_a_worker_comes_or_goes(
-    disturb: Disturb, server: Servers, tmp_path: Path
+    disturb: Disturb, three_servers: Servers, tmp_path: Path
 ) -> None:
-    with Fleet(server.urls, tmp_path, f"workers-{disturb.__name__}") as fleet:
-        outcome = asyncio.run(story(fleet, server, disturb))
+    with Fleet(three_servers.urls, tmp_path, f"workers-{disturb.__name__}") as fleet:
+        outcome = asyncio.run(story(fleet, three_servers, disturb))
         assert (outcome.overtaken, outcome.overlapped) == ([], [])
         if disturb is not kill:
             assert outcome.repeated == 0
@@ -52,9 +52,11 @@ async def sleep(fleet: Fleet, servers: Servers) -> None:
     await fleet.until(lambda: "lost the lease" in fleet.errors("a"))
 
 
-def test_a_worker_that_slept_past_its_leases_gives_them_up(server: Servers, tmp_path: Path) -> None:
-    with Fleet(server.urls, tmp_path, "workers-sleep") as fleet:
-        outcome = asyncio.run(story(fleet, server, sleep))
+def test_a_worker_that_slept_past_its_leases_gives_them_up(
+    three_servers: Servers, tmp_path: Path
+) -> None:
+    with Fleet(three_servers.urls, tmp_path, "workers-sleep") as fleet:
+        outcome = asyncio.run(story(fleet, three_servers, sleep))
         assert outcome.overtaken == []
         # What it had under way when it fell asleep may end twice, at most that much at once.
         assert len(outcome.overlapped) <= 64
@@ -69,10 +71,10 @@ async def cut(fleet: Fleet, servers: Servers) -> None:
 
 
 def test_a_worker_that_is_cut_off_stops_before_others_take_over(
-    server: Servers, tmp_path: Path
+    three_servers: Servers, tmp_path: Path
 ) -> None:
-    with Fleet(server.urls, tmp_path, "workers-cut") as fleet:
-        outcome = asyncio.run(story(fleet, server, cut, wired=True))
+    with Fleet(three_servers.urls, tmp_path, "workers-cut") as fleet:
+        outcome = asyncio.run(story(fleet, three_servers, cut, wired=True))
         assert (outcome.overtaken, outcome.overlapped) == ([], [])
 
 
@@ -98,10 +100,10 @@ def test_nothing_is_lost_or_overtaken_when_servers_go(
 
 
 def test_a_poisonous_event_goes_to_the_dead_letters_once_and_holds_nothing_up(
-    server: Servers, tmp_path: Path
+    three_servers: Servers, tmp_path: Path
 ) -> None:
     poison = ("key 7", 2)
-    with Fleet(server.urls, tmp_path, "poison") as fleet:
+    with Fleet(three_servers.urls, tmp_path, "poison") as fleet:
 
         async def dead() -> list[Letter]:
             await fleet.prepare()

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import nats
+import pytest
+
+from streams.errors import ServerTooOld
+from streams.jetstream.connection import connect, shown
+
+
+class OldServer:
+    """A connection to a server of a version."""
+
+    def __init__(self, major: int, minor: int) -> None:
+        self.connected_server_version = _Version(major=major, minor=minor)
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+class _Version(SimpleNamespace):
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.0"
+
+
+@pytest.mark.parametrize(("major", "minor", "old"), [(2, 13, True), (2, 14, False), (3, 0, False)])
+def test_a_server_that_cannot_reset_a_consumer_is_named(
+    monkeypatch: pytest.MonkeyPatch, major: int, minor: int, old: bool
+) -> None:
+    server = OldServer(major, minor)
+
+    async def connected(*_: Any, **__: Any) -> OldServer:
+        return server
+
+    monkeypatch.setattr(nats, "connect", connected)
+    if old:
+        with pytest.raises(ServerTooOld, match=r"version 2\.13\.0; resetting a consumer.* 2\.14"):
+            asyncio.run(connect(["nats://a"]))
+        assert server.closed
+    else:
+        assert asyncio.run(connect(["nats://a"])) is server
+
+
+def test_passwords_are_not_shown() -> None:
+    urls = ["nats://me:secret@a:4222", "b:4222", "tls://token@c"]
+    assert shown(urls) == "nats://***@a:4222, b:4222, tls://***@c"
