@@ -183,7 +183,11 @@ def test_an_epic_is_read_only_as_far_as_workers_have_room(server: Servers) -> No
     asyncio.run(story())
 
 
-def test_jobs_that_become_slow_do_not_wait_behind_one_worker(server: Servers) -> None:
+def test_jobs_that_become_slow_do_not_wait_behind_one_worker(
+    server: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.work.desk.BEAT", 0.2)
+
     async def story() -> None:
         pool = WorkPool(server.urls, "slower")
         done: dict[str, int] = {"a": 0, "b": 0}
@@ -191,7 +195,7 @@ def test_jobs_that_become_slow_do_not_wait_behind_one_worker(server: Servers) ->
         def named(name: str) -> Callable[[int], Any]:
             async def work(job: int) -> None:
                 if job >= 2_000:
-                    await asyncio.sleep(0.4)
+                    await asyncio.sleep(0.2)
                     done[name] += 1
 
             return work
