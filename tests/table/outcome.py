@@ -73,7 +73,7 @@ async def prepare(url: str, payloads: Sequence[dict[str, Any]]) -> None:
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(30):
         while not await true():  # noqa: ASYNC110 - others are waited for, and they tell nobody
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.03)
 
 
 async def end_leases(store: Store, by: str | None) -> None:
