@@ -42,7 +42,7 @@ Dear $name,
 
 you are number $id of all the people we write to.
 """)
-LEASE = 2.0
+LEASE = 5.0
 CONNECTIONS = 4
 
 
