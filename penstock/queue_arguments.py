@@ -69,9 +69,11 @@ def _add_put(add_parser: AddParser, name: str) -> None:
 def _add_retry(add_parser: AddParser, name: str) -> None:
     retry = _action(add_parser, name, "let rows that failed for good be tried again")
     retry.add_argument(
-        "id",
+        "--id",
         type=int,
-        nargs="*",
+        nargs="+",
+        action="extend",
+        metavar="ID",
         help="those meant, which may also be waiting for their next attempt (default: all that "
         "failed for good)",
     )

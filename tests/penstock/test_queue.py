@@ -148,7 +148,7 @@ def test_rows_that_failed_for_good_can_be_tried_again(penstock: Penstock, url: s
 
 
 def test_rows_that_did_not_fail_are_not_tried_again(penstock: Penstock, url: str) -> None:
-    result = penstock("queue", "retry", url, 1, 2, 77)
+    result = penstock("queue", "retry", url, "--id", 1, 2, "--id", 77, "--table", "queue")
     assert result.status == 1
     assert result.err == (
         "penstock: 1 row will be tried again\n"
