@@ -196,7 +196,6 @@ class _Reading(Emission[Any]):
         self._arrived: deque[_Message] = deque()
         self._held: dict[str, None] = {}
         self._replies: Replies | None = None
-        self._waking = False
         # From the servers' clock, which is that of the wall, to the loop's.
         self._offset = run.now() - clock.wall()
 
@@ -214,7 +213,7 @@ class _Reading(Emission[Any]):
                 event = self._event(arrived.popleft())
                 if event is not None:
                     events.append(event)
-            self._emit(events)
+            self.send(events)
             if self._slice.is_over(self.run.now()):
                 return
         if self._failure is not None:
@@ -273,14 +272,7 @@ class _Reading(Emission[Any]):
         )
         if not place.pending and not self._settings.follow:
             self._caught_up = True
-        if not self._waking:
-            self._waking = True
-            self.run.loop.call_soon(self._wake)
-
-    def _wake(self) -> None:
-        """What comes in the same turn of the loop goes on together."""
-        self._waking = False
-        self.wake()
+        self.wake_soon()
 
     def _event(self, message: _Message) -> Event[Any] | None:
         created = min(message.stored + self._offset, self.run.now())
@@ -307,18 +299,6 @@ class _Reading(Emission[Any]):
         else:
             self._settle(message, TERM)
         return None
-
-    def _emit(self, events: list[Event[Any]]) -> None:
-        self.demand -= len(events)
-        self.received += len(events)
-        if self._chunky is None:
-            for event in events:
-                if self.done:
-                    event.give_back()
-                else:
-                    self.downstream.on_next(event)
-        elif events:
-            self._chunky.on_chunk(events)
 
     # What became of them.
 

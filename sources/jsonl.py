@@ -201,18 +201,7 @@ class _Reading(Emission[dict[str, Any]]):
         if self._created is not None:
             for event in events:
                 event.created = self._created(event.value, self._read_at)
-        self.demand -= len(events)
-        self.received += len(events)
-        if self._chunky is not None:
-            if events:
-                self._chunky.on_chunk(events)
-            return
-        on_next = self.downstream.on_next
-        for event in events:
-            if self.done:
-                event.give_back()
-            else:
-                on_next(event)
+        self.send(events)
 
     def _good_ones(self, lines: list[Line]) -> list[Event[Any]]:
         """The events of a chunk that has other lines too, up to one that ends the stream."""

@@ -40,7 +40,7 @@ class Emission(Generic[T]):
         self._returned_tokens: list[Any] = []
         self.received: int = 0
         self._withheld: int | None = None
-        self._producing = False
+        self._producing = self._waking = False
         self._chunk = 1
         self._slice = Slice(run, self.wake)
         self._chunky = in_chunks(downstream)
@@ -85,6 +85,16 @@ class Emission(Generic[T]):
         finally:
             self._producing = False
 
+    def wake_soon(self) -> None:
+        """Wake in the loop's next turn: what comes in one turn goes on together."""
+        if not self._waking:
+            self._waking = True
+            self.run.loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self.wake()
+
     def produce_from(self, iterator: Iterator[T]) -> None:
         """Emit the items of `iterator` while demand lasts; its end completes.
 
@@ -112,18 +122,21 @@ class Emission(Generic[T]):
 
     def emit_all(self, values: Sequence[T], created: float) -> None:
         """Send values that there is demand for down the pipe."""
-        count = len(values)
-        if not count:
+        self.send(new_events(values, created, self))
+
+    def send(self, events: list[Event[Any]]) -> None:
+        """Send events that there is demand for, and that the source has made, down the pipe."""
+        self.demand -= len(events)
+        self.received += len(events)
+        if self._chunky is not None:
+            if events:
+                self._chunky.on_chunk(events)
             return
-        self.demand -= count
-        self.received += count
-        events = new_events(values, created, self)
-        chunky = self._chunky
-        if chunky is not None:
-            chunky.on_chunk(events)
-        else:
-            on_next = self.downstream.on_next
-            for event in events:
+        on_next = self.downstream.on_next
+        for event in events:
+            if self.done:
+                event.give_back()
+            else:
                 on_next(event)
 
     def emit(self, value: T, created: float, token: Any = None) -> None:

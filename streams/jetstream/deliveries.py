@@ -94,19 +94,8 @@ class _Stage(Emission[Any]):
         self.ack = self._done
         self.nack = self._returned
         self._deliveries = deliveries
-        self._waking = False
         # From the servers' clock, which is that of the wall, to the loop's.
         self._offset = run.now() - clock.wall()
-
-    def wake_soon(self) -> None:
-        """What comes in the same turn of the loop goes on together."""
-        if not self._waking:
-            self._waking = True
-            self.run.loop.call_soon(self._wake)
-
-    def _wake(self) -> None:
-        self._waking = False
-        self.wake()
 
     def produce(self) -> None:
         ready = self._deliveries.ready
@@ -117,7 +106,7 @@ class _Stage(Emission[Any]):
                 event = self._event(delivery) if delivery.partition.lease.held else None
                 if event is not None:
                     events.append(event)
-            self._emit(events)
+            self.send(events)
             if self._slice.is_over(self.run.now()):
                 return
 
@@ -136,15 +125,6 @@ class _Stage(Emission[Any]):
         letters = self.run.letters(self._deliveries.letters)
         letters.send(Event(text, created, self, delivery), bad, "jetstream", 1)
         return None
-
-    def _emit(self, events: list[Event[Any]]) -> None:
-        self.demand -= len(events)
-        self.received += len(events)
-        if self._chunky is None:
-            for event in events:
-                self.downstream.on_next(event)
-        elif events:
-            self._chunky.on_chunk(events)
 
     def _done(self, event: Event[Any]) -> None:
         event.token.partition.done(event.token)

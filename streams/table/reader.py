@@ -108,17 +108,7 @@ class TableReader(Emission[dict[str, Any]]):
             Event(value, created, self, row)
             for value, row, created in (take() for _ in range(count))
         ]
-        self.demand -= count
-        self.received += count
-        if self._chunky is not None:
-            self._chunky.on_chunk(events)
-            return
-        on_next = self.downstream.on_next
-        for event in events:
-            if self.done:
-                event.give_back()
-            else:
-                on_next(event)
+        self.send(events)
 
     # Rows in.
 

@@ -99,7 +99,6 @@ class RemoteDesk(Emission[Any]):
         self._size = 1
         self._ahead = 0
         self._finished_then, self._then = 0, 0.0
-        self._waking = False
         self._told_capacity = -1
         self._news = asyncio.Event()
 
@@ -200,7 +199,7 @@ class RemoteDesk(Emission[Any]):
                 self._give_back(job)
             else:
                 self._arrived.append(job)
-        self._wake_soon()
+        self.wake_soon()
 
     def _settle(self, job: RemoteJob, known: bool) -> None:
         """Nothing is left to do with a job; `known` tells whether its master knows."""
@@ -215,16 +214,6 @@ class RemoteDesk(Emission[Any]):
     def _give_back(self, job: RemoteJob) -> None:
         """Another worker may have it, and it is not held against it."""
         self._reports.returned(job, partial(self._settle, job))
-
-    def _wake_soon(self) -> None:
-        if not self._waking:
-            self._waking = True
-            self.run.loop.call_soon(self._wake)
-
-    def _wake(self) -> None:
-        """What comes in the same turn of the loop goes on together."""
-        self._waking = False
-        self.wake()
 
     # What became of them.
 
@@ -262,7 +251,7 @@ class RemoteDesk(Emission[Any]):
             rate = (finished - self._finished_then) / took
             self._finished_then, self._then = finished, now
             self._ahead = min(_MOST_AHEAD, int(rate * _AHEAD))
-            self._wake_soon()
+            self.wake_soon()
 
     def _trim(self) -> None:
         """Let others have what would wait here, because jobs take longer now than they did."""
