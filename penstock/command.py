@@ -8,7 +8,7 @@ from importlib import import_module
 
 from penstock.arguments import COMMANDS
 from penstock.output import flush, put, say
-from penstock.parsers import Formatter
+from penstock.parsers import Formatter, Parser
 from penstock.shadow import shadowing
 
 __all__ = ["run_command"]
@@ -82,7 +82,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     # Without `prog` argparse would format a usage to find it out.
     commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, prog="penstock"
+        dest="command", metavar="COMMAND", required=True, prog="penstock", parser_class=Parser
     )
     # The parsers of the other commands are made only to tell that they exist.
     wanted = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from typing import Any
 
 __all__ = [
     "AddParser",
     "Formatter",
+    "Parser",
     "evidence",
     "limit",
     "number",
@@ -26,6 +29,23 @@ class Formatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_WIDTH)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a sub-command: what it does not know it tells itself, with its own usage."""
+
+    def parse_known_args(self, *args: Any, **named: Any) -> tuple[Any, list[str]]:
+        parsed, strangers = super().parse_known_args(*args, **named)
+        if strangers:
+            self.error(f"unrecognized arguments: {' '.join(strangers)}{self._guess(strangers[0])}")
+        return parsed, strangers
+
+    def _guess(self, word: str) -> str:
+        from difflib import get_close_matches
+
+        options = re.findall(r"--[a-z-]+", self.format_help())
+        near = get_close_matches(word.partition("=")[0], options, n=1)
+        return f" (did you mean {near[0]}?)" if near else ""
 
 
 def with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
