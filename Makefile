@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # As a path, not as an import hook, so that type checkers find the packages too.
 EDITABLE := --config-settings editable_mode=compat
 # Pip compiles what it installs, but not these, which stay where they are. Where Python is told to
@@ -10,18 +11,26 @@ COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks pensto
 
 .PHONY: kata test check bench bench-cluster bench-limits bench-plants format clean
 
-.venv/.ready: pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' $(EDITABLE)
+
+# What the README and the guide need: a fraction of what the tests do.
+.venv/.usable: pyproject.toml | .venv/bin/pip
+	$(INSTALL) -e '.[terminal,zstd,testing]' $(EDITABLE)
 	$(COMPILE)
 	touch $@
 
+.venv/.ready: pyproject.toml | .venv/bin/pip
+	$(INSTALL) -e '.[dev]' $(EDITABLE)
+	$(COMPILE)
+	touch .venv/.usable $@
+
 .venv/.bench: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]' $(EDITABLE)
+	$(INSTALL) -e '.[dev,bench]' $(EDITABLE)
 	touch $@
 
-kata: .venv/.ready  ## the stream kata at full load for ten seconds
+kata: .venv/.usable  ## the stream kata at full load for ten seconds
 	$(BIN)/penstock kata $(ARGS)
 
 test: .venv/.ready  ## all tests, docs included
