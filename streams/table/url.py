@@ -47,7 +47,7 @@ def _scheme(url: Any) -> str:
 
 def _missing(package: str, extra: str, error: ImportError) -> MissingExtra:
     return MissingExtra(
-        f"A queue in this database needs {package} ({error}): pip install penstock[{extra}]"
+        f"A queue in this database needs {package} ({error}): pip install 'penstock[{extra}]'"
     )
 
 

@@ -242,7 +242,7 @@ def test_a_missing_package_is_named_with_its_extra(process: Process) -> None:
     )
     result = process([sys.executable, "-c", code])
     assert result.returncode == 2
-    assert "pip install penstock[postgres]" in result.stderr
+    assert "pip install 'penstock[postgres]'" in result.stderr
 
 
 def test_a_password_is_not_shown(penstock: Penstock) -> None:
