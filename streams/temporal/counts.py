@@ -15,7 +15,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import accumulate, chain, compress, islice, repeat
+from itertools import islice
 from operator import ne
 from typing import Any, TypeVar
 
@@ -99,14 +99,17 @@ def _swept(
     columns = (begins, ends, amounts)
     found: list[Period] = []
     for key, mine in [(None, columns)] if by is None else _by_key(keys, columns):
-        if of is None:
+        if of is None and not _stand_close(mine[0]):
             found += _counts(key, *mine[:2], include_zero)
             continue
         sweep = Sweep(key, make(), include_zero)
-        for begun, ended, value in zip(*mine, strict=True):
-            sweep.tally.enter(begun, value)
-            if ended is not None:
-                sweep.tally.leave(ended, value)
+        if of is None:
+            sweep.tally.pending = _steps(*mine[:2])
+        else:
+            for begun, ended, value in zip(*mine, strict=True):
+                sweep.tally.enter(begun, value)
+                if ended is not None:
+                    sweep.tally.leave(ended, value)
         crossed = map(sweep.cross, sorted(sweep.tally.pending))
         found += [period for period in crossed if period is not None]
         found += sweep.rest()
@@ -134,48 +137,50 @@ def _by_key(keys: list[Any], columns: _Columns) -> Iterator[tuple[Any, _Columns]
         yield key, (begins, ends, amounts)
 
 
-# Each of these walks over all points in C: with the loops in Python it would take twice as long.
+def _stand_close(begins: list[Any]) -> bool:
+    """Whether each point stands for so many rows that counting them is quicker than sorting.
+
+    Sorts the beginnings, which takes less time than a set of them if there are many.
+    """
+    begins.sort()
+    return 2 * sum(map(ne, begins, islice(begins, 1, None))) < len(begins)
+
+
+def _steps(begins: list[Any], ends: list[Any]) -> Counter[Any]:
+    """How many more rows are valid from each point on."""
+    steps, fewer = Counter(begins), Counter(ends)
+    del fewer[None]
+    steps.subtract(fewer)
+    return steps
 
 
 def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) -> list[Period]:
-    """As a `Sweep` with a tally that counts, in a fifth of the time."""
-    if not begins:
-        return []
-    ends = [end for end in ends if end is not None]
-    few = len(set(begins)) * _FEW < len(begins)
-    points, counts = (_steps_of_few if few else _steps)(begins, ends)
-    changes = list(map(ne, counts, chain((0,), counts)))
-    points, counts = list(compress(points, changes)), list(compress(counts, changes))
-    periods = map(Period, repeat(key), points, chain(islice(points, 1, None), (None,)), counts)
-    if include_zero:
-        return list(islice(periods, len(counts) - (counts[-1] == 0)))
-    return list(compress(periods, counts))
-
-
-# Where each point stands for this many rows, counting by point is quicker than sorting.
-_FEW = 2
-
-
-def _steps_of_few(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[int]]:
-    """All points in order, and how many rows are valid from each on."""
-    steps = Counter(begins)
-    steps.subtract(Counter(ends))
-    points = sorted(steps)
-    return points, list(accumulate(map(steps.__getitem__, points)))
-
-
-def _steps(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[int]]:
-    begins.sort()
-    ends.sort()
-    points = begins + ends
-    signs = [1] * len(begins) + [-1] * len(ends)
-    # Two sorted runs, which sorting merges in linear time.
-    order = sorted(range(len(points)), key=points.__getitem__)
-    points = list(map(points.__getitem__, order))
-    counts = accumulate(map(signs.__getitem__, order))
-    # Of equal points the last has what all of them do.
-    last = [*map(ne, points, islice(points, 1, None)), True]
-    return list(compress(points, last)), list(compress(counts, last))
+    """As a `Sweep` with a tally that counts, in a third of the time; `begins` are sorted."""
+    # Two sorted runs, which sorting merges in linear time; of equal points begins stay the first.
+    points: list[Any] = sorted(begins + sorted(end for end in ends if end is not None))
+    found: list[Period] = []
+    add = found.append
+    starts = iter(begins)
+    at = since = start = next(starts, None)
+    rows = value = 0
+    # What changes at a point is known at the next one; the last has one, too.
+    points.append(None)
+    for point in points:
+        if point != at:
+            if rows != value:
+                if value or (include_zero and found):
+                    add(Period(key, since, at, value))
+                since, value = at, rows
+            at = point
+        # They come in order, and are the very same objects: comparing would take longer.
+        if point is start:
+            rows += 1
+            start = next(starts, None)
+        else:
+            rows -= 1
+    if value:
+        add(Period(key, since, None, value))
+    return found
 
 
 class Sweep:

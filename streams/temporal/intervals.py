@@ -125,18 +125,23 @@ def _not_before(begin: Any, end: Any) -> str:
     return f"from {describe(begin)} comes after to {describe(end)}"
 
 
+class _Dates(dict[Any, Any]):
+    """From texts to dates; of many texts in a table most are the same."""
+
+    def __missing__(self, text: str) -> date:
+        found = self[text] = date.fromisoformat(text)
+        return found
+
+
 def _dates(begins: list[Any], ends: list[Any]) -> tuple[list[Any], list[Any]]:
-    """The same as dates, where all are texts of dates, of which many may be the same."""
+    """The same as dates, where all are texts of dates."""
     if not begins or not isinstance(begins[0], str):
         return begins, ends
+    dates = _Dates({None: None})
     try:
-        dates: dict[Any, Any] = {
-            text: date.fromisoformat(text) for text in {*begins, *ends} - {None}
-        }
+        return list(map(dates.__getitem__, begins)), list(map(dates.__getitem__, ends))
     except (TypeError, ValueError):
         return begins, ends
-    dates[None] = None
-    return list(map(dates.__getitem__, begins)), list(map(dates.__getitem__, ends))
 
 
 def _comparable_as_they_are(begins: list[Any], ends: list[Any]) -> bool:
