@@ -28,7 +28,7 @@ __all__ = [
     "STATES",
 ]
 
-_METHODS = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin")
+_METHODS = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
 
 
 def _planning(state: str, local: str) -> str:
@@ -180,9 +180,14 @@ CLAIM_OF_KEYS = (
     + "oldest.key, oldest.epoch"
 )
 
-# The token stays: whoever asks again after a lost answer sees that it was written.
-_HELD = "t.{id} = h.id AND t.{token} = h.token AND t.{status} = 9"
+# The token stays: whoever asks again after a lost answer sees that it was written. The status is
+# hidden from the planner: where its statistics know of no row in process, it would read all that
+# are and compare each with each that is given, instead of looking those up by id.
+_HELD = "t.{id} = h.id AND t.{token} = h.token AND CASE t.{status} WHEN 9 THEN true END"
 _ROWS = "unnest((:ids)::{id_type}[], (:tokens)::bigint[])"
+
+# No two leases have the same epoch, of whatever keys.
+_LEASED = "k.key = ANY((:keys)::text[]) AND k.epoch = ANY((:epochs)::bigint[])"
 
 FINISH = (
     "UPDATE {table} AS t SET {status} = 1, {finished} = now(), {error} = NULL, {expires} = NULL "
@@ -205,26 +210,24 @@ WHERE {_HELD}
 RETURNING t.{{id}}, t.{{status}}"""
 
 # A row that is to be tried again holds its key back, and the later rows of it with it.
-PARK_KEYS = """UPDATE {keys} AS k
-SET owner = NULL, expires = now() + h.delay * interval '1 s'
-FROM unnest((:keys)::text[], (:epochs)::bigint[], (:delays)::float8[]) AS h (key, epoch, delay)
-WHERE k.key = h.key AND k.epoch = h.epoch"""
+PARK_KEYS = f"""UPDATE {{keys}} AS k SET owner = NULL, expires = now()
+    + ((:delays)::float8[])[array_position((:epochs)::bigint[], k.epoch)] * interval '1 s'
+WHERE {_LEASED}"""
 PARK_ROWS = """UPDATE {table} AS t SET
     {status} = 0, {attempts} = t.{attempts} - 1, {started} = NULL,
     {owner} = NULL, {token} = NULL, {expires} = NULL
 WHERE t.{status} = 9 AND {key_of} = ANY((:keys)::text[])"""
 
-RELEASE = """DELETE FROM {keys} AS k
-USING unnest((:keys)::text[], (:epochs)::bigint[]) AS h (key, epoch)
-WHERE k.key = h.key AND k.epoch = h.epoch AND k.owner IS NOT NULL"""
+RELEASE = f"DELETE FROM {{keys}} AS k WHERE {_LEASED} AND k.owner IS NOT NULL"
 
 RENEW = (
     "UPDATE {table} AS t SET {expires} = now() + :lease * interval '1 s' "
     f"FROM {_ROWS} AS h (id, token) WHERE {_HELD}"
 )
-RENEW_KEYS = """UPDATE {keys} AS k SET expires = now() + :lease * interval '1 s'
-FROM unnest((:keys)::text[], (:epochs)::bigint[]) AS h (key, epoch)
-WHERE k.key = h.key AND k.epoch = h.epoch AND k.owner = :owner"""
+RENEW_KEYS = (
+    "UPDATE {keys} AS k SET expires = now() + :lease * interval '1 s' "
+    f"WHERE {_LEASED} AND k.owner = :owner"
+)
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""
 
