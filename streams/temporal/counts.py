@@ -143,7 +143,8 @@ def _stand_close(begins: list[Any]) -> bool:
     Sorts the beginnings, which takes less time than a set of them if there are many.
     """
     begins.sort()
-    return 2 * sum(map(ne, begins, islice(begins, 1, None))) < len(begins)
+    different: int = sum(map(ne, begins, islice(begins, 1, None)))
+    return 2 * different < len(begins)
 
 
 def _steps(begins: list[Any], ends: list[Any]) -> Counter[Any]:
