@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from streams import clock
 from streams.errors import CannotConnect, MissingExtra
 
 __all__ = ["Servers", "server_binary"]
@@ -106,9 +107,9 @@ class Servers:
 
     def wait(self) -> None:
         """Wait until all servers that were started are ready; CannotConnect if they never are."""
-        until = time.monotonic() + _READY
+        until = clock.monotonic() + _READY
         while not self._ready():
-            if time.monotonic() > until:
+            if clock.monotonic() > until:
                 raise CannotConnect(
                     f"a NATS server was not ready within {_READY:g} s; see the *.log files in "
                     f"{self._folder}"
