@@ -54,10 +54,10 @@ def numbered(count: int, **fields: Any) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncGenerator[Store, None]:
+async def opened(url: str, *, make: bool = False) -> AsyncGenerator[Store, None]:
     store = open_store(url)
-    await store.open()
     try:
+        await store.open(make=make)
         yield store
     finally:
         await store.close()
@@ -65,7 +65,7 @@ async def opened(url: str) -> AsyncGenerator[Store, None]:
 
 async def prepare(url: str, payloads: Sequence[dict[str, Any]]) -> None:
     """Make the queue, and the table for the results."""
-    async with opened(url) as store:
+    async with opened(url, make=True) as store:
         await store.put([dumps(payload) for payload in payloads])
         await store.query("CREATE TABLE results (n integer, poller integer)")
 

@@ -19,7 +19,7 @@ def test_no_row_is_given_to_two_of_four_pollers(
 ) -> None:
     async def rate(pollers: int) -> float:
         """Rows a second that so many pollers finish, each of them once."""
-        async with opened(database) as store:
+        async with opened(database, make=True) as store:
             await store.query("DROP TABLE IF EXISTS results")
             await store.query("DELETE FROM {table}")
             await prepare(database, [{"n": n, "key": n % KEYS} for n in range(ROWS)])
