@@ -19,6 +19,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def run_python(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
 def without_make(code: str) -> tuple[str, list[str]]:
     """The lines to run, and the targets of those that are not."""
     lines = code.splitlines(keepends=True)
-    made = [line.split("#")[0].split() for line in lines if line.startswith("make")]
+    made = [shlex.split(line, comments=True) for line in lines if line.startswith("make")]
     targets = [word for _, *words in made for word in words if "=" not in word]
     return "".join(line for line in lines if not line.startswith("make")), targets
 
