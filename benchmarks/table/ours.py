@@ -82,10 +82,11 @@ def fill(options: case.Options) -> dict[str, Any]:
 
 def poll(options: case.Options) -> dict[str, Any]:
     """One of several pollers of a full queue, which begin together: when, and on how many rows."""
+    pipeline = plain_pipeline()
     print("ready", flush=True)
     sys.stdin.readline()
     started = time.time()
-    report = uvloop.run(plain_pipeline().run())
+    report = uvloop.run(pipeline.run())
     return {"started": started, "ended": time.time(), **numbers(report)}
 
 
