@@ -133,7 +133,7 @@ def _add_dead_letters(add_parser: AddParser) -> None:
     )
     letters.add_argument("action", choices=("list", "replay"))
     letters.add_argument(
-        "sequence", type=int, nargs="*", help="the numbers of those meant (default: all)"
+        "--id", type=int, nargs="+", metavar="N", help="those with these numbers (default: all)"
     )
     _add_place(letters)
 

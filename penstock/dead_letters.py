@@ -36,7 +36,7 @@ async def _work(options: argparse.Namespace) -> int:
                 raise BuildError(f"say which pipeline by --name; there are: {names}")
             name = layouts[0][0].name
         layout, _ = one_of(layouts, name)
-        chosen: set[int] = set(options.sequence or ())
+        chosen: set[int] = set(options.id or ())
         missing = set(chosen)
         sent = 0
         async for letter in letters_of(js, layout):

@@ -163,7 +163,7 @@ def test_dead_letters_are_listed_and_tried_again(
         }
         assert all("adaptive_flat_map" in letter["stage"] for letter in letters)
 
-        again = penstock("dead-letters", "replay", str(letters[0]["sequence"]), *on)
+        again = penstock("dead-letters", "replay", *on, "--id", str(letters[0]["sequence"]))
         assert "1 events published again" in again.stderr
         # It fails again, and so is a new letter, behind the one that was left.
         eventually(lambda: ", 2 dead letters" in penstock("status", *on).stdout)
@@ -174,7 +174,7 @@ def test_dead_letters_are_listed_and_tried_again(
         status, output, _ = worker.drain()
     assert status == 3
     assert json.loads(output) == event(3, "b", 6)
-    assert penstock("dead-letters", "list", "99", *on).returncode == 1
+    assert penstock("dead-letters", "list", "--id", "99", *on).returncode == 1
 
 
 def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path: Path) -> None:
