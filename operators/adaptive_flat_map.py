@@ -28,6 +28,7 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
+from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
@@ -103,9 +104,9 @@ def adaptive_flat_map(
     check_policy(on_error, "adaptive_flat_map", retries=True)
     if not callable(handler):
         raise BuildError(f"adaptive_flat_map({handler!r}): the handler must be callable")
-    if window < 1:
+    if not is_count(window):
         raise BuildError(f"adaptive_flat_map(window={window!r}): at least 1 result must fit")
-    if timeout is not None and not timeout > 0:
+    if timeout is not None and not is_positive(timeout):
         raise BuildError(f"adaptive_flat_map(timeout={timeout!r}): must be positive seconds")
     if on_limit_change is not None and (not callable(on_limit_change) or is_async(on_limit_change)):
         raise BuildError(

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
+from streams.arguments import is_count, is_positive
 from streams.batch_settings import BatchSettings
 from streams.batching import Batching
 from streams.errors import BuildError
@@ -117,10 +118,10 @@ def batch(
     if not callable(handler):
         raise BuildError(f"batch({handler!r}): the handler must be callable")
     for option, number in (("max_size", max_size), ("parallel", parallel)):
-        if isinstance(number, bool) or number < 1:
-            raise BuildError(f"batch({option}={number!r}): must be at least 1")
+        if not is_count(number):
+            raise BuildError(f"batch({option}={number!r}): must be a whole number of at least 1")
     for option, seconds in (("max_wait", max_wait), ("latency", latency), ("timeout", timeout)):
-        if seconds is not None and not seconds > 0:
+        if seconds is not None and not is_positive(seconds):
             raise BuildError(f"batch({option}={seconds!r}): must be positive seconds")
     if timeout is not None and not is_async(handler):
         raise BuildError(

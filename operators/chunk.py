@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.event import Event
 from streams.flowable import Flowable
@@ -39,9 +40,9 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
     BuildError unless `size` is at least 1 and `wait` positive, and between `spread` and what
     works on the events: a list would hold the turns of groups whose events it waits for.
     """
-    if isinstance(size, bool) or size < 1:
-        raise BuildError(f"chunk(size={size!r}): at least 1 event must fit")
-    if wait is not None and not wait > 0:
+    if not is_count(size):
+        raise BuildError(f"chunk(size={size!r}): must be a whole number of at least 1")
+    if wait is not None and not is_positive(wait):
         raise BuildError(f"chunk(wait={wait!r}): must be positive seconds, or None for no limit")
     detail = f"{size:,}" if wait is None else f"{size:,} or {wait:g} s"
 

@@ -30,6 +30,7 @@ from itertools import count, repeat, takewhile
 from math import inf, isfinite
 from typing import Any, TypeVar
 
+from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.event import Event
 from streams.faults import Faults, OnError, check_policy
@@ -64,9 +65,9 @@ def distinct_within(
     A time is a number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC.
     Raises BuildError when `seconds` is not positive or `max_keys` is below 1.
     """
-    if not seconds > 0:
-        raise BuildError(f"distinct_within(seconds={seconds!r}): the window must be positive")
-    if max_keys is not None and max_keys < 1:
+    if not is_positive(seconds):
+        raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds")
+    if max_keys is not None and not is_count(max_keys):
         raise BuildError(f"distinct_within(max_keys={max_keys!r}): at least 1 key is needed")
     check_policy(on_error, "distinct_within")
     key_of = key_function(by)

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.faults import OnError, check_policy
 from streams.flowable import Flowable
@@ -95,18 +96,18 @@ def group_by(
     least recently used empty one above `max_groups`. Raises BuildError for a `buffer` below 1,
     for `each` without `idle`, and for `idle` or `max_groups` without `each`.
     """
-    if buffer < 1:
+    if not is_count(buffer):
         raise BuildError(f"group_by(buffer={buffer!r}): at least 1 event must fit")
     if each is None and (idle or max_groups is not None):
         raise BuildError(
             "group_by(idle=, max_groups=) say how long the state of each= lives; without each= "
             "a group ends when it is empty. Leave them out."
         )
-    if each is not None and not idle > 0:
+    if each is not None and not is_positive(idle):
         raise BuildError(
             "group_by(each=...) needs idle=: the seconds after which an empty group's state ends"
         )
-    if max_groups is not None and max_groups < 1:
+    if max_groups is not None and not is_count(max_groups):
         raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
     check_policy(on_error, "group_by")
     key_of = key_function(by)

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.event import Event
 from streams.flowable import Flowable
@@ -49,10 +50,10 @@ class RateLimit:
 
     @rate.setter
     def rate(self, rate: float) -> None:
-        if not rate > 0 or not self.per > 0 or self.burst < 1:
+        if not (is_positive(rate) and is_positive(self.per) and is_count(self.burst)):
             raise BuildError(
                 f"rate_limit({rate!r}, per={self.per!r}, burst={self.burst!r}): the rate and "
-                "per must be positive and burst at least 1"
+                "per must be positive and burst a whole number of at least 1"
             )
         self._rate = rate
 

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, overload
 
+from streams.arguments import is_count
 from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.faults import blame
@@ -102,7 +103,7 @@ def spread(feeders: int | None = None) -> _Spread:
     and its turn is not held. Raises BuildError when `feeders` is below 1, and over a source that
     gives single events.
     """
-    if feeders is not None and (isinstance(feeders, bool) or feeders < 1):
+    if feeders is not None and not is_count(feeders):
         raise BuildError(f"spread(feeders={feeders!r}): at least 1 feeder is needed")
     return _Spread(feeders)
 

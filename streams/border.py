@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
+from streams.arguments import is_count
 from streams.errors import BufferFull, BuildError
 from streams.flowable import Flowable
 from streams.run import Run
@@ -42,7 +43,7 @@ class Overflow:
 
 
 def _sized(name: str, n: int, when_full: Any) -> Overflow:
-    if isinstance(n, bool) or n < 1:
+    if not is_count(n):
         raise BuildError(f"{name}({n!r}): at least 1 value must fit")
     return Overflow(f"{name}({n})", n, when_full)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
-from streams.errors import BuildError, describe
+from streams.arguments import is_count
+from streams.errors import BadArgument, BuildError, describe
 from streams.event import Event
 from streams.stage import StageInfo
 
@@ -118,10 +119,10 @@ def retry(
     """Try a handler up to `times` times in all, each with its own timeout, then do `then`.
 
     While it waits for its next attempt an event keeps its group's turn but takes no working
-    slot. ValueError unless `times` is at least 1.
+    slot. BadArgument unless `times` is at least 1.
     """
-    if isinstance(times, bool) or times < 1:
-        raise ValueError(f"retry(times={times}): at least 1 attempt is needed")
+    if not is_count(times):
+        raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
     if backoff is not None and not isinstance(cast(Any, backoff), Backoff):
         raise BuildError(f"retry(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
     if then not in _WORDS and not isinstance(cast(Any, then), Route):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from streams.arguments import is_count
 from streams.errors import BuildError, HandlerCancelled
 
 if TYPE_CHECKING:
@@ -155,6 +156,6 @@ def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> C
 
 def pool_size(kind: str, n: int) -> int:
     """`n`, or BuildError if that many workers make no pool."""
-    if isinstance(n, bool) or n < 1:
+    if not is_count(n):
         raise BuildError(f"{kind}({n!r}): at least 1 worker is needed")
     return n

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
+from streams.arguments import is_count
 from streams.errors import BuildError
 from streams.flowable import Flowable
 
@@ -40,7 +41,7 @@ def lift(
     inputs are kept unfinished; one more with nothing emitted and no timer pending is the
     error HoldExceeded.
     """
-    if isinstance(hold, bool) or hold < 1:
+    if not is_count(hold):
         raise BuildError(f"lift(hold={hold!r}): at least 1 input must fit")
 
     def lifted(source: Flowable[A]) -> Flowable[B]:
@@ -73,6 +74,8 @@ def _may_be_stock(operator: Operator) -> bool:
 
 def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
     """An operator of this library, or of a stranger, tells by what it returns."""
+    if _is_uncalled(operator):
+        raise BuildError(f"pipe() takes operators: call {name_of(operator)}(...) to get one")
     result = operator(source)
     if isinstance(result, Flowable):
         # What it is a stream of, nobody can say.
@@ -85,6 +88,13 @@ def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
         f"pipe() takes operators, which return a stream; {name_of(operator)} returned "
         f"{type(result).__name__}"
     )
+
+
+def _is_uncalled(operator: Operator) -> bool:
+    """Whether it is one of this library's functions that make operators, not what it made."""
+    if not isinstance(operator, FunctionType):
+        return False
+    return (operator.__module__ or "").startswith("operators.") and "." not in operator.__qualname__
 
 
 def name_of(operator: Operator) -> str:

@@ -1,0 +1,78 @@
+"""What cannot be meant is refused where it is written, and never by an error of Python's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import operators
+from operators import (
+    adaptive_flat_map,
+    batch,
+    chunk,
+    distinct_within,
+    group_by,
+    in_threads,
+    rate_limit,
+    spread,
+)
+from streams import drop_oldest, from_iterable, lift, retry
+from streams.errors import BuildError
+
+NUMBER = object()  # No number at all: `<` and `>` raise TypeError.
+
+
+@pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True, None], ids=repr)
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda x: distinct_within(x, "id"), "distinct_within(seconds="),
+        (lambda x: chunk(x), "chunk(size="),
+        (lambda x: batch(print, max_size=x), "batch(max_size="),
+        (lambda x: batch(print, parallel=x), "batch(parallel="),
+        (lambda x: group_by("id", buffer=x), "group_by(buffer="),
+        (lambda x: adaptive_flat_map(print, window=x), "adaptive_flat_map(window="),
+        (lambda x: rate_limit(x), "rate_limit("),
+        (lambda x: rate_limit(1, per=x), "rate_limit("),
+        (lambda x: rate_limit(1, burst=x), "rate_limit("),
+        (lambda x: in_threads(x)(print), "in_threads("),
+        (lambda x: lift(lambda source: source, hold=x), "lift(hold="),
+        (lambda x: drop_oldest(x), "drop_oldest("),
+        (lambda x: retry(x), "retry("),
+    ],
+)
+def test_a_number_that_makes_no_sense_is_refused_by_name(
+    build: Callable[[Any], object], told: str, wrong: Any
+) -> None:
+    with pytest.raises(BuildError) as refused:
+        build(wrong)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True], ids=repr)
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda x: distinct_within(1, "id", max_keys=x), "distinct_within(max_keys="),
+        (lambda x: chunk(3, wait=x), "chunk(wait="),
+        (lambda x: batch(print, max_wait=x), "batch(max_wait="),
+        (lambda x: adaptive_flat_map(print, timeout=x), "adaptive_flat_map(timeout="),
+        (lambda x: group_by("id", each=lambda g: g, idle=1, max_groups=x), "group_by(max_groups="),
+        (lambda x: spread(x), "spread(feeders="),
+    ],
+)
+def test_a_number_that_may_be_left_out_is_refused_by_name_too(
+    build: Callable[[Any], object], told: str, wrong: Any
+) -> None:
+    with pytest.raises(BuildError) as refused:
+        build(wrong)
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("name", sorted(operators.__all__))
+def test_an_operator_whose_parentheses_were_forgotten_is_told(name: str) -> None:
+    with pytest.raises(BuildError) as refused:
+        from_iterable([1]).pipe(getattr(operators, name))
+    assert f"{name}(...)" in str(refused.value)
