@@ -20,20 +20,28 @@ Guarded = tuple[int, int, T]
 Join = Callable[[int, int], int]
 
 
+# Comes after all propositions.
+_LEAF = 1 << 30
+
+
 class Decisions(Generic[T]):
     """A collection of diagrams. A letter is a number whose bits are the propositions."""
 
     def __init__(self) -> None:
         self._leaves: dict[T, int] = {}
         self._forks: dict[tuple[int, int, int], int] = {}
-        self._parts: list[tuple[int, int, int] | tuple[T]] = []
+        # Of each part: the bit that it asks for, and the parts for letters without and with it.
+        self._bits: list[int] = []
+        self._without: list[int] = []
+        self._with: list[int] = []
+        self._values: dict[int, T] = {}
 
     def leaf(self, value: T) -> int:
         """The function that is `value` everywhere."""
         number = self._leaves.get(value)
         if number is None:
-            number = self._leaves[value] = len(self._parts)
-            self._parts.append((value,))
+            number = self._leaves[value] = self._new(_LEAF, -1, -1)
+            self._values[number] = value
         return number
 
     def fork(self, bit: int, without: int, with_it: int) -> int:
@@ -43,9 +51,14 @@ class Decisions(Generic[T]):
         key = (bit, without, with_it)
         number = self._forks.get(key)
         if number is None:
-            number = self._forks[key] = len(self._parts)
-            self._parts.append(key)
+            number = self._forks[key] = self._new(*key)
         return number
+
+    def _new(self, bit: int, without: int, with_it: int) -> int:
+        self._bits.append(bit)
+        self._without.append(without)
+        self._with.append(with_it)
+        return len(self._bits) - 1
 
     def choose(self, cases: Iterable[Guarded[T]], otherwise: int, join: Join) -> int:
         """From a letter to the joined values of all cases `(care, value, leaf)` that allow it.
@@ -62,29 +75,34 @@ class Decisions(Generic[T]):
             number = join(number, case)
         return number
 
-    def joining(self, combine: Callable[[T, T], T]) -> Join:
+    def joining(self, combine: Callable[[T, T], T], neutral: int) -> Join:
         """From two functions to the one whose values are combined of theirs; it remembers.
 
-        `combine` gives the same whichever comes first, and of two equal values that value.
+        `combine` gives the same whichever comes first, of two equal values that value, and of
+        any with that of `neutral` the other one.
         """
         known: dict[tuple[int, int], int] = {}
-        parts = self._parts
+        bits, without, with_it, values = self._bits, self._without, self._with, self._values
 
         def join(one: int, other: int) -> int:
-            if one == other:
+            if one == other or other == neutral:
                 return one
+            if one == neutral:
+                return other
             key = (one, other) if one < other else (other, one)
             number = known.get(key)
             if number is not None:
                 return number
-            a, b = parts[one], parts[other]
-            if len(a) == 1 and len(b) == 1:
-                number = self.leaf(combine(a[0], b[0]))
+            bit, its = bits[one], bits[other]
+            if bit == its == _LEAF:
+                number = self.leaf(combine(values[one], values[other]))
+            elif bit < its:
+                number = self.fork(bit, join(without[one], other), join(with_it[one], other))
+            elif its < bit:
+                number = self.fork(its, join(one, without[other]), join(one, with_it[other]))
             else:
-                bit = min(part[0] for part in (a, b) if len(part) == 3)
-                a0, a1 = (a[1], a[2]) if len(a) == 3 and a[0] == bit else (one, one)
-                b0, b1 = (b[1], b[2]) if len(b) == 3 and b[0] == bit else (other, other)
-                number = self.fork(bit, join(a0, b0), join(a1, b1))
+                low = join(without[one], without[other])
+                number = self.fork(bit, low, join(with_it[one], with_it[other]))
             known[key] = number
             return number
 
@@ -92,48 +110,45 @@ class Decisions(Generic[T]):
 
     def at(self, number: int, letter: int) -> T:
         """The value of a function; one step for each proposition that matters."""
-        part = self._parts[number]
-        while len(part) == 3:
-            part = self._parts[part[2] if letter >> part[0] & 1 else part[1]]
-        return part[0]
+        bits = self._bits
+        while (bit := bits[number]) != _LEAF:
+            number = (self._with if letter >> bit & 1 else self._without)[number]
+        return self._values[number]
 
-    def mapped(self, number: int, into: Decisions[S], change: Callable[[T], S]) -> int:
-        """The function whose values are `change` of this one's, in the collection `into`."""
+    def mapping(self, into: Decisions[S], change: Callable[[T], S]) -> Callable[[int], int]:
+        """From a function to the one, of `into`, whose values are `change` of its; it remembers."""
         known: dict[int, int] = {}
+        bits, without, with_it, values = self._bits, self._without, self._with, self._values
 
         def build(number: int) -> int:
-            if number not in known:
-                part = self._parts[number]
-                if len(part) == 3:
-                    known[number] = into.fork(part[0], build(part[1]), build(part[2]))
+            found = known.get(number)
+            if found is None:
+                if bits[number] == _LEAF:
+                    found = into.leaf(change(values[number]))
                 else:
-                    known[number] = into.leaf(change(part[0]))
-            return known[number]
+                    low = build(without[number])
+                    found = into.fork(bits[number], low, build(with_it[number]))
+                known[number] = found
+            return found
 
-        return build(number)
+        return build
 
     def cubes(self, number: int, care: int = 0, value: int = 0) -> Iterator[Guarded[T]]:
         """All `(care, value, leaf)`, of which exactly one allows any letter."""
-        part = self._parts[number]
-        if len(part) == 3:
-            bit = 1 << part[0]
-            yield from self.cubes(part[1], care | bit, value)
-            yield from self.cubes(part[2], care | bit, value | bit)
+        if self._bits[number] == _LEAF:
+            yield care, value, self._values[number]
         else:
-            yield care, value, part[0]
+            bit = 1 << self._bits[number]
+            yield from self.cubes(self._without[number], care | bit, value)
+            yield from self.cubes(self._with[number], care | bit, value | bit)
 
     def leaves(self, number: int) -> set[T]:
         """All values of a function."""
-        found: set[T] = set()
-        seen: set[int] = set()
+        seen = {number}
         work = [number]
-        while work:
-            at = work.pop()
-            if at not in seen:
-                seen.add(at)
-                part = self._parts[at]
-                if len(part) == 3:
-                    work += part[1:]
-                else:
-                    found.add(part[0])
-        return found
+        for at in work:
+            if self._bits[at] != _LEAF:
+                new = {self._without[at], self._with[at]} - seen
+                seen |= new
+                work += new
+        return {self._values[at] for at in work if self._bits[at] == _LEAF}

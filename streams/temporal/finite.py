@@ -37,10 +37,14 @@ def translate_finite(formula: Formula, names: tuple[str, ...], max_states: int) 
     normal = Normal(True, names)
     expansion = Expansion(normal, min(max_states, MOST_TERMS))
     numbers: dict[tuple[frozenset[Term], bool], int] = {}
+    terms_of: dict[frozenset[int], frozenset[Term]] = {}
     order: list[frozenset[Term]] = []
 
     def state(formulas: frozenset[int], may_end: bool) -> int:
-        key = (expansion.all_of(formulas), may_end)
+        terms = terms_of.get(formulas)
+        if terms is None:
+            terms = terms_of[formulas] = expansion.all_of(formulas)
+        key = (terms, may_end)
         if key not in numbers:
             if len(order) >= max_states:
                 raise FormulaTooLarge("the number of states", len(order) + 1, max_states)

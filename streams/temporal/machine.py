@@ -86,8 +86,8 @@ def of_subsets(
     """
     above = [stronger(edges, known) for edges, known in zip(automata, accepts, strict=True)]
     reach: Decisions[Reached] = Decisions()
-    join = reach.joining(_together)
     nowhere = reach.leaf(frozenset())
+    join = reach.joining(_together, nowhere)
     functions = [
         [
             reach.choose(
@@ -128,6 +128,7 @@ def of_subsets(
         )
 
     number(initial)
+    to_states = reach.mapping(decisions, reached)
     steps: list[int] = []
     while len(steps) < len(order):
         subsets = order[len(steps)]
@@ -137,7 +138,7 @@ def of_subsets(
         each = (
             functions[which][at] for which, states in enumerate(subsets) for at in sorted(states)
         )
-        steps.append(reach.mapped(reduce(join, each, nowhere), decisions, reached))
+        steps.append(to_states(reduce(join, each, nowhere)))
     return Machine(bits, decisions, tuple(steps), tuple(outputs))
 
 
@@ -156,9 +157,7 @@ def minimal(machine: Machine[T], output: Callable[[T], S]) -> Machine[S]:
     classes = [names.setdefault(each, len(names)) for each in outputs]
     while True:
         decisions: Decisions[int] = Decisions()
-        steps = [
-            machine.decisions.mapped(step, decisions, classes.__getitem__) for step in machine.steps
-        ]
+        steps = list(map(machine.decisions.mapping(decisions, classes.__getitem__), machine.steps))
         refined: dict[tuple[int, int], int] = {}
         # In order of appearance, so that the first state stays the first.
         finer = [refined.setdefault(key, len(refined)) for key in zip(classes, steps, strict=True)]

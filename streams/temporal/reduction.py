@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from streams.temporal.automaton import Automaton, Edge, components
 from streams.temporal.decisions import Decisions
@@ -107,19 +108,24 @@ def _of_sets(marks: int, kept: list[int]) -> int:
 
 def _merged(automaton: Automaton) -> Automaton:
     """States that have the same edges to the same states are one: the coarsest bisimulation."""
+    steps: Decisions[frozenset[tuple[int, int]]] = Decisions()
+    nowhere = steps.leaf(frozenset())
+    join = steps.joining(_best, nowhere)
+    functions = [
+        steps.choose(
+            ((e.care, e.value, frozenset(((e.target, e.marks),))) for e in leaving), nowhere, join
+        )
+        for leaving in automaton.edges
+    ]
     classes = [0] * len(automaton)
     count = 1
     while True:
-        decisions: Decisions[frozenset[tuple[int, int]]] = Decisions()
-        nowhere = decisions.leaf(frozenset())
-        join = decisions.joining(_best)
+        to_classes = steps.mapping(Decisions(), partial(_by_class, classes))
         names: dict[tuple[int, int], int] = {}
-        refined: list[int] = []
-        for state, leaving in enumerate(automaton.edges):
-            steps = ((e.care, e.value, frozenset(((classes[e.target], e.marks),))) for e in leaving)
-            key = (classes[state], decisions.choose(steps, nowhere, join))
-            refined.append(names.setdefault(key, len(names)))
-        classes = refined
+        classes = [
+            names.setdefault((its, to_classes(function)), len(names))
+            for its, function in zip(classes, functions, strict=True)
+        ]
         if len(names) == count:
             break
         count = len(names)
@@ -130,6 +136,10 @@ def _merged(automaton: Automaton) -> Automaton:
     )
     initial = tuple(dict.fromkeys(classes[state] for state in automaton.initial))
     return replace(automaton, edges=edges, initial=initial)
+
+
+def _by_class(classes: list[int], steps: frozenset[tuple[int, int]]) -> frozenset[tuple[int, int]]:
+    return _best(frozenset((classes[target], marks) for target, marks in steps), frozenset())
 
 
 def _best(
@@ -150,8 +160,15 @@ def _best(
 def _least(edges: Iterable[Edge]) -> tuple[Edge, ...]:
     """As few edges as can be had by joining two that differ in one literal, and by leaving out
     those that another one replaces."""
+    by_target: dict[int, set[Edge]] = {}
+    for edge in edges:
+        by_target.setdefault(edge.target, set()).add(edge)
+    return tuple(sorted(edge for parallel in by_target.values() for edge in _fewest(parallel)))
+
+
+def _fewest(edges: set[Edge]) -> list[Edge]:
     kept: list[Edge] = []
-    work = sorted(set(edges), key=lambda edge: -edge.care.bit_count())
+    work = sorted(edges, key=lambda edge: -edge.care.bit_count())
     while work:
         edge = work.pop()
         if any(_replaces(other, edge) for other in kept):
@@ -159,7 +176,8 @@ def _least(edges: Iterable[Edge]) -> tuple[Edge, ...]:
         kept = [other for other in kept if not _replaces(edge, other)]
         for other in kept:
             differing = edge.value ^ other.value
-            if edge._replace(value=0) == other._replace(value=0) and differing.bit_count() == 1:
+            alike = edge.care == other.care and edge.marks == other.marks
+            if alike and differing.bit_count() == 1:
                 kept.remove(other)
                 work.append(
                     edge._replace(care=edge.care & ~differing, value=edge.value & ~differing)
@@ -167,13 +185,13 @@ def _least(edges: Iterable[Edge]) -> tuple[Edge, ...]:
                 break
         else:
             kept.append(edge)
-    return tuple(sorted(kept))
+    return kept
 
 
 def _replaces(one: Edge, other: Edge) -> bool:
+    """Of two edges to the same state."""
     return (
-        one.target == other.target
-        and one.marks & other.marks == other.marks
+        one.marks & other.marks == other.marks
         and one.care & other.care == one.care
         and (one.value ^ other.value) & one.care == 0
     )

@@ -45,12 +45,16 @@ def stronger(
 
 
 def _follows(edges: tuple[Edge, ...], followed: tuple[Edge, ...], above: list[set[int]]) -> bool:
-    return all(
-        any(
-            edge.care & step.care == edge.care
-            and not (edge.value ^ step.value) & edge.care
-            and edge.target in above[step.target]
-            for edge in edges
-        )
-        for step in followed
-    )
+    # As all() of any() it would take twice as long.
+    for target, care, value, _ in followed:
+        enough = above[target]
+        for its_target, its_care, its_value, _ in edges:
+            if (
+                its_target in enough
+                and its_care & care == its_care
+                and value & its_care == its_value
+            ):
+                break
+        else:
+            return False
+    return True
