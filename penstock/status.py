@@ -64,7 +64,7 @@ def line(numbers: dict[str, Any], rate: float) -> str:
     limit = "-" if numbers["limit"] is None else f"{numbers['limit']:,}"
     parts = [
         f"{rate:,.0f}/s",
-        f"in flight {numbers['in_flight']:,}/{limit}{_why(numbers['limit_reason'])}",
+        f"in flight {numbers['in_flight']:,}/{limit}",
         f"waiting {numbers['waiting']:,}",
     ]
     if numbers["groups"] is not None:
@@ -78,12 +78,13 @@ def line(numbers: dict[str, Any], rate: float) -> str:
         parts.append(f"p50 {waiting['median'] * 1000:,.1f} p99 {waiting['p99'] * 1000:,.1f} ms")
     if numbers["state"] != "running":
         parts.append(numbers["state"])
-    return "  ".join(parts)
+    # Last, because it is long: a narrow terminal cuts it off first.
+    return "  ".join(parts) + _why(numbers["limit_reason"])
 
 
 def _why(reason: str) -> str:
     # A limit that is the user's own needs no explanation.
-    return f" ({reason})" if reason not in ("", "fixed") else ""
+    return f"  ({reason})" if reason not in ("", "fixed") else ""
 
 
 def _rate(readings: deque[tuple[float, int]]) -> float:

@@ -37,6 +37,7 @@ __all__ = [
     "StreamDiffers",
     "StreamMissing",
     "TableMissing",
+    "WrongType",
     "describe",
 ]
 
@@ -51,6 +52,10 @@ class BuildError(PenstockError):
 
 class BadArgument(BuildError, ValueError):
     """An argument that cannot be meant, such as a limit of 0."""
+
+
+class WrongType(BuildError, TypeError):
+    """An argument of a kind that cannot be meant, such as a number for an operator."""
 
 
 class CannotOpen(BuildError):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, It
 from operator import length_hint
 from typing import Any, TypeVar
 
+from streams.errors import WrongType
 from streams.flowable import Flowable
 from streams.run import Run
 from streams.source import Emission
@@ -41,7 +42,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
     """
     if not callable(iterable) and not hasattr(iterable, "__iter__"):
-        raise TypeError(
+        raise WrongType(
             "from_iterable() takes an iterable or a function that makes one, "
             f"not {type(iterable).__name__}"
         )
@@ -114,7 +115,7 @@ def from_async_iterable(
     Errors:  what the iterator raises arrives as `on_error`.
     """
     if not callable(factory) and not hasattr(factory, "__aiter__"):
-        raise TypeError(
+        raise WrongType(
             "from_async_iterable() takes an async iterable or a function that makes one, "
             f"not {type(factory).__name__}"
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streams.errors import WrongType
 from streams.event import Event
 from streams.faults import Faults, OnError, blame
 from streams.stage import StageInfo
@@ -26,7 +27,7 @@ By = str | int | Callable[[T], Hashable]
 def key_function(by: By[Any]) -> Callable[[Any], Any]:
     """The function that reads the key `by` from a value. TypeError if it names no key."""
     if isinstance(by, bool) or not (isinstance(by, str | int) or callable(by)):
-        raise TypeError(
+        raise WrongType(
             f"by={by!r} is no key: give a field name, an index or a function of the value"
         )
     return by if callable(by) else itemgetter(by)

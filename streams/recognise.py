@@ -18,6 +18,7 @@ from typing import Any
 
 from reactivex.subject import BehaviorSubject, ReplaySubject
 
+from streams.errors import WrongType
 from streams.lift_table import SPECIAL, TABLE, Entry, Kind
 
 __all__ = ["Operator", "Part", "recognise"]
@@ -62,7 +63,7 @@ def recognise(operator: Operator) -> list[Part]:
     returns an operator when it is called and was not called.
     """
     if not callable(operator):
-        raise TypeError(f"pipe() takes operators, and {operator!r} is not callable")
+        raise WrongType(f"pipe() takes operators, and {operator!r} is not callable")
     if not isinstance(operator, FunctionType):
         return [_part(None, operator, {})]
     module, path = operator.__module__, operator.__qualname__
@@ -72,7 +73,7 @@ def recognise(operator: Operator) -> list[Part]:
     if module == "reactivex.internal.curry" and path == _CURRIED:
         return [_curried(operator, held["fun"], held["args"], held["kwargs"])]
     if module == _STOCK and path in TABLE:
-        raise TypeError(f"pipe() takes an operator: call ops.{path}(...), which returns one")
+        raise WrongType(f"pipe() takes an operator: call ops.{path}(...), which returns one")
     if _is_stock(operator):
         return [_part(path.partition(".")[0], operator, held)]
     return [_part(None, operator, {})]

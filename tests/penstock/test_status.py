@@ -52,7 +52,7 @@ def test_the_line_leaves_out_what_the_pipeline_has_not_got() -> None:
 
 def test_the_line_says_why_the_limit_changed_last() -> None:
     assert line({**NUMBERS, "limit_reason": "doubling pays", "groups": None}, 0) == (
-        "0/s  in flight 12/16 (doubling pays)  waiting 1,030"
+        "0/s  in flight 12/16  waiting 1,030  (doubling pays)"
     )
 
 
