@@ -5,9 +5,10 @@ Sources: Rabin and Scott (1959) for the subsets, Moore (1956) for the smallest m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate, pairwise
 from typing import Generic, TypeVar
 
 from streams.temporal.automaton import Edge
@@ -20,8 +21,8 @@ __all__ = ["Machine", "minimal", "of_subsets"]
 T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
 
-Subsets = tuple[frozenset[int], ...]
-Reached = frozenset[tuple[int, int]]
+# Sets of states are numbers, whose bits are the states.
+Subsets = tuple[int, ...]
 
 # A table has at most so many entries; a larger machine is walked through its diagrams.
 _LARGEST_TABLE = 1 << 20
@@ -84,19 +85,7 @@ def of_subsets(
     subset is empty, and whether one of its states `accepts`. Time and memory: exponential in the
     states at worst; FormulaTooLarge beyond `max_states` states.
     """
-    above = [stronger(edges, known) for edges, known in zip(automata, accepts, strict=True)]
-    reach: Decisions[Reached] = Decisions()
-    nowhere = reach.leaf(frozenset())
-    join = reach.joining(_together, nowhere)
-    functions = [
-        [
-            reach.choose(
-                ((e.care, e.value, frozenset(((which, e.target),))) for e in leaving), nowhere, join
-            )
-            for leaving in edges
-        ]
-        for which, edges in enumerate(automata)
-    ]
+    reach = _Reach(automata, accepts)
     decisions: Decisions[int] = Decisions()
     numbers: dict[Subsets | T, int] = {}
     order: list[Subsets | None] = []
@@ -115,35 +104,71 @@ def of_subsets(
             outputs.append(out)
         return numbers[key]
 
-    def reached(items: Reached) -> int:
-        subsets: list[set[int]] = [set() for _ in automata]
-        for which, state in items:
-            subsets[which].add(state)
-        return number(
-            tuple(
-                # A state says nothing beside one that accepts whenever it does.
-                frozenset(state for state in states if states.isdisjoint(more[state]))
-                for states, more in zip(subsets, above, strict=True)
-            )
-        )
-
     number(initial)
-    to_states = reach.mapping(decisions, reached)
+    to_states = reach.diagrams.mapping(decisions, lambda joined: number(reach.parted(joined)))
     steps: list[int] = []
     while len(steps) < len(order):
         subsets = order[len(steps)]
-        if subsets is None:
-            steps.append(decisions.leaf(len(steps)))
-            continue
-        each = (
-            functions[which][at] for which, states in enumerate(subsets) for at in sorted(states)
-        )
-        steps.append(to_states(reduce(join, each, nowhere)))
+        same = decisions.leaf(len(steps))
+        steps.append(same if subsets is None else to_states(reach.after(subsets)))
     return Machine(bits, decisions, tuple(steps), tuple(outputs))
 
 
-def _together(some: Reached, more: Reached) -> Reached:
-    return some | more
+class _Reach:
+    """Which states of several automata are reached, by the letter.
+
+    A state is left out beside one that accepts whenever it does, for it says nothing then.
+    """
+
+    def __init__(
+        self,
+        automata: Sequence[tuple[tuple[Edge, ...], ...]],
+        accepts: Sequence[Callable[[int], bool]],
+    ) -> None:
+        # All states have bits of their own, those of the first automaton the lowest.
+        self._begins = [0, *accumulate(map(len, automata))]
+        self._above = [
+            sum(1 << begin + other for other in others)
+            for begin, edges, its in zip(self._begins, automata, accepts, strict=False)
+            for others in stronger(edges, its)
+        ]
+        self.diagrams: Decisions[int] = Decisions()
+        self._nowhere = nowhere = self.diagrams.leaf(0)
+        self._join = join = self.diagrams.joining(self._together, nowhere)
+        self._functions = [
+            self.diagrams.choose(
+                ((edge.care, edge.value, 1 << begin + edge.target) for edge in leaving),
+                nowhere,
+                join,
+            )
+            for begin, edges in zip(self._begins, automata, strict=False)
+            for leaving in edges
+        ]
+
+    def after(self, subsets: Subsets) -> int:
+        """From a letter to all states that can be reached by it from one of these, joined."""
+        begins = zip(self._begins, subsets, strict=False)
+        joined = sum(states << begin for begin, states in begins)
+        return reduce(self._join, map(self._functions.__getitem__, _ones(joined)), self._nowhere)
+
+    def parted(self, joined: int) -> Subsets:
+        """The states of each automaton."""
+        return tuple((joined & (1 << end) - 1) >> begin for begin, end in pairwise(self._begins))
+
+    def _together(self, some: int, more: int) -> int:
+        states = kept = some | more
+        for state in _ones(states):
+            if self._above[state] & states:
+                kept ^= 1 << state
+        return kept
+
+
+def _ones(number: int) -> Iterator[int]:
+    """The bits that are set, the lowest first."""
+    while number:
+        lowest = number & -number
+        yield lowest.bit_length() - 1
+        number ^= lowest
 
 
 def minimal(machine: Machine[T], output: Callable[[T], S]) -> Machine[S]:

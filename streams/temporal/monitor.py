@@ -122,6 +122,7 @@ def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     holds = _without_acceptance(translate(formula, names, max_states))
     fails = _without_acceptance(translate(Unary("!", formula), names, max_states))
     finite = translate_finite(formula, names, max_states)
+    final = sum(1 << state for state in finite.final)
 
     def said(subsets: Subsets) -> tuple[Said, bool]:
         may_hold, may_fail, at_end = subsets
@@ -129,17 +130,17 @@ def _machine(formula: Formula, max_states: int) -> Machine[Said]:
             return Said(Verdict.FALSE, False), True
         if not may_fail:
             return Said(Verdict.TRUE, True), True
-        return Said(Verdict.INCONCLUSIVE, not finite.final.isdisjoint(at_end)), False
+        return Said(Verdict.INCONCLUSIVE, bool(at_end & final)), False
 
     # From every state of these automata some word is accepted, if any is at all.
     initial = tuple(
-        frozenset[int]() if automaton.is_empty() else frozenset(automaton.initial)
+        0 if automaton.is_empty() else sum(1 << state for state in automaton.initial)
         for automaton in (holds, fails)
     )
     machine = of_subsets(
         (holds.edges, fails.edges, finite.edges),
         (_always, _always, finite.final.__contains__),
-        (*initial, frozenset((finite.initial,))),
+        (*initial, 1 << finite.initial),
         said,
         len(names),
         max_states,

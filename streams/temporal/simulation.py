@@ -12,7 +12,7 @@ from streams.temporal.automaton import Edge
 __all__ = ["stronger"]
 
 # Every two are compared, so of more states nothing is told.
-_MOST_STATES = 150
+_MOST_STATES = 300
 
 
 def stronger(
