@@ -8,9 +8,9 @@ goodput^(1/0.15 - 1) / latency is at its maximum, the "power" of Giessler et al.
 allocation, 1978) and Kleinrock (1979) with the weight on goodput.
 
 It doubles while doubling pays, first round by round (`slow_start`), then window by window
-("ramp"). Then it holds, and probes by a quarter up and down in turn; where less does as well it
-goes down step by step ("sink"). How much goodput goes up and down by itself is measured too: the
-more it does, the longer and wider are the probes, and the smaller the steps.
+("ramp"). Then it holds, and probes by a quarter up and down in turn, more rarely and by less as the
+level settles; where less does as well it goes down step by step ("sink"). How much goodput goes up
+and down by itself is measured too: the more it does, the longer and wider are the probes.
 
 It never grows while the limit is not in use, gives way when work is dropped, and starts slowly
 again when the plant moves or has been down. No latency target, no time constant: multiplying
@@ -19,7 +19,7 @@ every time by a constant changes no decision, and the same calls always give the
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, log, sqrt
 
 from streams.limits.slow_start import SlowStart
 from streams.limits.usual import Usual
@@ -30,10 +30,12 @@ __all__ = ["Elastic"]
 
 _TARGET = 0.15  # the elasticity to settle at; chosen, see the module's text
 _PROBE = 1.25  # a probe's step: measurable within a few windows, harmless if wrong
+_FINE = 1.12  # the smallest one once the level has settled; tried: 1.08 brings no more
 _PAYS = 0.5  # above it, doubling is the quicker way
 _HARMS = 0.35  # while sinking: above it, less does harm
 _SURE = 0.3  # a standard error of an elasticity that is good enough to go by
 _PATIENCE = 8  # windows after which it has to be
+_AGE = 12  # probes that contradict one another, beyond which more of them change nothing
 _MOST = 0.1  # what a sudden loss of goodput leaves of the limit at least
 
 
@@ -177,7 +179,7 @@ class Elastic(Windowed):
             if self._patience <= 0:
                 self._patience = self._penalty
                 top = limit + 1
-        step = self._stride()
+        step = self._stride(self._step_at(here))
         up = min(top, max(limit + 1, round(limit * step)))
         down = max(self.floor, min(limit - 1, round(limit / step)))
         if self._up and up <= limit:
@@ -192,9 +194,15 @@ class Elastic(Windowed):
         # A probe is no decision: the level to return to stays.
         self._level = level
 
-    def _stride(self) -> float:
+    def _step_at(self, here: Window) -> float:
+        # At the right level wide steps cost most, and narrow ones find it more exactly: as narrow
+        # as can be told apart by looking as long as here.
+        fine = max(_FINE, exp(sqrt(2) * here.error / _SURE))
+        return min(_PROBE, fine) if self._settled > 3 else _PROBE
+
+    def _stride(self, step: float = _PROBE) -> float:
         # Wider where the plant goes up and down by itself, or the answer would be lost in that.
-        return min(2.0, max(_PROBE, exp(1.25 * self._spread.wobble)))
+        return min(2.0, max(step, exp(1.25 * self._spread.wobble)))
 
     def _probe(self, here: Window) -> None:
         base = self._base
@@ -222,11 +230,15 @@ class Elastic(Windowed):
             self._base = here
             self._grow(here, "more pays")
         elif here.limit < base.limit and max(slope, self._evidence) < flat:
-            self._weight, self._settled = 0.0, 0
+            self._weight = 0.0
             self._origin, self._base = base, here
             self._move(here.limit / self._stride(), "sink", "less does as well")
         else:
             self._step(slope, error)
+            if here.limit > base.limit and slope > _PAYS:
+                # It may well pay: ask again, and with a wider step.
+                self._settled = min(0, self._settled)
+                self._up = True
 
     def _step(self, slope: float, error: float) -> None:
         up = slope > _TARGET
@@ -236,9 +248,9 @@ class Elastic(Windowed):
             level = min(level, max(self._level, float(self._top())))
         # At the right level probes contradict one another, and steps become smaller.
         if up == self._went_up and round(level) != round(self._level):
-            self._settled = max(-1, self._settled // 2 - 1)
+            self._settled = max(-1, self._settled - 1)
         else:
-            self._settled = min(12, self._settled + 1)
+            self._settled = min(_AGE, self._settled + 1)
         self._went_up = up
         self._settle(level, "more pays" if up else "less does as well")
 
@@ -276,8 +288,10 @@ class Elastic(Windowed):
             return
         # One noisy step proves nothing while the whole way down has cost nothing.
         if self.elasticity - error >= _HARMS or elasticity(here, origin)[0] >= _TARGET:
+            self._settled = min(_AGE, self._settled + 1)
             self._settle(base.limit, "less does harm")
         else:
+            self._settled = 0
             self._base = here
             self._move(here.limit / self._stride(), "sink", "less does as well")
 

@@ -92,6 +92,11 @@ class Window(NamedTuple):
             spread.wobble,
         )
 
+    @property
+    def error(self) -> float:
+        """The standard error of goodput and latency taken together, as they carry the same news."""
+        return 1 / sqrt(1 / self.goodput_error**2 + 1 / self.latency_error**2)
+
     def join(self, later: Window, joined: int) -> Window:
         """Return the mean of this, itself the mean of `joined` windows, and one more like it."""
         old, new = joined / (joined + 1), 1 / (joined + 1)

@@ -81,9 +81,12 @@ def constant(seconds: float, outcome: Outcome = Outcome.SUCCESS) -> Sort:
     return lambda now, in_flight: (seconds, outcome)
 
 
-def varied(seed: int, seconds: float, unit: float = 1.0) -> Sort:
+def varied(seed: int, seconds: float, unit: float = 1.0, spread: float = 0.5) -> Sort:
     draw = random.Random(seed)
-    return lambda now, in_flight: (draw.uniform(0.5, 1.5) * seconds * unit, Outcome.SUCCESS)
+    return lambda now, in_flight: (
+        draw.uniform(1 - spread, 1 + spread) * seconds * unit,
+        Outcome.SUCCESS,
+    )
 
 
 def test_it_starts_at_its_floor() -> None:
@@ -123,6 +126,22 @@ def test_with_a_sleeping_handler_it_grows_up_to_the_ceiling() -> None:
 def test_it_settles_near_the_number_of_servers(servers: int, seconds: float) -> None:
     plant = Plant(default(), varied(servers, seconds), lambda now: servers).run(150 * servers)
     assert 0.85 * servers <= plant.mean(50 * servers) <= 1.5 * servers
+
+
+@pytest.mark.parametrize("servers", [12, 60])
+def test_once_settled_it_stays_near_the_number_of_servers_and_asks_with_small_steps(
+    servers: int,
+) -> None:
+    highest, means = list[float](), list[float]()
+    for seed in range(8):
+        job = varied(seed, 0.02, spread=0.25)
+        plant = Plant(default(), job, lambda now: servers).run(300 * servers)
+        settled = sorted(plant.limits[-150 * servers :])
+        # The slowest hundredth of the calls are those of the highest limits.
+        highest.append(settled[-len(settled) // 100] / servers)
+        means.append(sum(settled) / len(settled) / servers)
+    assert sum(highest) / len(highest) <= 1.4
+    assert 1.0 <= sum(means) / len(means) <= 1.12
 
 
 def test_one_server_needs_hardly_more_than_one_at_once() -> None:
