@@ -17,7 +17,13 @@ from tests.table.poller import STEPS, Orders, Step, ended, started
 ROWS = 200
 
 # At which time of a step a poller dies, for how long it works on a row, and its lease.
-WHEN: dict[Step, tuple[int, float, float]] = {"handling": (25, 0, 30), "renewing": (1, 0.05, 0.3)}
+WHEN: dict[Step, tuple[int, float, float]] = {
+    "handling": (25, 0, 30),
+    # A slow claim may be followed by one settlement of all rows.
+    "writing": (1, 0.001, 30),
+    "committed": (1, 0.001, 30),
+    "renewing": (1, 0.05, 0.3),
+}
 OTHERWISE = (2, 0.001, 30.0)
 
 
