@@ -9,7 +9,7 @@ import os
 from operators import in_processes
 from penstock.output import put, say
 from penstock.santa.jobs import SECONDS, batches, number_for, solve
-from penstock.santa.plot import plot
+from penstock.santa.plot import check, plot
 from penstock.santa.story import Curve, story
 from streams.errors import BuildError
 from streams.limits import Fixed, HillClimb
@@ -26,6 +26,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         raise BuildError(f"--batches {options.batches}: at least 1 is needed")
     if not options.speed > 0:
         raise BuildError(f"--speed {options.speed:g}: must be above 0")
+    if options.plot is not None:
+        check(options.plot)
     value = number_for(SECONDS / options.speed)
     say(
         f"penstock: {options.batches} batches of 0 to 10 jobs; each factorizes {value:,}, about "

@@ -8,7 +8,21 @@ from typing import Any
 from penstock.santa.story import Curve
 from streams.errors import CannotOpen, MissingExtra
 
-__all__ = ["plot"]
+__all__ = ["check", "plot"]
+
+
+def check(path: str) -> None:
+    """Raise what `plot` would: the story takes a minute, too long to learn then that it cannot."""
+    pyplot = _pyplot()
+    forms = pyplot.figure().canvas.get_supported_filetypes()
+    pyplot.close()
+    place = Path(path)
+    if place.suffix.removeprefix(".").lower() not in forms:
+        raise CannotOpen(
+            f"Cannot write {path}: the suffix says the form, and may be .svg, .png or .pdf"
+        )
+    if not place.parent.is_dir():
+        raise CannotOpen(f"Cannot write {path}: there is no folder {place.parent}")
 
 
 def plot(curve: Curve, title: str, path: str) -> None:
@@ -16,15 +30,7 @@ def plot(curve: Curve, title: str, path: str) -> None:
 
     Raises MissingExtra without matplotlib, CannotOpen where the file cannot be written.
     """
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtra(
-            "A plot needs matplotlib: pip install 'penstock[plots]', or leave --plot out"
-        ) from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = _pyplot()
     figure: Any
     figure, (above, below) = pyplot.subplots(2, 1, sharex=True, figsize=(9, 6))
     above.step(curve.time, curve.queue, where="post", label="queue")
@@ -46,3 +52,16 @@ def plot(curve: Curve, title: str, path: str) -> None:
         raise CannotOpen(f"Cannot write {path}: {error}") from error
     finally:
         pyplot.close(figure)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise MissingExtra(
+            "A plot needs matplotlib: pip install 'penstock[plots]', or leave --plot out"
+        ) from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

@@ -33,10 +33,13 @@ def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path
         (("--limit", "fixed:0"), "say fixed:N, hill-climb or auto"),
         (("--speed", "0"), "must be above 0"),
         (("--batches", "0"), "at least 1"),
+        (("--plot", "no/such/folder/santa.svg"), "Cannot write no/such/folder/santa.svg"),
+        (("--plot", "santa.abc"), "Cannot write santa.abc"),
     ],
 )
 def test_a_wrong_option_is_told_without_a_traceback(words: tuple[str, ...], said: str) -> None:
     ran = santa(*words)
     assert ran.returncode == 2
     assert said in ran.stderr
+    assert not ran.stdout
     assert "Traceback" not in ran.stderr
