@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any, cast
 
-from streams.errors import BadLimit, BuildError, describe
+from streams.errors import BadArgument, BadLimit, BuildError, describe
 from streams.limits.default import default
 from streams.limits.fixed import Fixed
 from streams.limits.limiter import Limiter
@@ -24,12 +24,14 @@ def limiter_for(limit: Limit) -> Limiter:
     if limit is None:
         return default()
     if isinstance(limit, tuple):
+        if len(limit) != 2:
+            raise BuildError(f"limit={limit!r}: a pair (floor, ceiling) has two numbers")
         try:
             floor, ceiling = limit
             if floor == ceiling:
                 return Fixed(floor)  # There is nothing to find out.
             return default(floor=floor, ceiling=ceiling)
-        except (TypeError, ValueError) as error:
+        except BadArgument as error:
             raise BuildError(f"limit={limit!r}: {error}") from error
     given = cast(Any, limit)
     if isinstance(given, int) or not callable(getattr(given, "on_complete", None)):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -104,12 +105,12 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(
     [
         ((0, 4), "limit=(0, 4): floor must be at least 1, got 0"),
         ((9, 8), "limit=(9, 8): floor must not be above ceiling, got floor=9 and ceiling=8"),
+        ((1,), "limit=(1,): a pair (floor, ceiling) has two numbers"),
+        ((1, 2, 3), "limit=(1, 2, 3): a pair (floor, ceiling) has two numbers"),
         ((1, "x"), "limit=(1, 'x'): ceiling must be an int, got 'x'"),
     ],
 )
-def test_bounds_that_are_none_are_refused_when_the_pipeline_is_built(
-    limit: tuple[int, int], told: str
-) -> None:
+def test_bounds_that_are_none_are_refused_when_the_pipeline_is_built(limit: Any, told: str) -> None:
     async def work(value: int) -> int:
         return value
 
