@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from orjson import JSONDecodeError, loads
@@ -19,28 +17,18 @@ from streams.run import Run
 from streams.slices import fitting
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
+from streams.table.claims import Claims
 from streams.table.insist import Insistence
 from streams.table.ledger import Ledger
-from streams.table.store import Claim, Row, Store, Terms
+from streams.table.store import Row, Store, Terms
 from streams.table.url import database_of
 
 __all__ = ["Manner", "TableReader"]
 
-# Seconds between two looks for leases that have run out, while there is enough else to do.
-_RECLAIM = 1.0
-# A claim is for what is asked for in so many seconds, and in a few times as long as it takes, if
-# that is more than is asked for now: a stage of quick calls asks for one at a time, and a claim
-# takes as long as many of them.
-_AHEAD = 0.02
-_CLAIMS_AHEAD = 4
+# Seconds between two looks for rows that may have crashed their readers.
+_SUSPECTS_EVERY = 1.0
 # Seconds that nothing has to be at work until rows that are still inside count as held back.
 _QUIET = 0.2
-# Seconds that the last claim may take when a run is closed.
-_GRACE = 5.0
-
-
-_SUSPECTS = """SELECT 1 FROM {table}
-WHERE {status} = 9 AND {expires} <= {now} AND {attempts} = :suspect LIMIT 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +63,13 @@ class TableReader(Emission[dict[str, Any]]):
         self.ledger = Ledger(
             run, store, terms, manner.backoff, self._insist, self._marked, self._void
         )
+        self._claims = Claims(run, store, terms, manner.batch, self._insist, self.ledger)
         self._info = info
         self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
-        self._claiming: asyncio.Future[Claim] | None = None
-        self._claims = self._redelivered = self._bad = self._buried = 0
-        self._reclaim_at = self._suspects_at = 0.0
-        # When the last claim began, how long it took, how many events were out then, and when.
-        self._claim_began = run.now()
-        self._claim_took = 0.0
-        self._last_claim = (0, run.now())
+        self._redelivered = self._bad = 0
+        self._suspects_at = 0.0
 
     # Events out.
 
@@ -125,78 +109,31 @@ class TableReader(Emission[dict[str, Any]]):
                     await self._try_suspects()
                     if not self.demand or self._ready:
                         continue
-                wanted = self._worthwhile()
-                found = await self._claim(wanted)
-                if found < wanted and not self._ready and not self.done:
+                rows, enough = await self._claims.claim(self.demand, self.received)
+                self._take(rows)
+                if not enough and not self._ready and not self.done:
                     await self._until_more()
                 self.wake()
         except Exception as error:
             self._polling = None
             self.error(error)
 
-    def _worthwhile(self) -> int:
-        """How many rows to claim."""
-        emitted, since = self._last_claim
-        rate = (self.received - emitted) / max(self.run.now() - since, 1e-4)
-        ahead = max(_AHEAD, _CLAIMS_AHEAD * self._claim_took)
-        return min(self._manner.batch, max(self.demand, int(rate * ahead)))
-
-    async def _claim(self, wanted: int, *, suspect: bool = False) -> int:
-        """Claim rows, or the one that is suspect; how many of those wanted there were."""
-        now = self.run.now()
-        reclaim = now >= self._reclaim_at
-        # A claim under way is not broken off: what it claims has to be given back.
-        store, terms = self._store, self._terms
-        call = partial(store.claim, wanted, terms, reclaim=reclaim)
-        if suspect:
-            call = partial(store.claim_suspect, terms)
-        self._claiming = asyncio.ensure_future(self._claim_now(call))
-        try:
-            claim = await asyncio.shield(self._claiming)
-        except asyncio.CancelledError:
-            self._claiming.add_done_callback(self._came_too_late)
-            raise
-        ended = self.run.now()
-        self._claim_began, self._claim_took = now, ended - now
-        self._last_claim = self.received, ended
-        found = len(claim.rows) + len(claim.buried)
-        self._reclaim_at = now + _RECLAIM if found == wanted else 0.0
-        self._claims += 1
-        self._buried += len(claim.buried)
-        self._take(claim.rows)
-        return found
-
-    async def _claim_now(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
-        async with self.ledger.turn:
-            claim = await self._insist(call)
-            self.ledger.take(claim.rows)
-        return claim
-
     async def _try_suspects(self) -> None:
         """Work on rows that may have crashed their readers, each while nothing else is held."""
-        while await self._has_suspects():
+        while await self._claims.has_suspects():
             await self._until_idle()
-            if not await self._claim(1, suspect=True):
+            suspects = await self._claims.claim_suspect()
+            self._take(suspects)
+            if not suspects:
                 break
             self.wake()
             await self._until_idle()
-        self._suspects_at = self.run.now() + _RECLAIM
-
-    async def _has_suspects(self) -> bool:
-        suspect = self._terms.suspect
-        if suspect < 0:
-            return False
-        return bool(await self._insist(lambda: self._store.read(_SUSPECTS, suspect=suspect)))
+        self._suspects_at = self.run.now() + _SUSPECTS_EVERY
 
     async def _until_idle(self) -> None:
         # What an operator holds back may never end before the stream does.
         with suppress(TimeoutError):
             await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
-
-    def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:
-        if not claiming.cancelled() and claiming.exception() is None:
-            for row in claiming.result().rows:
-                self.ledger.give_back(row)
 
     def _take(self, rows: list[Row]) -> None:
         now = self.run.now()
@@ -226,7 +163,7 @@ class TableReader(Emission[dict[str, Any]]):
     async def _until_more(self) -> None:
         """Wait until a row may be due that was not; without `follow`, end if none will be."""
         ledger, manner = self.ledger, self._manner
-        ledger.due = [due for due in ledger.due if due > self._claim_began]
+        ledger.due = [due for due in ledger.due if due > self._claims.began]
         now = self.run.now()
         wait = max(0.0, min([manner.poll, *(due - now for due in ledger.due)]))
         if manner.follow:
@@ -235,7 +172,7 @@ class TableReader(Emission[dict[str, Any]]):
             await asyncio.sleep(wait)
         elif not ledger.held or not await self._is_busy():
             self._suspects_at = 0.0
-            if not await self._has_suspects():
+            if not await self._claims.has_suspects():
                 self.complete()
 
     async def _is_busy(self) -> bool:
@@ -292,9 +229,7 @@ class TableReader(Emission[dict[str, Any]]):
 
     async def _close(self) -> None:
         try:
-            if self._claiming is not None:
-                await asyncio.wait([self._claiming], timeout=_GRACE)
-                self._claiming.cancel()
+            await self._claims.close()
             await self.ledger.close()
         finally:
             await self._store.close()
@@ -309,12 +244,12 @@ class TableReader(Emission[dict[str, Any]]):
         """
         return {
             **super().statistics(),
-            "claims": self._claims,
+            "claims": self._claims.count,
             "held": len(self.ledger.held),
             "read_ahead": len(self._ready),
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,
-            "dead": self.ledger.dead + self._buried,
+            "dead": self.ledger.dead + self._claims.buried,
             "bad_rows": self._bad,
             "lost_leases": self.ledger.lost,
             "reconnects": self._insist.lost,

@@ -1,0 +1,108 @@
+"""How many rows a reader claims, and when it looks for those of readers that crashed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from streams.run import Run
+from streams.table.insist import Insistence
+from streams.table.ledger import Ledger
+from streams.table.store import Claim, Row, Store, Terms
+
+__all__ = ["Claims"]
+
+# Seconds between two looks for leases that have run out, while there is enough else to do.
+_RECLAIM = 1.0
+# A claim is for what is asked for in so many seconds, and in a few times as long as it takes, if
+# that is more than is asked for now: a stage of quick calls asks for one at a time, and a claim
+# takes as long as many of them.
+_AHEAD = 0.02
+_CLAIMS_AHEAD = 4
+# Seconds that the last claim may take when a run is closed.
+_GRACE = 5.0
+
+_SUSPECTS = """SELECT 1 FROM {table}
+WHERE {status} = 9 AND {expires} <= {now} AND {attempts} = :suspect LIMIT 1"""
+
+
+class Claims:
+    """Claims of at most `most` rows, one at a time; what they bring is in the ledger at once.
+
+    `count` is how many there were, `buried` how many rows they found that had used up their
+    attempts, `began` when the last one began that was for all rows that are due.
+    """
+
+    def __init__(
+        self, run: Run, store: Store, terms: Terms, most: int, insist: Insistence, ledger: Ledger
+    ) -> None:
+        self.count = self.buried = 0
+        self.began = run.now()
+        self._run = run
+        self._store = store
+        self._terms = terms
+        self._most = most
+        self._insist = insist
+        self._ledger = ledger
+        self._claiming: asyncio.Future[Claim] | None = None
+        self._reclaim_at = 0.0
+        # When the last claim ended, how long it took, and how many events were out then.
+        self._ended, self._took, self._out = run.now(), 0.0, 0
+
+    async def claim(self, demand: int, out: int) -> tuple[list[Row], bool]:
+        """Rows for `demand` events, `out` being how many went out so far; whether more are due."""
+        wanted = self._worthwhile(demand, out)
+        began = self._run.now()
+        reclaim = began >= self._reclaim_at
+        claim = await self._claim(partial(self._store.claim, wanted, self._terms, reclaim=reclaim))
+        self.began, self._ended, self._out = began, self._run.now(), out
+        self._took = self._ended - began
+        enough = len(claim.rows) + len(claim.buried) == wanted
+        self._reclaim_at = began + _RECLAIM if enough else 0.0
+        return claim.rows, enough
+
+    def _worthwhile(self, demand: int, out: int) -> int:
+        rate = (out - self._out) / max(self._run.now() - self._ended, 1e-4)
+        ahead = max(_AHEAD, _CLAIMS_AHEAD * self._took)
+        return min(self._most, max(demand, int(rate * ahead)))
+
+    async def claim_suspect(self) -> list[Row]:
+        """A row that may have crashed its readers, to be worked on alone, if there is one."""
+        return (await self._claim(partial(self._store.claim_suspect, self._terms))).rows
+
+    async def has_suspects(self) -> bool:
+        """Whether there is such a row."""
+        suspect = self._terms.suspect
+        if suspect < 0:
+            return False
+        return bool(await self._insist(lambda: self._store.read(_SUSPECTS, suspect=suspect)))
+
+    async def _claim(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
+        # A claim under way is not broken off: what it claims has to be given back.
+        self._claiming = asyncio.ensure_future(self._in_turn(call))
+        try:
+            claim = await asyncio.shield(self._claiming)
+        except asyncio.CancelledError:
+            self._claiming.add_done_callback(self._came_too_late)
+            raise
+        self.count += 1
+        self.buried += len(claim.buried)
+        return claim
+
+    async def _in_turn(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
+        async with self._ledger.turn:
+            claim = await self._insist(call)
+            self._ledger.take(claim.rows)
+        return claim
+
+    def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            for row in claiming.result().rows:
+                self._ledger.give_back(row)
+
+    async def close(self) -> None:
+        """Wait a few seconds for a claim that is under way."""
+        if self._claiming is not None:
+            await asyncio.wait([self._claiming], timeout=_GRACE)
+            self._claiming.cancel()
