@@ -214,6 +214,8 @@ class TableReader(Emission[dict[str, Any]]):
 
     def _void(self, row: Row, error: Exception) -> None:
         self.counts["failed"] += 1
+        if not hasattr(error, "__notes__"):
+            error.add_note(f"in {self._info}")
         self.run.count_error(self._info, error)
 
     # The end.

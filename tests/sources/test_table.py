@@ -298,7 +298,9 @@ def test_the_lease_of_a_long_call_is_renewed_also_while_the_pipeline_is_paused(
     run(work())
 
 
-def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(database: str) -> None:
+def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work() -> None:
         release = asyncio.Event()
         begun = asyncio.Event()
@@ -325,6 +327,9 @@ def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(database:
             assert report.exit_status == 3
 
     run(work())
+    (told,) = caplog.messages
+    assert told.startswith("LeaseLost: row 1 was given to another reader")
+    assert told.endswith("(in stage 1 'read_table')")
 
 
 def test_what_crashed_its_readers_is_tried_alone_for_the_last_time(database: str) -> None:
