@@ -65,12 +65,12 @@ async def connect(
             [connecting, refusal], timeout=patience, return_when=asyncio.FIRST_COMPLETED
         )
         if not connecting.done():
-            raise CannotConnect(_why(urls, last[0] if last else None, patience))
+            raise CannotConnect(await _why(urls, last[0] if last else None, patience))
         client = connecting.result()
     except CannotConnect:
         raise
     except Exception as error:
-        raise CannotConnect(_why(urls, error, patience)) from error
+        raise CannotConnect(await _why(urls, error, patience)) from error
     finally:
         refusal.cancel()
         connecting.cancel()
@@ -92,9 +92,10 @@ def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:
     return context
 
 
-def _why(urls: Urls, error: Exception | None, patience: float) -> str:
+async def _why(urls: Urls, error: Exception | None, patience: float) -> str:
     text = "" if error is None else str(error) or type(error).__name__
-    if "authorization" in text.lower():
+    # A server may close the connection before its refusal has been read.
+    if "authorization" in text.lower() or any([await _asks_who(url) for url in urls]):
         return (
             f"The NATS server at {shown(urls)} refuses these credentials ({text}). Give others, "
             "as in nats://user:password@host:4222."
@@ -104,6 +105,19 @@ def _why(urls: Urls, error: Exception | None, patience: float) -> str:
         + (f" ({text})" if text else "")
         + ". Check the address, or that the server runs with JetStream (nats-server -js)."
     )
+
+
+async def _asks_who(url: str) -> bool:
+    """Whether a server answers there that lets in only whom it knows."""
+    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    try:
+        async with asyncio.timeout(1):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
+            greeting = await reader.readline()
+    except (OSError, TimeoutError, ValueError):
+        return False
+    writer.transport.abort()
+    return b'"auth_required":true' in greeting
 
 
 def shown(urls: Urls) -> str:

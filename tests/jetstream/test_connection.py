@@ -7,7 +7,7 @@ from typing import Any
 import nats
 import pytest
 
-from streams.errors import ServerTooOld
+from streams.errors import CannotConnect, ServerTooOld
 from streams.jetstream.connection import connect, shown
 
 
@@ -43,6 +43,23 @@ def test_a_server_that_cannot_reset_a_consumer_is_named(
         assert server.closed
     else:
         assert asyncio.run(connect(["nats://a"])) is server
+
+
+def test_a_refusal_that_is_cut_off_is_still_told() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"a","auth_required":true}\r\n')
+        await writer.drain()
+        writer.transport.abort()
+
+    async def story() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CannotConnect, match="refuses these credentials"):
+            await connect([f"nats://me:wrong@127.0.0.1:{port}"], patience=0.5)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
 
 
 def test_passwords_are_not_shown() -> None:
