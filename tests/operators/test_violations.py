@@ -197,21 +197,51 @@ def test_an_idle_key_is_forgotten_and_gives_no_verdict(clock: VirtualClock) -> N
     assert [(at, value.index) for at, value in told if value is not COMPLETED] == [(17, 3)]
 
 
-def test_a_key_costs_at_most_200_bytes_without_evidence() -> None:
+def test_a_key_that_is_idle_when_the_stream_ends_gives_no_verdict_either(
+    clock: VirtualClock,
+) -> None:
+    operator = violations(REPLIED, by=lambda event: 1, idle=5, **stay("ab"))
+    assert clock.play("a---------|", operator) == [(10, COMPLETED)]
+
+
+def test_idle_keys_are_forgotten_while_no_event_comes() -> None:
+    time = 0.0
+    watch = Watch(rule("G a", by=0, idle=5), lambda: time)
+    watch.look(new_events([(1, "a"), (2, "a")], 0.0, Nobody()), 0)
+    assert (watch.statistics()["keys"], watch.statistics()["expired"]) == (2, 0)
+    time = 6.0
+    assert (watch.statistics()["keys"], watch.statistics()["expired"]) == (0, 2)
+
+
+def test_no_key_expires_while_the_violations_of_the_end_are_taken() -> None:
+    time = 0.0
+    watch = Watch(rule("F b", by=0, idle=5), lambda: time)
+    watch.look(new_events([(1, "a"), (2, "a")], 0.0, Nobody()), 0)
+    last = watch.at_end()
+    assert next(last).key == 1
+    time = 6.0
+    assert watch.statistics()["expired"] == 0
+    assert [violation.key for violation in last] == [2]
+
+
+def rule(formula: str, by: Any, idle: float | None = None) -> Rule:
     tests: dict[str, Any] = {"a": lambda event: True, "b": lambda event: False}
-    rule = Rule(
+    return Rule(
         stage="violations",
-        formula="F b",
-        by=0,
+        formula=formula,
+        by=by,
         mode="ltl3",
         evidence=0,
-        idle=None,
+        idle=idle,
         max_keys=None,
         restart=False,
         strict=True,
         tests=tests,
     )
-    watch = Watch(rule, lambda: 0.0)
+
+
+def test_a_key_costs_at_most_200_bytes_without_evidence() -> None:
+    watch = Watch(rule("F b", by=0), lambda: 0.0)
     events = new_events([(key, "a") for key in range(20_000)], 0.0, Nobody())
     tracemalloc.start()
     try:
