@@ -162,7 +162,7 @@ def test_an_event_that_was_given_up_on_has_failed_for_good(
     database: str, tmp_path: Path, then: str
 ) -> None:
     async def work() -> None:
-        def fail(event: dict[str, Any]) -> None:
+        def fail(event: dict[str, Any]) -> dict[str, Any]:
             raise ValueError("never")
 
         policy: Any = "skip" if then == "skip" else route(dead_letters(tmp_path / "dead"))
