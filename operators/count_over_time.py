@@ -90,9 +90,8 @@ def count_over_time(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[Period] = Flowable(
-            attach, StageInfo("count_over_time", detail, 0, "remembers ends of rows"), source
-        )
+        info = StageInfo("count_over_time", detail, 0, "remembers ends of rows", absorbs=True)
+        flowable: Flowable[Period] = Flowable(attach, info, source)
         return flowable
 
     return operator

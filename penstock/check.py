@@ -15,10 +15,11 @@ from streams.temporal.workflow_rule import CounterExample, Rule
 
 __all__ = ["call", "check", "lost_path"]
 
-# An event is acknowledged when every sink has accepted it: one that comes to none never is.
+# What a sink has accepted may be acknowledged; of what is acknowledged before, nothing is left
+# when the process dies.
 _REACHES_A_SINK = Rule(
-    "every path from the source reaches a sink",
-    initial="source",
+    "every path from an acknowledging source reaches a sink",
+    initial="acknowledging source",
     final=lambda node: not node.goto,
     formula="F sink",
 )
@@ -34,23 +35,30 @@ def check(where: str, pipeline: Pipeline) -> int:
     stages = pipeline.describe()
     lost = lost_path(stages, len(pipeline.sinks))
     if lost is not None:
-        raise BuildError(f"{where}: events that go {lost} reach no sink, and never finish")
+        raise BuildError(
+            f"{where}: events go {lost}, and no further: they are acknowledged before what comes "
+            "of them is in a sink, and lost if the process dies. Use a source that can be read "
+            "again, such as read_jsonl(path)"
+        )
     names = " > ".join(stage.name for stage in stages)
     return put(f"{where}: OK, {len(stages)} stages: {names}\n")
 
 
 def lost_path(stages: list[StageInfo], sinks: int) -> CounterExample | None:
-    """A way of an event through the stages, of which the last ones are sinks, that ends in none.
+    """A way of an event from a source that acknowledges, through the stages, that ends in no sink.
 
-    The stages are checked as any other workflow is.
+    The last stages are sinks. They are checked as any other workflow is.
     """
+    if not stages[0].acknowledges:
+        return None
     names = [f"{stage.number} {stage.name}" for stage in stages]
     first_sink = len(names) - sinks
     nodes: list[Node] = []
-    for at, name in enumerate(names):
+    for at, (name, stage) in enumerate(zip(names, stages, strict=True)):
         after = names[at + 1 : at + 2] if at + 1 < first_sink else names[first_sink:]
-        labels = ("sink",) if at >= first_sink else ("source",) if at == 0 else ()
-        nodes.append(Node(name, goto=tuple(after) if at < first_sink else (), labels=labels))
+        last = at >= first_sink or stage.absorbs
+        labels = ("sink",) if at >= first_sink else ("acknowledging source",) if at == 0 else ()
+        nodes.append(Node(name, goto=() if last else tuple(after), labels=labels))
     # So that there is a word for it where there is none.
     nodes.append(Node("sink"))
     return counter_example(Workflow(nodes), _REACHES_A_SINK)

@@ -133,7 +133,8 @@ def read_jetstream(
         on_bad_message,
     )
     detail = subject_or_stream if durable is None else f"{subject_or_stream}, as {durable}"
-    info = StageInfo("read_jetstream", detail, 0, "requests what is asked for")
+    note = "requests what is asked for"
+    info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         _Reading(downstream, run, flowable.info, settings).start()

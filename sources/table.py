@@ -82,7 +82,13 @@ def read_table(
             raise BuildError(f"read_table({option}={value!r}): at least {least} is needed")
     open_store(url, table, columns)
     details = [redacted(url), table, *([f"by {by}"] if by is not None else [])]
-    info = StageInfo("read_table", ", ".join(details), batch, f"claims up to {batch} rows")
+    info = StageInfo(
+        "read_table",
+        ", ".join(details),
+        batch,
+        f"claims up to {batch} rows",
+        acknowledges=True,
+    )
 
     manner = Manner(backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience)
 

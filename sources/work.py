@@ -150,6 +150,7 @@ class WorkPool:
 
             RemoteDesk(downstream, run, jobs.info, self._wire).start()
 
-        jobs: Flowable[Any] = Flowable(attach, StageInfo("jobs", self.name, 0))
+        info = StageInfo("jobs", self.name, 0, acknowledges=True)
+        jobs: Flowable[Any] = Flowable(attach, info)
         again = retry(self._attempts, backoff)
         return worker(jobs, How(handler, cast(Any, limit), timeout, overload, again))

@@ -97,7 +97,9 @@ class StageInfo:
     `bound` is the most events that ever wait in the stage, None for a stage whose bound its
     user chose to leave open. `number` counts from 1 at the source; 0 is a stage that is not in
     a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is
-    the key of a stage that has one, and `seconds` the length of its window.
+    the key of a stage that has one, and `seconds` the length of its window. `acknowledges`: a
+    source that forgets an event once it has ended; `absorbs`: a stage that ends every event itself,
+    and tells of them in events of its own.
     """
 
     name: str
@@ -108,6 +110,8 @@ class StageInfo:
     path: str | os.PathLike[str] | int | None = None
     by: Any = None
     seconds: float | None = None
+    acknowledges: bool = False
+    absorbs: bool = False
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""

@@ -56,7 +56,7 @@ class MemorySource(Flowable[T]):
     """
 
     def __init__(self, items: Iterable[T] = ()) -> None:
-        super().__init__(self._start, StageInfo("memory"))
+        super().__init__(self._start, StageInfo("memory", acknowledges=True))
         self.ledger = Ledger()
         self._ready: deque[T] = deque()
         self._rest = iter(items)

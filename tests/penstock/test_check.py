@@ -9,8 +9,9 @@ from reactivex import operators as ops
 
 from penstock.check import lost_path
 from sinks import collect
-from streams import from_iterable
+from sources import WorkPool
 from streams.stage import StageInfo
+from streams.testing import MemorySource
 
 Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
@@ -67,12 +68,54 @@ def test_dead_letters_at_the_end_are_refused_with_where_they_belong(
     assert "as on_error=route(dead_letters(path))" in result.err
 
 
+SOURCES = {
+    "read_table": "from sources import read_table\nsource = read_table('sqlite:///orders.db')\n",
+    "read_jetstream": "from sources import read_jetstream\nsource = read_jetstream('orders')\n",
+    "read_jsonl": "from sources import read_jsonl\nsource = read_jsonl()\n",
+}
+
+
+@pytest.mark.parametrize("name", ["read_table", "read_jetstream"])
+def test_a_stage_that_acknowledges_what_reaches_no_sink_is_told(
+    penstock: Penstock, write_file: Write, name: str
+) -> None:
+    lines = "from operators import count_over_time\n" + SOURCES[name] + (
+        "pipeline = source.pipe(count_over_time()).to(write_jsonl())\n"
+    )  # fmt: skip
+    path = write_file("job.py", lines)
+    result = penstock("check", path)
+    assert result.status == 2
+    assert f"{path}: events go 1 {name} -> 2 count_over_time, and no further" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"), [("read_jsonl", "count_over_time()"), ("read_table", "monitor('G true')")]
+)
+def test_what_is_read_again_may_be_counted_and_what_is_acknowledged_may_be_watched(
+    penstock: Penstock, write_file: Write, name: str, stages: str
+) -> None:
+    lines = "from operators import count_over_time, monitor\n" + SOURCES[name] + (
+        f"pipeline = source.pipe({stages}).to(write_jsonl())\n"
+    )  # fmt: skip
+    assert penstock("check", write_file("job.py", lines)).status == 0
+
+
+def test_the_jobs_of_a_worker_are_acknowledged_and_reach_its_report() -> None:
+    pipeline = WorkPool().work(abs)
+    stages = pipeline.describe()
+    assert stages[0].acknowledges
+    assert lost_path(stages, len(pipeline.sinks)) is None
+
+
 def test_a_way_through_the_stages_that_ends_in_no_sink_is_found() -> None:
-    stages = [StageInfo("read", number=1), StageInfo("map", number=2)]
+    stages = [StageInfo("read", number=1, acknowledges=True), StageInfo("map", number=2)]
     assert str(lost_path(stages, sinks=0)) == "1 read -> 2 map"
 
 
 @pytest.mark.parametrize("sinks", [1, 2, 3])
 def test_every_way_through_a_pipeline_reaches_a_sink(sinks: int) -> None:
-    pipeline = from_iterable([1]).pipe(ops.map(abs)).to(*(collect([]) for _ in range(sinks)))
+    source = MemorySource([1])
+    pipeline = source.pipe(ops.map(abs)).to(*(collect([]) for _ in range(sinks)))
+    assert pipeline.describe()[0].acknowledges
     assert lost_path(pipeline.describe(), sinks) is None
