@@ -50,6 +50,7 @@ def call(options: Namespace, words: list[str]) -> int:
                 evidence=options.evidence,
                 restart=options.restart,
                 strict=not options.fields,
+                on_error="skip",
                 where=dict(map(_proposition, options.prop)),
             ),
             ops.map(shown),

@@ -79,6 +79,20 @@ def test_bad_lines_give_status_3_where_nothing_was_violated(
     assert "line 2 is no JSON" in result.err
 
 
+def test_events_without_the_key_are_told_and_give_status_3_where_nothing_was_violated(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    events: list[Any] = [{"a": 1}, {"a": 1, "k": 1}, {"a": 1, "k": [2]}]
+    result = penstock("monitor", "G a", "--fields", "--by=k", "--input", lines(*events))
+    assert (result.status, result.out) == (3, "")
+    assert "the event has no field 'k'" in result.err
+    assert "of type list, cannot be a key" in result.err
+    worse = [*events, {"a": 0, "k": 1}]
+    result = penstock("monitor", "G a", "--fields", "--by=k", "--input", lines(*worse))
+    assert result.status == 1
+    assert json.loads(result.out)["index"] == 2
+
+
 def test_the_report_counts_the_violations_if_asked_for(
     penstock: Penstock, lines: Callable[..., str]
 ) -> None:
