@@ -14,7 +14,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield servers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Three servers, none of which a test may disturb."""
     with Servers(tmp_path_factory.mktemp("nats-three"), 3) as servers:
