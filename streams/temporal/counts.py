@@ -19,7 +19,8 @@ from itertools import islice
 from operator import ne
 from typing import Any, TypeVar
 
-from streams.keys import By, key_function
+from streams.errors import describe
+from streams.keys import By
 from streams.temporal.intervals import Axis, Period, amount, read_all, reader
 from streams.temporal.tallies import Aggregate, Tally, tally_maker
 
@@ -88,7 +89,7 @@ def _swept(
     of: By[T] | None,
     include_zero: bool,
 ) -> list[Period]:
-    keys: list[Any] = [] if by is None else list(map(key_function(by), table))
+    keys: list[Any] = [] if by is None else read_all(table, by)
 
     def name(i: int) -> str:
         return f"row {i}" if by is None else f"row {i} of {keys[i]!r}"
@@ -131,7 +132,11 @@ def _by_key(keys: list[Any], columns: _Columns) -> Iterator[tuple[Any, _Columns]
     """The columns of the rows of each key, keys in the order in which they first appear."""
     places: dict[Any, list[int]] = {}
     for i, key in enumerate(keys):
-        places.setdefault(key, []).append(i)
+        try:
+            places.setdefault(key, []).append(i)
+        except TypeError:
+            kind = type(key).__name__
+            raise TypeError(f"row {i}: {describe(key)} of type {kind} cannot be a key") from None
     for key, mine in places.items():
         begins, ends, amounts = ([column[i] for i in mine] for column in columns)
         yield key, (begins, ends, amounts)

@@ -168,7 +168,7 @@ def _point(value: Any) -> tuple[str, Any]:
     if isinstance(value, date):
         return "a date", value
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
-        if value != value:
+        if value.is_nan() if isinstance(value, Decimal) else value != value:
             raise TypeError("NaN is no point in time: it comes neither before nor after any other")
         return "a number", value
     raise TypeError(

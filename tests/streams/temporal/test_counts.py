@@ -228,6 +228,7 @@ DAY = datetime(2024, 1, 1)
         ((nan, 3), TypeError, "NaN is no point in time"),
         ((3, nan), TypeError, "NaN is no point in time"),
         ((Decimal("NaN"), None), TypeError, "NaN is no point in time"),
+        ((Decimal("sNaN"), None), TypeError, "NaN is no point in time"),
         ((3, date(2024, 1, 1)), TypeError, "is a number, but to .* is a date"),
         ((date(2024, 1, 1), DAY), TypeError, "is a date, but to .* without a time zone"),
         ((DAY.replace(tzinfo=UTC), DAY + timedelta(1)), TypeError, "with a time zone, but to"),
@@ -262,7 +263,7 @@ def test_rows_of_different_kinds_are_refused(table: list[Any]) -> None:
         count(table)
 
 
-@pytest.mark.parametrize("amount", [nan, inf, None, "3", True, [1]])
+@pytest.mark.parametrize("amount", [nan, inf, None, "3", True, [1], Decimal("sNaN")])
 def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
     with pytest.raises(TypeError, match=r"row 1: .* is no amount"):
         sequenced([(0, 1, 1), (0, 1, amount)], "sum", begin=0, end=1, of=2)
@@ -271,6 +272,13 @@ def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
 def test_a_row_without_a_beginning_is_named() -> None:
     with pytest.raises(IntervalError, match="has no 'from'"):
         sequenced([{"to": 3}])
+
+
+def test_a_row_without_a_key_or_with_one_that_cannot_be_is_named() -> None:
+    with pytest.raises(IntervalError, match="'from': 1.* has no 'client'"):
+        sequenced([{"from": 1}], by="client")
+    with pytest.raises(TypeError, match=r"row 1: \[2\] of type list cannot be a key"):
+        sequenced([{"from": 1, "client": 1}, {"from": 1, "client": [2]}], by="client")
 
 
 @pytest.mark.parametrize(
