@@ -189,7 +189,12 @@ def _moment(text: str) -> date | datetime:
 def amount(value: Any) -> Any:
     """`value` if it can be summed up and compared; else TypeError."""
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
-        if isinstance(value, int | Fraction) or isfinite(value):
+        if isinstance(value, Decimal):
+            # Of one that signals isfinite() would raise.
+            finite = value.is_finite()
+        else:
+            finite = isinstance(value, int | Fraction) or isfinite(value)
+        if finite:
             return value
         raise TypeError(f"{value} is no amount: a finite number is needed")
     raise TypeError(f"{describe(value)} of type {type(value).__name__} is no amount: a finite "

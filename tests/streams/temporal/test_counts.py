@@ -275,7 +275,7 @@ def test_a_row_without_a_beginning_is_named() -> None:
 
 
 def test_a_row_without_a_key_or_with_one_that_cannot_be_is_named() -> None:
-    with pytest.raises(IntervalError, match="'from': 1.* has no 'client'"):
+    with pytest.raises(IntervalError, match=r"'from': 1.* has no 'client'"):
         sequenced([{"from": 1}], by="client")
     with pytest.raises(TypeError, match=r"row 1: \[2\] of type list cannot be a key"):
         sequenced([{"from": 1, "client": 1}, {"from": 1, "client": [2]}], by="client")
