@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
+from streams.temporal.errors import FormulaTooLarge
+
 __all__ = ["Decisions"]
 
 T = TypeVar("T", bound=Hashable)
@@ -23,9 +25,16 @@ Join = Callable[[int, int], int]
 # Comes after all propositions.
 _LEAF = 1 << 30
 
+# Twenty alternatives that each ask for a proposition of their own would make a million parts, which
+# take minutes and gigabytes; formulas of a dozen operators make a fifth of this at most.
+_MOST_PARTS = 500_000
+
 
 class Decisions(Generic[T]):
-    """A collection of diagrams. A letter is a number whose bits are the propositions."""
+    """A collection of diagrams. A letter is a number whose bits are the propositions.
+
+    Everything that makes a new part raises FormulaTooLarge beyond half a million of them.
+    """
 
     def __init__(self) -> None:
         self._leaves: dict[T, int] = {}
@@ -55,6 +64,10 @@ class Decisions(Generic[T]):
         return number
 
     def _new(self, bit: int, without: int, with_it: int) -> int:
+        if len(self._bits) >= _MOST_PARTS:
+            raise FormulaTooLarge(
+                "the number of parts of its diagrams", len(self._bits) + 1, _MOST_PARTS
+            )
         self._bits.append(bit)
         self._without.append(without)
         self._with.append(with_it)

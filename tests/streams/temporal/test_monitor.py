@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.temporal import decisions
 from streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
 from streams.temporal.formula import Formula, Unary
 from streams.temporal.machine import Machine
@@ -216,6 +217,13 @@ def test_a_monitor_that_exceeds_its_bound_says_so() -> None:
     with pytest.raises(FormulaTooLarge, match="states") as raised:
         Monitor("G(a -> X[12] b)", max_states=500)
     assert raised.value.reached == 501
+
+
+def test_diagrams_that_exceed_their_bound_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    alternatives = " | ".join(f"G p{at}" for at in range(10))
+    monkeypatch.setattr(decisions, "_MOST_PARTS", 500)
+    with pytest.raises(FormulaTooLarge, match="parts of its diagrams reached 501"):
+        Monitor(alternatives)
 
 
 def test_a_monitor_of_a_wrong_text_says_where() -> None:
