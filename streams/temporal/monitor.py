@@ -45,7 +45,8 @@ class Monitor:
     first = 0
 
     def __init__(self, formula: Formula | str, max_states: int = MAX_STATES) -> None:
-        self.formula: Formula = parse(formula) if isinstance(formula, str) else formula
+        # What is neither is told by the parser.
+        self.formula = formula if isinstance(formula, Formula) else parse(formula)
         self.propositions = tuple(propositions(self.formula))
         self.machine = _machine(self.formula, max_states)
         self._said = self.machine.outputs

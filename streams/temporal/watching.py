@@ -93,11 +93,6 @@ class Rule:
     def letter_of(self) -> Callable[[Any], int]:
         return letters(self.monitor.formula, self.tests, strict=self.strict)
 
-    @property
-    def unused(self) -> frozenset[str]:
-        """Tests that were given and are not in the formula."""
-        return frozenset(self.tests) - frozenset(self.monitor.propositions)
-
     @cached_property
     def key_of(self) -> Callable[[Any], Any] | None:
         return None if self.by is None else key_function(self.by)
@@ -112,8 +107,11 @@ class Rule:
     def info(self) -> StageInfo:
         by = "" if self.by is None else f" by {key_name(self.by)}"
         most = "" if self.max_keys is None else f", at most {self.max_keys:,}"
-        note = "" if self.by is None else f"remembers a state for each key{most}"
-        return StageInfo(self.stage, self.text + by, 0, note)
+        notes = [] if self.by is None else [f"remembers a state for each key{most}"]
+        unused = [name for name in self.tests if name not in self.monitor.propositions]
+        if unused:
+            notes.append(f"given and not in the formula: {', '.join(unused)}")
+        return StageInfo(self.stage, self.text + by, 0, "; ".join(notes))
 
 
 class _Instance:

@@ -301,6 +301,17 @@ def test_what_is_wrong_with_the_formula_is_said_when_the_operator_is_built() -> 
         violations("G(a -> X[30] b)", **stay("ab"))
 
 
+def test_what_is_no_formula_is_a_type_error() -> None:
+    wrong: Any = 3
+    with pytest.raises(TypeError, match="a formula is a text, not int"):
+        violations(wrong, **stay("ab"))
+
+
+def test_propositions_that_the_formula_does_not_have_are_shown_with_the_stage() -> None:
+    stream = from_iterable(["a"]).pipe(violations("G a", **stay("abc")))
+    assert stream.info.note == "given and not in the formula: b, c"
+
+
 @pytest.mark.parametrize(
     "options",
     [
