@@ -9,6 +9,7 @@ two kinds of leaves.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import reduce
 from typing import Generic, TypeVar
 
 from streams.temporal.errors import FormulaTooLarge
@@ -78,15 +79,18 @@ class Decisions(Generic[T]):
 
         `otherwise` is for letters that none allows. `join` gives the function that joins two.
         """
-        number = otherwise
+        found = [otherwise]
         for care, value, leaf in cases:
             case = self.leaf(leaf)
             for bit in range(care.bit_length() - 1, -1, -1):
                 if care >> bit & 1:
                     holds = value >> bit & 1
                     case = self.fork(bit, *((otherwise, case) if holds else (case, otherwise)))
-            number = join(number, case)
-        return number
+            found.append(case)
+        # In pairs, for small ones are quicker to join than a small one and a large one.
+        while len(found) > 1:
+            found = [reduce(join, found[at : at + 2]) for at in range(0, len(found), 2)]
+        return found[0]
 
     def joining(self, combine: Callable[[T, T], T], neutral: int) -> Join:
         """From two functions to the one whose values are combined of theirs; it remembers.
