@@ -27,8 +27,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
-from streams.batch_settings import BatchSettings
-from streams.batching import Batching
 from streams.errors import BuildError
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
@@ -129,6 +127,10 @@ def batch(
             "where nothing can interrupt it. Make it async, or wrap it in in_threads(n)(...) or "
             "in_processes(n)(...)."
         )
+    # Slow to import, and few pipelines have one.
+    from streams.batch_settings import BatchSettings
+    from streams.batching import Batching
+
     settings = BatchSettings(
         handler, name, max_size, max_wait, latency, parallel, timeout, on_error
     )

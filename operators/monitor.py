@@ -23,7 +23,7 @@ Errors:  the source's error passes, and says nothing of the end. What a proposit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from streams.errors import BuildError
 from streams.event import Event
@@ -35,16 +35,18 @@ from streams.origins import Joined, Nobody
 from streams.run import Run
 from streams.sink import Sink
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks
-from streams.temporal.formula import Formula
-from streams.temporal.propositions import Test
-from streams.temporal.violation import Violated, Violation
-from streams.temporal.watching import Evidence, Mode, Rule, Watch
+
+if TYPE_CHECKING:
+    from streams.temporal.formula import Formula
+    from streams.temporal.propositions import Test
+    from streams.temporal.violation import Violation
+    from streams.temporal.watching import Evidence, Mode, Watch
 
 __all__ = ["monitor"]
 
 T = TypeVar("T")
 
-OnViolation = Literal["report", "stop"] | Callable[[Violation[T]], object] | Sink[Violation[T]]
+OnViolation = Literal["report", "stop"] | Callable[["Violation[T]"], object] | Sink["Violation[T]"]
 
 # Violations that are told in full where they are only reported.
 _REPORTED = 10
@@ -79,6 +81,9 @@ def monitor(
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
+    # Slow to import, and few pipelines have one.
+    from streams.temporal.watching import Rule, Watch
+
     check_policy(on_error, "monitor")
     _check(on_violation)
     rule = Rule(
@@ -215,6 +220,8 @@ class _Monitor(Stage[Any, Any]):
             if self._reported <= _REPORTED:
                 self._run.on_warning(str(violation))
         elif self._on_violation == "stop":
+            from streams.temporal.violation import Violated
+
             raise Violated(violation)
         else:
             assert callable(self._on_violation)

@@ -20,7 +20,7 @@ Errors:  the source's error passes, and says nothing of the end. What a proposit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.event import Event
 from streams.faults import Faults, OnError, check_policy
@@ -29,10 +29,12 @@ from streams.keys import By
 from streams.origins import Nobody
 from streams.run import Run
 from streams.stage import Stage, Subscriber, in_chunks
-from streams.temporal.formula import Formula
-from streams.temporal.propositions import Test
-from streams.temporal.violation import Violation
-from streams.temporal.watching import Evidence, Mode, Rule, Watch
+
+if TYPE_CHECKING:
+    from streams.temporal.formula import Formula
+    from streams.temporal.propositions import Test
+    from streams.temporal.violation import Violation
+    from streams.temporal.watching import Evidence, Mode, Watch
 
 __all__ = ["violations"]
 
@@ -68,6 +70,9 @@ def violations(
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
+    # Slow to import, and few pipelines have one.
+    from streams.temporal.watching import Rule, Watch
+
     check_policy(on_error, "violations")
     rule = Rule(
         stage="violations",
@@ -96,7 +101,7 @@ def violations(
     return operator
 
 
-class _Violations(Stage[Any, Violation[Any]]):
+class _Violations(Stage[Any, "Violation[Any]"]):
     def __init__(
         self, downstream: Subscriber[Violation[Any]], run: Run, watch: Watch, faults: Faults
     ) -> None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from streams.errors import BuildError
 from streams.faults import Backoff, OnError, check_policy, retry, route
@@ -39,11 +39,11 @@ from streams.limits.choice import Limit
 from streams.pipeline import Pipeline
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
-from streams.work.hub import Bench, Counter, Hub
-from streams.work.offering import Offering
-from streams.work.office import Office
-from streams.work.wire import Wire
-from streams.work.working import How, worker
+
+if TYPE_CHECKING:
+    from streams.work.office import Office
+
+# What pools are made of is imported when there is one: it is slow to import, and few have one.
 
 __all__ = ["WorkPool"]
 
@@ -68,6 +68,9 @@ class WorkPool:
             )
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise BuildError(f"WorkPool(name={name!r}): use letters, digits, - and _")
+        from streams.work.hub import Hub
+        from streams.work.wire import Wire
+
         self.name = name
         self._attempts = attempts
         self._hub = Hub(name, attempts)
@@ -99,6 +102,8 @@ class WorkPool:
         source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
+            from streams.work.offering import Offering
+
             office, policy = self._office(patient=when_busy == "wait")
             stage = Offering(
                 downstream,
@@ -120,6 +125,8 @@ class WorkPool:
     def _office(self, *, patient: bool) -> tuple[Office, OnError]:
         """Where a master hands out, and what becomes there of jobs that were given up on."""
         if self._wire is None:
+            from streams.work.hub import Counter
+
             return Counter(self._hub, patient=patient), "stop"
         from streams.work.master import Master, PoolLetters
 
@@ -142,8 +149,12 @@ class WorkPool:
         BuildError for options that make no sense.
         """
 
+        from streams.work.working import How, worker
+
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             if self._wire is None:
+                from streams.work.hub import Bench
+
                 Bench(downstream, run, jobs.info, self._hub).start()
                 return
             from streams.work.desk import RemoteDesk

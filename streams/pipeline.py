@@ -8,9 +8,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from streams.engine import Engine
 from streams.errors import BuildError
 from streams.faults import LettersOnly
 from streams.flowable import Flowable
@@ -18,6 +17,9 @@ from streams.paths import refuse_same_file
 from streams.running import Report, Running
 from streams.sink import Sink
 from streams.stage import StageInfo
+
+if TYPE_CHECKING:
+    from streams.engine import Engine
 
 __all__ = ["Pipeline", "new_event_loop", "run"]
 

@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streams.clock import is_virtual
-from streams.engine import Engine
 from streams.errors import BuildError, DrainTimeout, OutputClosed
 from streams.flowable import Flowable
 from streams.fork import Fork
@@ -23,6 +22,9 @@ from streams.report import Outcome, Report, State, snapshot
 from streams.run import Run
 from streams.sink import Sink, SinkStage
 from streams.watchdog import WATCHDOG
+
+if TYPE_CHECKING:
+    from streams.engine import Engine
 
 __all__ = ["Outcome", "Report", "Running"]
 

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
 
 from streams.errors import CannotConnect, MissingExtra, ServerTooOld
 
 if TYPE_CHECKING:
+    from urllib.parse import SplitResult
+
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
@@ -109,7 +110,7 @@ async def _why(urls: Urls, error: Exception | None, patience: float) -> str:
 
 async def _asks_who(url: str) -> bool:
     """Whether a server answers there that lets in only whom it knows."""
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    parts = _parts(url)
     try:
         async with asyncio.timeout(1):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
@@ -126,7 +127,14 @@ def shown(urls: Urls) -> str:
 
 
 def _without_password(url: str) -> str:
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
+    parts = _parts(url)
     if "@" not in parts.netloc:
         return url
-    return urlunsplit(parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]))
+    return parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _parts(url: str) -> SplitResult:
+    # Slow to import, and only for messages.
+    from urllib.parse import urlsplit
+
+    return urlsplit(url if "://" in url else f"nats://{url}")

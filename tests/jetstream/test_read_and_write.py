@@ -377,8 +377,8 @@ def test_mistakes_have_names(server: Servers) -> None:
 
 
 def test_where_no_server_is_the_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sources.jetstream.connect", partial(connect, patience=0.2))
-    monkeypatch.setattr("sinks.jetstream.connect", partial(connect, patience=0.2))
+    monkeypatch.setattr("streams.jetstream.reading.connect", partial(connect, patience=0.2))
+    monkeypatch.setattr("streams.jetstream.writing.connect", partial(connect, patience=0.2))
     nowhere = "nats://somebody:secret@127.0.0.1:1"
     reading = read_jetstream("a", None, nowhere).to(collect([]))
     writing = from_iterable([{}]).to(write_jetstream("a", nowhere))

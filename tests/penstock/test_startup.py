@@ -19,8 +19,15 @@ SLOW = {
     "reactivex.operators",
     "rich",
     "shutil",
+    "streams.batching",
+    "streams.jetstream.connection",
+    "streams.jetstream.reading",
+    "streams.jetstream.writing",
     "streams.lift_table",
     "streams.native",
+    "streams.temporal",
+    "streams.work.hub",
+    "streams.work.wire",
     "sysconfig",
 }
 

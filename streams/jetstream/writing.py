@@ -1,0 +1,171 @@
+"""The writing of messages into streams that others own, each until it is stored."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from orjson import OPT_NON_STR_KEYS, dumps
+
+from streams.errors import PenstockError, StreamMissing
+from streams.event import Event
+from streams.faults import Faults, OnError
+from streams.jetstream.connection import connect
+from streams.jetstream.outbox import Outbox
+from streams.keys import By, key_function
+from streams.run import Run
+from streams.sink import Closed, SinkStage
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+__all__ = ["Writing", "WritingSettings"]
+
+# Events asked for again at a time.
+_STRIDE = 16
+
+
+class WritingSettings(NamedTuple):
+    """The arguments of `sinks.write_jetstream`, which explains each."""
+
+    subject: str | Callable[[Any], str]
+    servers: tuple[str, ...]
+    id: By[Any] | None
+    window: int
+    patience: float
+    on_error: OnError
+
+
+class Writing(SinkStage[Any]):
+    """One running of `sinks.write_jetstream`.
+
+    `_open` events are under way; those in `_waiting` came before there was a
+    connection.
+    """
+
+    def __init__(self, run: Run, closed: Closed, settings: WritingSettings) -> None:
+        super().__init__(closed)
+        self.asks_first = settings.window
+        self._run = run
+        self._settings = settings
+        self._id = None if settings.id is None else key_function(settings.id)
+        self._faults = Faults(settings.on_error, run, self)
+        self._client: Client | None = None
+        self._outbox: Outbox | None = None
+        self._waiting: deque[Event[Any]] = deque()
+        self._open: dict[Event[Any], None] = {}
+        self._stored = self._known = 0
+        self._spare = 0
+        self._ending: tuple[BaseException | None] | None = None
+        run.on_close(self._disconnect)
+        run.spawn(self._connect(), "write_jetstream")
+
+    async def _connect(self) -> None:
+        settings = self._settings
+        try:
+            self._client = await connect(settings.servers, resets=False)
+        except PenstockError as error:
+            self._give_back()
+            self.break_off(error)
+            return
+        self._outbox = Outbox(self._client, settings.patience)
+        await self._outbox.start()
+        while self._waiting:
+            self._publish(self._waiting.popleft())
+        self._close_if_over()
+
+    async def _disconnect(self) -> None:
+        if self._outbox is not None:
+            await self._outbox.stop()
+        if self._client is not None:
+            await self._client.close()
+
+    def on_next(self, event: Event[Any], /) -> None:
+        if self._closed is None:
+            event.give_back()
+        elif self._outbox is None:
+            self._waiting.append(event)
+        else:
+            self._publish(event)
+
+    def _publish(self, event: Event[Any]) -> None:
+        assert self._outbox is not None
+        settings = self._settings
+        value: Any = event.value
+        try:
+            subject = settings.subject
+            to = subject if isinstance(subject, str) else subject(value)
+            body = value if isinstance(value, bytes) else dumps(value, option=OPT_NON_STR_KEYS)
+            id = uuid4().hex if self._id is None else str(self._id(value))
+            self._open[event] = None
+            self._outbox.send(to, body, id, partial(self._done, event))
+        except Exception as error:
+            self._failed(event, error)
+
+    def _done(self, event: Event[Any], error: Exception | None, known: bool) -> None:
+        if error is not None:
+            self._failed(event, error)
+            return
+        self._stored += not known
+        self._known += known
+        del self._open[event]
+        event.finish()
+        self._ask()
+
+    def _failed(self, event: Event[Any], error: Exception) -> None:
+        self._open.pop(event, None)
+        if isinstance(error, StreamMissing):
+            # No other event would fare better.
+            event.fail(error)
+        elif self._faults.survives(event, error):
+            self._ask()
+            return
+        self._give_back()
+        self.break_off(error)
+
+    def _ask(self) -> None:
+        if self._closed is None:
+            return
+        if self._ending is not None:
+            self._close_if_over()
+            return
+        self._spare += 1
+        if self._spare >= min(_STRIDE, self._settings.window):
+            spare, self._spare = self._spare, 0
+            self.upstream.request(spare)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._ending = (None,)
+        self._close_if_over()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._ending = (error,)
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self._ending is not None and not self._open and not self._waiting:
+            self.close(*self._ending)
+
+    def _give_back(self) -> None:
+        for event in [*self._open, *self._waiting]:
+            event.give_back()
+        self._open.clear()
+        self._waiting.clear()
+
+    def cancel(self) -> None:
+        self._give_back()
+        self.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """Values `stored`, and those that the stream `known` already; `in_flight` to the server."""
+        return {
+            "stored": self._stored,
+            "known": self._known,
+            "waiting": len(self._waiting),
+            "in_flight": len(self._open),
+        }
