@@ -96,15 +96,13 @@ def test_what_is_not_acknowledged_comes_again_to_the_next_running(server: Server
     async def story() -> None:
         async with stream(server, "again") as it:
             await it.numbers(10)
-            begun = asyncio.Event()
 
             async def hang(value: Any) -> None:
-                begun.set()
                 await asyncio.Event().wait()
 
             flow = read_jetstream("again.*", "reader", it.urls, lease=60)
             running = flow.pipe(adaptive_flat_map(hang, Fixed(4))).to(collect([])).start()
-            await begun.wait()
+            await until(lambda: running.statistics()["in"] == 4)
             running.cancel()
             report = await running.wait()
             assert report.statistics["returned"] == report.statistics["in"] == 4
