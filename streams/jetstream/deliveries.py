@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from orjson import JSONDecodeError, loads
@@ -14,6 +12,7 @@ from streams.errors import BadLine, describe
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.jetstream.partition import Delivery, Partition
+from streams.jetstream.replies import ACK, Replies
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
@@ -41,10 +40,8 @@ class Deliveries:
         )
         self.ready: deque[Delivery] = deque()
         self.letters = letters
-        self._client = client
+        self._replies = Replies(client)
         self._stage: _Stage | None = None
-        self._replies: list[str] = []
-        self._sending: asyncio.Task[None] | None = None
 
     def _attach(self, downstream: Subscriber[Any], run: Run) -> None:
         self._stage = _Stage(downstream, run, self.flowable.info, self)
@@ -61,25 +58,12 @@ class Deliveries:
         self.ready.extend(left)
 
     def acknowledge(self, reply: str) -> None:
-        self._replies.append(reply)
-        if self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._send())
-
-    async def _send(self) -> None:
-        from nats.errors import Error
-
-        while self._replies:
-            replies, self._replies = self._replies, []
-            for reply in replies:
-                # What is lost is noticed by the floor that stands still.
-                with suppress(Error):
-                    await self._client.publish(reply, b"+ACK")
-        self._sending = None
+        # What is lost is noticed by the floor that stands still.
+        self._replies.send(reply, ACK)
 
     async def flush(self) -> None:
-        """Wait until the acknowledgements are on their way."""
-        while self._sending is not None:
-            await self._sending
+        """Wait until the acknowledgements have reached the server, if it can be reached."""
+        await self._replies.flush()
 
 
 class _Stage(Emission[Any]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streams.jetstream.connection import jetstream
 from streams.jetstream.pull import Pull, place_of
+from streams.jetstream.replies import ACK
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -68,7 +69,6 @@ class Partition:
     ) -> None:
         self.number = number
         self.lease = lease
-        self.lag = 0
         self.reads_anew = False
         self._client = client
         self._js = jetstream(client)
@@ -111,7 +111,6 @@ class Partition:
             self.read_anew()
             return
         self._last_delivery = place.delivery
-        self.lag = place.pending
         if place.sequence in self._acknowledged:
             self._acknowledged[place.sequence] = message.reply
             self._reader.acknowledge(message.reply)
@@ -176,7 +175,7 @@ class Partition:
         if self._acknowledged:
             last = self._acknowledged[next(reversed(self._acknowledged))]
             with suppress(Error, TimeoutError):
-                await self._client.request(last, b"+ACK", timeout=1)
+                await self._client.request(last, ACK, timeout=1)
 
     async def look(self) -> None:
         """Compare with what the server knows; once a second or so.
@@ -190,7 +189,6 @@ class Partition:
             return
         info = await self._js.consumer_info(self._layout.stream, f"p{self.number}")
         floor = 0 if info.ack_floor is None else info.ack_floor.stream_seq
-        self.lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
         for sequence in [one for one in self._acknowledged if one <= floor]:
             del self._acknowledged[sequence]
         delivered = 0 if info.delivered is None else info.delivered.consumer_seq

@@ -24,8 +24,11 @@ def later(seconds: float) -> bytes:
 
 
 class Replies:
-    """Sends in order, together what comes in one turn of the loop. What is lost with a connection
-    is noticed by the server's timer, which delivers again."""
+    """Sends in order, together what comes in one turn of the loop.
+
+    What is lost with a connection is not noticed here, but by the server's timer, which delivers
+    again, or by a reader that compares what it has acknowledged with what the server knows.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

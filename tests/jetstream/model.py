@@ -130,6 +130,9 @@ class Client:
         else:
             self.server.acknowledge(int(subject.split(".")[5]))
 
+    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109
+        await asyncio.sleep(_LATENCY)
+
     async def request(self, subject: str, payload: bytes, timeout: float) -> None:  # noqa: ASYNC109
         await asyncio.sleep(_LATENCY)
         self.server.acknowledge(int(subject.split(".")[5]))
