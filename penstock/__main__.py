@@ -28,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_command(sys.argv[1:], alone=True)
     except Interrupted as interrupted:
-        from penstock.output import say
+        from penstock.output import mention
 
-        say(f"penstock: {interrupted} before anything was begun")
+        mention(f"{interrupted} before anything was begun")
         return interrupted.exit_status
 
 

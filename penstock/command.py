@@ -7,7 +7,7 @@ import os
 from importlib import import_module
 
 from penstock.arguments import COMMANDS
-from penstock.output import flush, put, say
+from penstock.output import flush, mention, put
 from penstock.parsers import Formatter, Parser
 from penstock.shadow import shadowing
 
@@ -54,7 +54,7 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
 
 
 def _usage_error(message: str) -> int:
-    say(f"penstock: {message}")
+    mention(f"{message}")
     return _USAGE
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.cluster_status import one_of
-from penstock.output import put, say
+from penstock.output import mention, put
 from penstock.run_on import PATIENCE, urls_of
 from streams.errors import BuildError
 from streams.jetstream.connection import connect, jetstream
@@ -51,9 +51,9 @@ async def _work(options: argparse.Namespace) -> int:
                 await send_again(js, layout, letter)
                 sent += 1
         if options.action == "replay":
-            say(f"penstock: {sent:,} events published again")
+            mention(f"{sent:,} events published again")
         if missing:
-            say(f"penstock: no dead letter has the number {', '.join(map(str, sorted(missing)))}")
+            mention(f"no dead letter has the number {', '.join(map(str, sorted(missing)))}")
             return 1
         return 0
     finally:

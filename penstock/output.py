@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["flush", "put", "say"]
+__all__ = ["flush", "mention", "put", "say"]
 
 
 def say(text: str) -> None:
@@ -18,6 +18,11 @@ def say(text: str) -> None:
             print(text, file=sys.stderr, flush=True)
 
 
+def mention(text: str) -> None:
+    """`say` in the command's own name."""
+    say(f"penstock: {text}")
+
+
 def put(text: str) -> int:
     """Write a result to standard output; returns the exit status.
 
@@ -25,7 +30,7 @@ def put(text: str) -> int:
     `head` does, is no error.
     """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
-        say("penstock: cannot write standard output: it is closed")
+        mention("cannot write standard output: it is closed")
         return 2
     return _write(text)
 
@@ -41,7 +46,7 @@ def _write(text: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 0
-        say(f"penstock: cannot write standard output: {error.strerror}")
+        mention(f"cannot write standard output: {error.strerror}")
         return 1
     return 0
 

@@ -7,7 +7,7 @@ import asyncio
 from typing import Any
 
 from penstock.load import load
-from penstock.output import say
+from penstock.output import mention, say
 from penstock.run import Options, end_of, redirect, tell, warnings_to_standard_error
 from penstock.run_on import Cluster
 from streams.flowable import Flowable
@@ -62,7 +62,7 @@ async def _publish(
         publisher = Publisher(client, layout)
         flow = publishing(pipeline.flowable.chain()[0], publisher, layout.key)
         running = flow.start(drain_deadline=options.drain_deadline)
-        with drain_on_signals(running, options.drain_deadline, _mention):
+        with drain_on_signals(running, options.drain_deadline, mention):
             await end_of(running)
         return running.report(), publisher.published, publisher.duplicates
     finally:
@@ -86,7 +86,3 @@ def publishing(source: Flowable[Any], publisher: Any, key: Any) -> Pipeline:
 
 def _done(_: object) -> None:
     """Nothing is left to do with an event that is stored."""
-
-
-def _mention(text: str) -> None:
-    say(f"penstock: {text}")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
 from penstock import queue_text
-from penstock.output import put, say
+from penstock.output import mention, put
 from penstock.run import Options, execute, warnings_to_standard_error
 from streams.errors import DatabaseUnavailable
 from streams.table import (
@@ -38,7 +38,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     try:
         return asyncio.run(_with_store(options, _ACTIONS[options.action]))
     except (DatabaseLost, DatabaseUnavailable) as error:
-        say(f"penstock: {redacted(options.url)} could not be used: {error}")
+        mention(f"{redacted(options.url)} could not be used: {error}")
         return 1
     except KeyboardInterrupt:
         return 0
@@ -112,23 +112,20 @@ def _time(seconds: float) -> datetime:
 
 async def _retry(store: Store, options: argparse.Namespace) -> int:
     if not options.id:
-        say(f"penstock: {_rows(await retry(store))} will be tried again")
+        mention(f"{_rows(await retry(store))} will be tried again")
         return 0
     asked = set(options.id)
     found = await retry_some(store, asked)
-    say(f"penstock: {_rows(len(found))} will be tried again")
+    mention(f"{_rows(len(found))} will be tried again")
     if others := sorted(asked - found):
-        say(
-            f"penstock: not {', '.join(map(str, others))}: there is no such row, or it has not "
-            "failed"
-        )
+        mention(f"not {', '.join(map(str, others))}: there is no such row, or it has not failed")
         return 1
     return 0
 
 
 async def _purge(store: Store, options: argparse.Namespace) -> int:
     count = await purge(store, options.older_than, dead=options.dead)
-    say(f"penstock: {_rows(count)} deleted")
+    mention(f"{_rows(count)} deleted")
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from penstock.explain import explain
 from penstock.load import load
-from penstock.output import flush, say
+from penstock.output import flush, mention, say
 from penstock.report import as_json, as_text
 from penstock.status import on_a_terminal, status
 from streams.errors import BuildError
@@ -101,7 +101,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
         running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
         started.append(running)
         deadline = options.drain_deadline
-        with drain_on_signals(running, deadline, _mention), watching(running):
+        with drain_on_signals(running, deadline, mention), watching(running):
             await end_of(running)
 
     error: BaseException | None = None
@@ -193,10 +193,6 @@ def _is(stage: StageInfo, name: str, detail: str) -> bool:
     return stage.name == name and stage.detail.startswith(detail)
 
 
-def _mention(text: str) -> None:
-    say(f"penstock: {text}")
-
-
 async def end_of(running: Running) -> None:
     """Wait for the end, whether or not an error stopped it."""
     try:
@@ -222,7 +218,7 @@ def tell(report: Report, options: Options) -> int:
 
 class _ToStandardError(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        _mention(record.getMessage())
+        mention(record.getMessage())
 
 
 def warnings_to_standard_error() -> None:

@@ -8,9 +8,10 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.load import load
-from penstock.output import say
+from penstock.output import mention, say
 from penstock.run import Options, redirect, tell, warnings_to_standard_error
 from streams.errors import BuildError
+from streams.jetstream.addresses import addresses_of
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report
 
@@ -57,13 +58,12 @@ class Cluster(NamedTuple):
 
 def urls_of(text: str) -> tuple[str, ...]:
     """The addresses in `nats://a,b,c`; BuildError where there is none."""
-    first, *others = (one.strip() for one in text.split(","))
-    scheme = "nats://"
-    if "://" in first and not first.startswith((scheme, "tls://", "ws://", "wss://")):
-        raise BuildError(f"--on {text}: penstock runs on NATS; give nats://host:port")
-    if not first.removeprefix(scheme):
-        raise BuildError("--on needs an address, as in nats://localhost:4222")
-    return tuple(one if "://" in one else scheme + one for one in (first, *others) if one)
+    try:
+        return addresses_of(text)
+    except BuildError:
+        raise BuildError(
+            f"--on {text}: penstock runs on NATS and needs an address of it; give nats://host:port"
+        ) from None
 
 
 def name_of(where: str, given: str | None) -> str:
@@ -87,20 +87,21 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
     pipeline = load(where, options.arguments, whole=options.traceback)
     warnings_to_standard_error()
     redirect(pipeline, options)
-    cluster.layout_of(pipeline)
+    layout = cluster.layout_of(pipeline)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        report, restarts = runner.run(_work(pipeline, options, cluster))
+        report, restarts = runner.run(_work(pipeline, layout, options, cluster))
     status = tell(report, options)
     if restarts and options.report == "text":
         say(f"  begun again after a lost lease: {restarts:,} times; the numbers are of the last")
     return status
 
 
-async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple[Report, int]:
+async def _work(
+    pipeline: Pipeline, layout: Layout, options: Options, cluster: Cluster
+) -> tuple[Report, int]:
     from streams.jetstream.connection import connect
     from streams.jetstream.worker import Worker
 
-    layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
         worker = Worker(
@@ -111,14 +112,14 @@ async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple
             ttl=cluster.lease,
             drain_deadline=options.drain_deadline,
             limit=options.limit,
-            warn=_mention,
+            warn=mention,
         )
         if options.report == "text":
-            _mention(
+            mention(
                 f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an "
                 "event that fails three times goes to the dead letters"
             )
-        tell_people = _mention if options.report == "text" else None
+        tell_people = mention if options.report == "text" else None
         with drain_on_signals(worker, options.drain_deadline, tell_people):
             try:
                 report = await worker.run()
@@ -129,7 +130,3 @@ async def _work(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple
         return report, worker.restarts
     finally:
         await client.close()
-
-
-def _mention(text: str) -> None:
-    say(f"penstock: {text}")

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.output import say
+from penstock.output import mention
 from streams import clock
 from streams.running import Running
 
@@ -35,7 +35,7 @@ def status(running: Running) -> Generator[None]:
         from rich.live import Live
         from rich.text import Text
     except ImportError:
-        say("penstock: no status line without rich: pip install 'penstock[terminal]'")
+        mention("no status line without rich: pip install 'penstock[terminal]'")
         yield
         return
     console = Console(stderr=True)

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from penstock.load import load
-from penstock.output import say
+from penstock.output import mention
 from penstock.publish import publishing
 from penstock.run import Options, end_of, redirect, warnings_to_standard_error
 from penstock.run_on import Cluster, name_of
@@ -22,7 +22,7 @@ from streams.errors import BuildError
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers, server_binary
-from streams.jetstream.view import look
+from streams.jetstream.view import lag_of, look
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report, Running
 
@@ -87,20 +87,18 @@ async def _run(
             running = publishing(source, publisher, layout.key).start(
                 drain_deadline=said.drain_deadline
             )
-            with drain_on_signals(running, said.drain_deadline, _mention):
+            with drain_on_signals(running, said.drain_deadline, mention):
                 report = await _unless_a_worker_ends(running, workers)
-                left = 0
                 while report.outcome == "completed" and not _ended(workers):
-                    left = (await look(jetstream(client), layout, count)).unfinished
-                    if not left:
+                    if not sum((await lag_of(jetstream(client), layout, count)).values()):
                         break
                     await asyncio.sleep(_LOOK)
             view = await look(jetstream(client), layout, count)
         seconds = clock.monotonic() - began
         statuses = [worker.returncode or 0 for worker in workers]
         finished = publisher.published - view.unfinished - view.letters
-        say(
-            f"penstock: {options.workers} workers, {seconds:.1f} s, "
+        mention(
+            f"{options.workers} workers, {seconds:.1f} s, "
             f"{max(finished, 0) / seconds:,.0f} events/s\n"
             f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
             f"(duplicate), {view.letters:,} dead letters, {view.unfinished:,} unfinished"
@@ -200,7 +198,3 @@ def _write(data: bytes) -> None:
     with memoryview(data) as left:
         while left:
             left = left[os.write(1, left) :]
-
-
-def _mention(text: str) -> None:
-    say(f"penstock: {text}")

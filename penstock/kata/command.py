@@ -16,7 +16,7 @@ from penstock.kata.reference import run_reference
 from penstock.kata.table import table
 from penstock.kata.variants import VARIANTS, run_variant
 from penstock.kata.work import Work
-from penstock.output import put, say
+from penstock.output import mention, put
 from penstock.status import on_a_terminal, status
 from streams.errors import BuildError
 from streams.pipeline import new_event_loop
@@ -44,7 +44,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     interrupted = _run_variants(variants, load, work, runs) or _run_reference(load, work, runs)
     printed = put(f"{_heading(load, work)}\n\n{table(runs)}\n")
     if interrupted is not None:
-        say(f"penstock: {interrupted} before the load's end")
+        mention(f"{interrupted} before the load's end")
         return interrupted.exit_status
     return printed or int(_broke_a_promise(runs[-1]))
 
@@ -54,7 +54,7 @@ def _run_variants(
 ) -> Interrupted | None:
     for name in names:
         if on_a_terminal():
-            say(f"penstock: {name}, for {load.seconds:g} s")
+            mention(f"{name}, for {load.seconds:g} s")
         observer = Observer()
         try:
             runs.append(run_variant(name, load, work.block, observer=observer))

@@ -7,7 +7,7 @@ import asyncio
 import os
 
 from operators import in_processes
-from penstock.output import put, say
+from penstock.output import mention, put, say
 from penstock.santa.jobs import SECONDS, batches, number_for, solve
 from penstock.santa.plot import check, plot
 from penstock.santa.story import Curve, story
@@ -29,8 +29,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     if options.plot is not None:
         check(options.plot)
     value = number_for(SECONDS / options.speed)
-    say(
-        f"penstock: {options.batches} batches of 0 to 10 jobs; each factorizes {value:,}, about "
+    mention(
+        f"{options.batches} batches of 0 to 10 jobs; each factorizes {value:,}, about "
         f"{SECONDS / options.speed:.2g} s; the story goes {options.speed:g} times as fast as the "
         f"clock, on {os.cpu_count()} cores"
     )
@@ -54,7 +54,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     say(_summary(curve))
     if options.plot is not None:
         plot(curve, f"Santa's mailbox, limit {options.limit}", options.plot)
-        say(f"penstock: drawn in {options.plot}")
+        mention(f"drawn in {options.plot}")
     return 0
 
 

@@ -21,7 +21,7 @@ def addresses_of(servers: Servers) -> tuple[str, ...]:
     addresses = tuple(
         one.strip() if "://" in one else f"nats://{one.strip()}" for one in servers if one.strip()
     )
-    wrong = [one for one in addresses if not one.startswith(_SCHEMES)]
+    wrong = [one for one in addresses if not one.startswith(_SCHEMES) or one.endswith("://")]
     if not addresses or wrong:
         raise BuildError(
             f"servers={servers!r}: give the addresses of NATS servers, as in "
