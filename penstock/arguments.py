@@ -11,6 +11,10 @@ from collections.abc import Callable
 from penstock.parsers import (
     AddParser,
     Formatter,
+    add_drain_deadline,
+    add_input,
+    add_output,
+    add_report,
     evidence,
     limit,
     number,
@@ -25,29 +29,17 @@ __all__ = ["COMMANDS"]
 
 def _add_run(add_parser: AddParser) -> None:
     run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
-    run.add_argument("--input", metavar="PATH", help="read this instead of standard input")
-    run.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+    add_input(run)
+    add_output(run)
     run.add_argument(
         "--limit",
         type=limit,
         metavar="N|FLOOR:CEILING",
         help="work on N events at once, or on as many between two bounds as is best",
     )
-    run.add_argument(
-        "--drain-deadline",
-        type=seconds,
-        default=20.0,
-        metavar="SECONDS",
-        help="what work in flight gets after a signal or an error (default: 20)",
-    )
-    run.add_argument(
-        "--report",
-        choices=("text", "json", "none"),
-        default="text",
-        help="the form of the report on standard error",
-    )
-
-    _add_servers(run, "--on", required=False)
+    add_drain_deadline(run, "work in flight gets after a signal or an error")
+    add_report(run)
+    _add_servers(run, required=False)
     run.add_argument(
         "--lease",
         type=seconds,
@@ -74,31 +66,14 @@ def _add_publish(add_parser: AddParser) -> None:
     publish = with_file(
         add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS JetStream"
     )
-    publish.add_argument("--input", metavar="PATH", help="read this instead of standard input")
-    _add_servers(publish, "--on", required=True)
-    publish.add_argument(
-        "--drain-deadline",
-        type=seconds,
-        default=20.0,
-        metavar="SECONDS",
-        help="what events under way get after a signal (default: 20)",
-    )
-    publish.add_argument(
-        "--report",
-        choices=("text", "json", "none"),
-        default="text",
-        help="the form of the report on standard error",
-    )
+    add_input(publish)
+    _add_servers(publish, required=True)
+    add_drain_deadline(publish, "events under way get after a signal")
+    add_report(publish)
 
 
-def _add_servers(parser: argparse.ArgumentParser, option: str, *, required: bool) -> None:
-    parser.add_argument(
-        option,
-        required=required,
-        metavar="URL[,URL...]",
-        help="the NATS servers, as in nats://a:4222,b:4222",
-    )
-    parser.add_argument("--name", help="the pipeline's name there (default: the file's)")
+def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    _add_place(parser, required=required, default=" (default: the file's)")
     parser.add_argument(
         "--partitions",
         type=int,
@@ -138,17 +113,22 @@ def _add_dead_letters(add_parser: AddParser) -> None:
     _add_place(letters)
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
+def _add_place(
+    parser: argparse.ArgumentParser, *, required: bool = True, default: str = ""
+) -> None:
     parser.add_argument(
-        "--on", required=True, metavar="URL[,URL...]", help="the NATS servers, as in nats://a:4222"
+        "--on",
+        required=required,
+        metavar="URL[,URL...]",
+        help="the NATS servers, as in nats://a:4222,b:4222",
     )
-    parser.add_argument("--name", help="the pipeline's name there")
+    parser.add_argument("--name", help=f"the pipeline's name there{default}")
 
 
 def _add_draw(add_parser: AddParser) -> None:
     draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
-    draw.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+    add_output(draw)
 
 
 def _add_check(add_parser: AddParser) -> None:
@@ -210,14 +190,9 @@ def _add_monitor(add_parser: AddParser) -> None:
     monitor.add_argument(
         "--restart", action="store_true", help="begin anew with a key after its violation"
     )
-    monitor.add_argument("--input", metavar="PATH", help="read this instead of standard input")
-    monitor.add_argument("--output", metavar="PATH", help="write this instead of standard output")
-    monitor.add_argument(
-        "--report",
-        choices=("text", "json", "none"),
-        default="none",
-        help="the form of the report on standard error (default: none)",
-    )
+    add_input(monitor)
+    add_output(monitor)
+    add_report(monitor, "none")
 
 
 def _add_kata(add_parser: AddParser) -> None:

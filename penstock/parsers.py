@@ -11,6 +11,10 @@ __all__ = [
     "AddParser",
     "Formatter",
     "Parser",
+    "add_drain_deadline",
+    "add_input",
+    "add_output",
+    "add_report",
     "evidence",
     "limit",
     "number",
@@ -75,6 +79,34 @@ def plain(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParse
         description=what[0].upper() + what[1:] + ".",
         allow_abbrev=False,
         formatter_class=Formatter,
+    )
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", metavar="PATH", help="read this instead of standard input")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", metavar="PATH", help="write this instead of standard output")
+
+
+def add_drain_deadline(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--drain-deadline",
+        type=seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help=f"what {what} (default: 20)",
+    )
+
+
+def add_report(parser: argparse.ArgumentParser, default: str = "text") -> None:
+    shown = "" if default == "text" else f" (default: {default})"
+    parser.add_argument(
+        "--report",
+        choices=("text", "json", "none"),
+        default=default,
+        help=f"the form of the report on standard error{shown}",
     )
 
 

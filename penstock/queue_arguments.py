@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from penstock.parsers import AddParser, number, plain, seconds
+from penstock.parsers import AddParser, add_input, add_report, number, plain, seconds
 
 __all__ = ["add_queue"]
 
@@ -57,13 +57,8 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
 
 def _add_put(add_parser: AddParser, name: str) -> None:
     put = _action(add_parser, name, "enqueue JSON lines: one row for each", mapped=False)
-    put.add_argument("--input", metavar="PATH", help="read this instead of standard input")
-    put.add_argument(
-        "--report",
-        choices=("text", "json", "none"),
-        default="text",
-        help="the form of the report on standard error",
-    )
+    add_input(put)
+    add_report(put)
 
 
 def _add_retry(add_parser: AddParser, name: str) -> None:
