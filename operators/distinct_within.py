@@ -37,7 +37,8 @@ from streams.faults import Faults, OnError, check_policy
 from streams.flowable import Flowable
 from streams.keys import By, KeyFaults, key_function, key_name
 from streams.run import Run
-from streams.stage import Stage, StageInfo, Subscriber, in_chunks
+from streams.sieve import Sieve
+from streams.stage import StageInfo, Subscriber
 from streams.stamps import seconds_of
 from streams.unfinished import Unfinished
 
@@ -96,7 +97,7 @@ def distinct_within(
     return operator
 
 
-class _Window(Stage[T, T]):
+class _Window(Sieve[T]):
     """Every event gets a number; `_times` has the time of each, from number `_base` on, and
     `_seen` the number of the first event of each key.
 
@@ -110,9 +111,10 @@ class _Window(Stage[T, T]):
     millions.
     """
 
-    __slots__ = ("_base", "_chunky", "_done", "_event_time", "_faults", "_forgotten",
-                 "_key_of", "_max_keys", "_now", "_peak", "_room", "_seconds", "_seen", "_time_of",
-                 "_times", "_unfinished", "chunks")  # fmt: skip
+    __slots__ = (
+        *("_base", "_event_time", "_faults", "_forgotten", "_key_of", "_max_keys", "_now"),
+        *("_peak", "_room", "_seconds", "_seen", "_time_of", "_times", "_unfinished"),
+    )
 
     def __init__(
         self,
@@ -125,8 +127,6 @@ class _Window(Stage[T, T]):
         faults: Faults,
     ) -> None:
         super().__init__(downstream)
-        self._chunky = in_chunks(downstream)
-        self.chunks = self._chunky is not None
         self._now = now
         self._key_of = key_of
         self._time_of = time_of
@@ -139,10 +139,6 @@ class _Window(Stage[T, T]):
         self._unfinished = Unfinished(self._seen)
         self._event_time = -inf
         self._forgotten = self._peak = self._room = 0
-        self._done = False
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         fresh: list[Event[Any]] = []
@@ -166,10 +162,7 @@ class _Window(Stage[T, T]):
                     self._broke(error, fresh, events[place + 1 :])
                     return
                 place += 1
-        self._pass_on(fresh)
-        missing = len(events) - len(fresh)
-        if missing and not self._done:
-            self.upstream.request(missing)
+        self._let_pass(fresh, len(events))
 
     @property
     def _next(self) -> int:
@@ -220,34 +213,6 @@ class _Window(Stage[T, T]):
             self._make_room()
         if error is not None:
             raise error
-
-    def _broke(self, error: Exception, fresh: list[Event[Any]], rest: list[Event[Any]]) -> None:
-        self._pass_on(fresh)
-        for event in rest:
-            event.give_back()
-        if not self._done:
-            self._done = True
-            self.upstream.cancel()
-            self.downstream.on_error(error)
-
-    def on_completed(self) -> None:
-        self._done = True
-        self.downstream.on_completed()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._done = True
-        self.downstream.on_error(error)
-
-    def cancel(self) -> None:
-        self._done = True
-        self.upstream.cancel()
-
-    def _pass_on(self, events: list[Event[Any]]) -> None:
-        if self._chunky is None:
-            for event in events:
-                self.downstream.on_next(event)
-        elif events:
-            self._chunky.on_chunk(events)
 
     def _duplicate(self, event: Event[Any], number: int, first: int) -> None:
         self._unfinished.forget(number)

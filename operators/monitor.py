@@ -33,8 +33,9 @@ from streams.handler import is_async
 from streams.keys import By
 from streams.origins import Joined, Nobody
 from streams.run import Run
+from streams.sieve import Sieve
 from streams.sink import Sink
-from streams.stage import Stage, StageInfo, Subscriber, in_chunks
+from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
     from streams.temporal.formula import Formula
@@ -132,7 +133,7 @@ def _check(on_violation: Any) -> None:
         )
 
 
-class _Monitor(Stage[Any, Any]):
+class _Monitor(Sieve[Any]):
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -143,8 +144,6 @@ class _Monitor(Stage[Any, Any]):
         on_violation: OnViolation[Any],
     ) -> None:
         super().__init__(downstream)
-        self._chunky = in_chunks(downstream)
-        self.chunks = self._chunky is not None
         self._run = run
         self._info = info
         self._watch = watch
@@ -154,10 +153,6 @@ class _Monitor(Stage[Any, Any]):
         if isinstance(on_violation, Sink):
             self._letters = run.letters(cast(Any, on_violation))
         self._reported = 0
-        self._done = False
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         watch = self._watch
@@ -170,7 +165,7 @@ class _Monitor(Stage[Any, Any]):
                 place = watch.place
                 passed += events[begin:place]
                 if not self._faults.survives(events[place], error):
-                    self._break_off(error, passed, events[place + 1 :])
+                    self._broke(error, passed, events[place + 1 :])
                     return
             else:
                 passed += events[begin : place + 1]
@@ -181,31 +176,10 @@ class _Monitor(Stage[Any, Any]):
                         event = passed.pop()
                         blame(error, self._info, event)
                         event.fail(error)
-                        self._break_off(error, passed, events[place + 1 :])
+                        self._broke(error, passed, events[place + 1 :])
                         return
             begin = place + 1
-        self._pass_on(passed)
-        missing = len(events) - len(passed)
-        if missing and not self._done:
-            self.upstream.request(missing)
-
-    def _pass_on(self, events: list[Event[Any]]) -> None:
-        if self._chunky is None:
-            for event in events:
-                self.downstream.on_next(event)
-        elif events:
-            self._chunky.on_chunk(events)
-
-    def _break_off(
-        self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]
-    ) -> None:
-        self._pass_on(passed)
-        for event in rest:
-            event.give_back()
-        if not self._done:
-            self._done = True
-            self.upstream.cancel()
-            self.downstream.on_error(error)
+        self._let_pass(passed, len(events))
 
     def _tell(self, violation: Violation[Any], event: Event[Any] | None) -> None:
         if self._letters is not None:
@@ -247,14 +221,6 @@ class _Monitor(Stage[Any, Any]):
             self.downstream.on_error(error)
         else:
             self.downstream.on_completed()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._done = True
-        self.downstream.on_error(error)
-
-    def cancel(self) -> None:
-        self._done = True
-        self.upstream.cancel()
 
     def statistics(self) -> dict[str, Any]:
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""

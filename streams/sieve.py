@@ -1,0 +1,70 @@
+"""A stage that lets some of its events pass, as they are, a chunk at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from streams.event import Event
+from streams.stage import Stage, Subscriber, in_chunks
+
+__all__ = ["Sieve"]
+
+T = TypeVar("T")
+
+
+class Sieve(Stage[T, T], Generic[T]):
+    """Implements what does not depend on which events pass; `on_chunk` decides that.
+
+    For each event that does not pass another is asked for.
+    """
+
+    __slots__ = ("_chunky", "_done", "chunks")
+
+    def __init__(self, downstream: Subscriber[T]) -> None:
+        super().__init__(downstream)
+        self._chunky = in_chunks(downstream)
+        self.chunks = self._chunky is not None
+        self._done = False
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.on_chunk([event])
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        """Ends by `_let_pass`, or by `_broke`."""
+        raise NotImplementedError
+
+    def _let_pass(self, passed: list[Event[Any]], of: int) -> None:
+        """Send on those that passed, and ask for as many more as are missing `of` a chunk."""
+        self._pass_on(passed)
+        missing = of - len(passed)
+        if missing and not self._done:
+            self.upstream.request(missing)
+
+    def _pass_on(self, events: list[Event[Any]]) -> None:
+        if self._chunky is None:
+            for event in events:
+                self.downstream.on_next(event)
+        elif events:
+            self._chunky.on_chunk(events)
+
+    def _broke(self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]) -> None:
+        """The stream fails here: send on those that passed, and give back the rest."""
+        self._pass_on(passed)
+        for event in rest:
+            event.give_back()
+        if not self._done:
+            self._done = True
+            self.upstream.cancel()
+            self.downstream.on_error(error)
+
+    def on_completed(self) -> None:
+        self._done = True
+        self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._done = True
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._done = True
+        self.upstream.cancel()
