@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from streams import clock
 from streams.errors import BuildError, CannotOpen
 from streams.event import Event, finish_all
-from streams.metrics import IntervalLog, LatencyHistogram, Summary, microseconds, render
+from streams.metrics import IntervalLog, LatencyHistogram, Summary, render
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -146,13 +146,8 @@ class _Recording(SinkStage[Any]):
         # Any, because by its type an event may not have started; these have.
         batch: list[Any] = self._batch
         self._batch = []
-        try:
-            waiting = [int((event.started - event.created) * 1e6 + 0.5) for event in batch]
-            service = [int((event.ended - event.started) * 1e6 + 0.5) for event in batch]
-        except (ValueError, OverflowError):
-            # A source of the user's may call anything a time.
-            waiting = microseconds([event.started - event.created for event in batch])
-            service = microseconds([event.ended - event.started for event in batch])
+        waiting = [(event.started - event.created) * 1e6 for event in batch]
+        service = [(event.ended - event.started) * 1e6 for event in batch]
         interval = self._interval
         interval["waiting"].count(waiting)
         interval["service"].count(service)

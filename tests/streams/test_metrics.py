@@ -76,7 +76,8 @@ def test_memory_stays_bounded_under_values_that_share_no_cell() -> None:
     for start in range(20):
         far_apart = [2.0**start * 1e-3 * i for i in range(4096)]
         histogram.record_many([math.nan] * 4096 + far_apart)
-        assert len(histogram._recent) + len(histogram._cells) <= 16_384 + 2 * 23_552
+        assert len(histogram._recent) < 16_384
+        assert len(histogram._cells) <= 49_152
     assert histogram.snapshot().count == 20 * 8192
     assert histogram.snapshot().beyond > 20 * 4096
 
