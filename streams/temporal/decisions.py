@@ -18,6 +18,7 @@ __all__ = ["Decisions"]
 
 T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
+U = TypeVar("U", bound=Hashable)
 
 Guarded = tuple[int, int, T]
 Join = Callable[[int, int], int]
@@ -131,6 +132,41 @@ class Decisions(Generic[T]):
         while (bit := bits[number]) != _LEAF:
             number = (self._with if letter >> bit & 1 else self._without)[number]
         return self._values[number]
+
+    def parts(self, number: int) -> tuple[int, int, int]:
+        """Of a function that is no leaf: a bit, and the functions for letters without and with
+        it."""
+        return self._bits[number], self._without[number], self._with[number]
+
+    def pairing(
+        self, other: Decisions[S], into: Decisions[U], join: Callable[[T, S], U]
+    ) -> Callable[[int, int], int]:
+        """From a function, and one of `other`, to the one, of `into`, whose values are joined of
+        theirs; it remembers."""
+        known: dict[tuple[int, int], int] = {}
+
+        def build(one: int, its: int) -> int:
+            key = (one, its)
+            found = known.get(key)
+            if found is None:
+                bit = min(self._bits[one], other._bits[its])
+                if bit == _LEAF:
+                    found = into.leaf(join(self._values[one], other._values[its]))
+                else:
+                    without, with_it = self._halves(one, bit)
+                    its_without, its_with = other._halves(its, bit)
+                    low = build(without, its_without)
+                    found = into.fork(bit, low, build(with_it, its_with))
+                known[key] = found
+            return found
+
+        return build
+
+    def _halves(self, number: int, bit: int) -> tuple[int, int]:
+        """A function for letters without and with a bit that is not after its first."""
+        if self._bits[number] != bit:
+            return number, number
+        return self._without[number], self._with[number]
 
     def mapping(self, into: Decisions[S], change: Callable[[T], S]) -> Callable[[int], int]:
         """From a function to the one, of `into`, whose values are `change` of its; it remembers."""

@@ -2,8 +2,7 @@
 
 Every formula is a disjunction of terms: literals that must hold of the next event, formulas that
 must hold after it, and promises, the parts that were put off and may not be for ever. This is the
-tableau of Couvreur (FM 1999), a form of Gerth, Peled, Vardi and Wolper's (PSTV 1995); SEREs are
-taken apart by Antimirov's partial derivatives (1996).
+tableau of Couvreur (FM 1999), a form of Gerth, Peled, Vardi and Wolper's (PSTV 1995).
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import NamedTuple
 
+from streams.temporal.derivatives import Derivatives
 from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.normal import FALSE, TRUE, Normal
-from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
+from streams.temporal.sere import EMPTY, Sere, may_be_empty
 
 __all__ = ["MATCH", "MOST_TERMS", "Expansion", "Term"]
 
@@ -24,9 +24,8 @@ Terms = frozenset["Term"]
 class Term(NamedTuple):
     """Of the propositions in `care` those in `value` must hold, and the others not.
 
-    `after` are formulas for the following events. Over infinite words, `promises` are the right
-    sides of `U` that are put off, and `MATCH` if a marked match is; over finite ones it is not
-    empty if there must be another event.
+    `after` are formulas for the following events; `promises` are the right sides of `U` that are
+    put off, and `MATCH` if a marked match is.
     """
 
     care: int
@@ -38,7 +37,6 @@ class Term(NamedTuple):
 _NONE: frozenset[int] = frozenset()
 _NO_TERMS: Terms = frozenset()
 _ANYTHING = Term(0, 0, _NONE, _NONE)
-_ANOTHER_EVENT = frozenset((TRUE,))
 
 # Every two are compared. A formula with so many has far more states than anybody wants.
 MOST_TERMS = 2_000
@@ -54,7 +52,7 @@ class Expansion:
         self._normal = normal
         self._limit = limit
         self._known: dict[int, Terms] = {FALSE: _NO_TERMS, TRUE: frozenset((_ANYTHING,))}
-        self._derivatives: dict[Sere, tuple[tuple[int, Sere], ...]] = {}
+        self._derivatives = Derivatives(normal)
 
     def all_of(self, numbers: Iterable[int]) -> Terms:
         """The terms of the conjunction of several formulas."""
@@ -76,11 +74,11 @@ class Expansion:
             return self.all_of(parts)
         if kind == "|":
             return self._disjunction(parts)
-        if kind == "X" or kind == "N":
-            return self._later(parts[0], _ANOTHER_EVENT if kind == "X" and self._finite else _NONE)
+        if kind == "X":
+            return self._later(parts[0], _NONE)
         if kind == "U":
             left, right = parts
-            wait = self._product(self.of(left), self._later(number, self._promise(right)))
+            wait = self._product(self.of(left), self._later(number, frozenset((right,))))
             return self._or_else(right, wait)
         if kind == "R":
             left, right = parts
@@ -88,13 +86,6 @@ class Expansion:
             return self._product(self.of(right), going_on)
         assert sere is not None
         return self._each(sere, parts[0]) if kind == "A" else self._some(kind, sere, parts[0])
-
-    @property
-    def _finite(self) -> bool:
-        return self._normal.finite
-
-    def _promise(self, right: int) -> frozenset[int]:
-        return _ANOTHER_EVENT if self._finite else frozenset((right,))
 
     def _later(self, number: int, promises: frozenset[int]) -> Terms:
         nodes = self._normal.nodes
@@ -154,9 +145,9 @@ class Expansion:
     # Regular expressions.
 
     def _some(self, kind: str, sere: Sere, number: int) -> Terms:
-        promises = _ANOTHER_EVENT if self._finite else _MATCH if kind == "M" else _NONE
+        promises = _MATCH if kind == "M" else _NONE
         terms: set[Term] = set()
-        for guard, rest in self._after(sere):
+        for guard, rest in self._derivatives.of(sere):
             ends = self.of(number) if may_be_empty(rest) else _NO_TERMS
             if rest != EMPTY:
                 again = self._normal.match(kind, rest, number)
@@ -166,7 +157,7 @@ class Expansion:
 
     def _each(self, sere: Sere, number: int) -> Terms:
         terms = self._known[TRUE]
-        for guard, rest in self._after(sere):
+        for guard, rest in self._derivatives.of(sere):
             asked = self.of(number) if may_be_empty(rest) else self._known[TRUE]
             if rest != EMPTY:
                 again = self._normal.match("A", rest, number)
@@ -174,67 +165,6 @@ class Expansion:
             passed = self._product(self.of(guard), asked)
             terms = self._product(terms, self.of(self._normal.negation(guard)) | passed)
         return terms
-
-    def _after(self, sere: Sere) -> tuple[tuple[int, Sere], ...]:
-        """The partial derivatives of `sere`: what may be left after an event of which holds."""
-        known = self._derivatives.get(sere)
-        if known is None:
-            # What is left after the same guard is one expression less for each that is equal.
-            steps = {step: None for step in self._derive(sere) if step[0] != FALSE}
-            known = self._derivatives[sere] = tuple(steps)
-        return known
-
-    def _derive(self, sere: Sere) -> Iterable[tuple[int, Sere]]:
-        if isinstance(sere, Letter):
-            return [(self._normal.of(sere.formula), EMPTY)]
-        if isinstance(sere, Repeat):
-            if sere.high == 0:
-                return []
-            low = 0 if may_be_empty(sere.sere) else max(sere.low - 1, 0)
-            high = None if sere.high is None else sere.high - 1
-            rest = EMPTY if high == 0 else Repeat(sere.sere, low, high)
-            return [(guard, _chain(left, rest)) for guard, left in self._after(sere.sere)]
-        if sere.operator == "|":
-            return [step for part in sere.parts for step in self._after(part)]
-        first = sere.parts[0]
-        others = sere.parts[1:]
-        second = others[0] if len(others) == 1 else Joined(sere.operator, others)
-        if sere.operator == "&&":
-            return [
-                (self._normal.both(guard, other), together)
-                for guard, left in self._after(first)
-                for other, rest in self._after(second)
-                if (together := _together(left, rest)) is not None
-            ]
-        steps: list[tuple[int, Sere]] = []
-        for guard, left in self._after(first):
-            if sere.operator == ";":
-                steps.append((guard, _chain(left, second)))
-                continue
-            if left != EMPTY:
-                steps.append((guard, Joined(":", (left, second))))
-            if may_be_empty(left):
-                fused = self._after(second)
-                steps += [(self._normal.both(guard, other), rest) for other, rest in fused]
-        if sere.operator == ";" and may_be_empty(first):
-            steps += self._after(second)
-        return steps
-
-
-def _chain(first: Sere, second: Sere) -> Sere:
-    parts = [part for part in (*_links(first), *_links(second)) if part != EMPTY]
-    return parts[0] if len(parts) == 1 else Joined(";", tuple(parts)) if parts else EMPTY
-
-
-def _links(sere: Sere) -> tuple[Sere, ...]:
-    return sere.parts if isinstance(sere, Joined) and sere.operator == ";" else (sere,)
-
-
-def _together(first: Sere, second: Sere) -> Sere | None:
-    if EMPTY in (first, second):
-        # Nothing is as long as nothing, but nothing.
-        return EMPTY if may_be_empty(first) and may_be_empty(second) else None
-    return Joined("&&", (first, second))
 
 
 _Rest = tuple[frozenset[int], frozenset[int]]

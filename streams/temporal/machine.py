@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from streams.temporal.automaton import Edge
 from streams.temporal.decisions import Decisions
 from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.progress import Progress
 from streams.temporal.simulation import stronger
 
 __all__ = ["Machine", "minimal", "of_subsets"]
@@ -73,44 +74,47 @@ def _fill(table: list[int], first: int, bits: int, care: int, target: int) -> No
 
 def of_subsets(
     automata: Sequence[tuple[tuple[Edge, ...], ...]],
-    accepts: Sequence[Callable[[int], bool]],
     initial: Subsets,
-    output: Callable[[Subsets], tuple[T, bool]],
+    beside: Progress,
+    output: Callable[[Subsets, int], tuple[T, bool]],
     bits: int,
     max_states: int,
 ) -> Machine[T]:
     """The machine that follows several automata in all the states that they may be in.
 
-    `output` gives what a state puts out, and whether that is for ever; it may ask only whether a
-    subset is empty, and whether one of its states `accepts`. Time and memory: exponential in the
-    states at worst; FormulaTooLarge beyond `max_states` states.
+    All runs of the automata are accepted, and a deterministic machine is followed `beside` them.
+    `output` gives what a state puts out, and whether that is for ever; of a subset it may ask only
+    whether it is empty. Time and memory: exponential in the states at worst; FormulaTooLarge beyond
+    `max_states` states.
     """
-    reach = _Reach(automata, accepts)
+    reach = _Reach(automata)
     decisions: Decisions[int] = Decisions()
-    numbers: dict[Subsets | T, int] = {}
-    order: list[Subsets | None] = []
+    numbers: dict[tuple[int, int] | T, int] = {}
+    order: list[tuple[int, int] | None] = []
     outputs: list[T] = []
 
-    def number(subsets: Subsets) -> int:
-        out, for_ever = output(subsets)
-        key = out if for_ever else subsets
+    def number(joined: int, its: int) -> int:
+        out, for_ever = output(reach.parted(joined), its)
+        key = out if for_ever else (joined, its)
         if key not in numbers:
             if len(order) >= max_states:
                 raise FormulaTooLarge(
                     "the number of states of the monitor", len(order) + 1, max_states
                 )
             numbers[key] = len(order)
-            order.append(None if for_ever else subsets)
+            order.append(None if for_ever else (joined, its))
             outputs.append(out)
         return numbers[key]
 
-    number(initial)
-    to_states = reach.diagrams.mapping(decisions, lambda joined: number(reach.parted(joined)))
+    number(reach.joined(initial), beside.first)
+    to_states = reach.diagrams.pairing(beside.diagrams, decisions, number)
     steps: list[int] = []
     while len(steps) < len(order):
-        subsets = order[len(steps)]
-        same = decisions.leaf(len(steps))
-        steps.append(same if subsets is None else to_states(reach.after(subsets)))
+        state = order[len(steps)]
+        if state is None:
+            steps.append(decisions.leaf(len(steps)))
+        else:
+            steps.append(to_states(reach.after(state[0]), beside.after(state[1])))
     return Machine(bits, decisions, tuple(steps), tuple(outputs))
 
 
@@ -120,17 +124,13 @@ class _Reach:
     A state is left out beside one that accepts whenever it does, for it says nothing then.
     """
 
-    def __init__(
-        self,
-        automata: Sequence[tuple[tuple[Edge, ...], ...]],
-        accepts: Sequence[Callable[[int], bool]],
-    ) -> None:
+    def __init__(self, automata: Sequence[tuple[tuple[Edge, ...], ...]]) -> None:
         # All states have bits of their own, those of the first automaton the lowest.
         self._begins = [0, *accumulate(map(len, automata))]
         self._above = [
             sum(1 << begin + other for other in others)
-            for begin, edges, its in zip(self._begins, automata, accepts, strict=False)
-            for others in stronger(edges, its)
+            for begin, edges in zip(self._begins, automata, strict=False)
+            for others in stronger(edges)
         ]
         self.diagrams: Decisions[int] = Decisions()
         self._nowhere = nowhere = self.diagrams.leaf(0)
@@ -145,11 +145,13 @@ class _Reach:
             for leaving in edges
         ]
 
-    def after(self, subsets: Subsets) -> int:
+    def after(self, joined: int) -> int:
         """From a letter to all states that can be reached by it from one of these, joined."""
-        begins = zip(self._begins, subsets, strict=False)
-        joined = sum(states << begin for begin, states in begins)
         return reduce(self._join, map(self._functions.__getitem__, _ones(joined)), self._nowhere)
+
+    def joined(self, subsets: Subsets) -> int:
+        """States of each automaton as one number."""
+        return sum(states << begin for begin, states in zip(self._begins, subsets, strict=False))
 
     def parted(self, joined: int) -> Subsets:
         """The states of each automaton."""

@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from streams.temporal.automaton import Automaton
-from streams.temporal.finite import translate_finite
 from streams.temporal.formula import Formula, Unary, propositions
 from streams.temporal.machine import Machine, Subsets, minimal, of_subsets
 from streams.temporal.parser import parse
+from streams.temporal.progress import Progress
 from streams.temporal.reduction import reduced
 from streams.temporal.translate import MAX_STATES, translate
 from streams.temporal.verdict import Verdict
@@ -122,35 +122,24 @@ def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     names = tuple(propositions(formula))
     holds = _without_acceptance(translate(formula, names, max_states))
     fails = _without_acceptance(translate(Unary("!", formula), names, max_states))
-    finite = translate_finite(formula, names, max_states)
-    final = sum(1 << state for state in finite.final)
+    at_end = Progress(formula, names)
 
-    def said(subsets: Subsets) -> tuple[Said, bool]:
-        may_hold, may_fail, at_end = subsets
+    def said(subsets: Subsets, left: int) -> tuple[Said, bool]:
+        may_hold, may_fail = subsets
         if not may_hold:
             return Said(Verdict.FALSE, False), True
         if not may_fail:
             return Said(Verdict.TRUE, True), True
-        return Said(Verdict.INCONCLUSIVE, bool(at_end & final)), False
+        return Said(Verdict.INCONCLUSIVE, at_end.may_end(left)), False
 
     # From every state of these automata some word is accepted, if any is at all.
     initial = tuple(
         0 if automaton.is_empty() else sum(1 << state for state in automaton.initial)
         for automaton in (holds, fails)
     )
-    machine = of_subsets(
-        (holds.edges, fails.edges, finite.edges),
-        (_always, _always, finite.final.__contains__),
-        (*initial, 1 << finite.initial),
-        said,
-        len(names),
-        max_states,
-    )
+    edges = (holds.edges, fails.edges)
+    machine = of_subsets(edges, initial, at_end, said, len(names), max_states)
     return minimal(machine, lambda one: one)
-
-
-def _always(state: int) -> bool:
-    return True
 
 
 def _without_acceptance(automaton: Automaton) -> Automaton:

@@ -5,8 +5,6 @@ Source: Milner (1971), for simulation; guards are compared one by one, so some p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from streams.temporal.automaton import Edge
 
 __all__ = ["stronger"]
@@ -15,21 +13,16 @@ __all__ = ["stronger"]
 _MOST_STATES = 300
 
 
-def stronger(
-    edges: tuple[tuple[Edge, ...], ...], accepts: Callable[[int], bool]
-) -> list[frozenset[int]]:
-    """For each state those others that accept whenever it does, whatever follows.
+def stronger(edges: tuple[tuple[Edge, ...], ...]) -> list[frozenset[int]]:
+    """For each state those others that have a run whenever it has one, whatever follows.
 
-    Of two that accept the same only the first is above the other. Time: the square of the edges at
+    Of two that have the same only the first is above the other. Time: the square of the edges at
     worst, as often as pairs of states are told apart by one more letter.
     """
     count = len(edges)
     if count > _MOST_STATES:
         return [frozenset[int]()] * count
-    above = [
-        {other for other in range(count) if accepts(other) or not accepts(state)}
-        for state in range(count)
-    ]
+    above = [set(range(count)) for _ in range(count)]
     changed = True
     while changed:
         changed = False

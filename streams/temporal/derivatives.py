@@ -1,0 +1,83 @@
+"""What may be left of a SERE after an event, and what the event must be for that.
+
+Source: Antimirov, "Partial derivatives of regular expressions and finite automaton constructions"
+(1996).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streams.temporal.normal import FALSE, Normal
+from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
+
+__all__ = ["Derivatives"]
+
+
+class Derivatives:
+    """Those of any SERE, whose letters become formulas of one `Normal`; it remembers."""
+
+    def __init__(self, normal: Normal) -> None:
+        self._normal = normal
+        self._known: dict[Sere, tuple[tuple[int, Sere], ...]] = {}
+
+    def of(self, sere: Sere) -> tuple[tuple[int, Sere], ...]:
+        """The partial derivatives of `sere`: what may be left after an event of which holds."""
+        known = self._known.get(sere)
+        if known is None:
+            # What is left after the same guard is one expression less for each that is equal.
+            steps = {step: None for step in self._derive(sere) if step[0] != FALSE}
+            known = self._known[sere] = tuple(steps)
+        return known
+
+    def _derive(self, sere: Sere) -> Iterable[tuple[int, Sere]]:
+        if isinstance(sere, Letter):
+            return [(self._normal.of(sere.formula), EMPTY)]
+        if isinstance(sere, Repeat):
+            if sere.high == 0:
+                return []
+            low = 0 if may_be_empty(sere.sere) else max(sere.low - 1, 0)
+            high = None if sere.high is None else sere.high - 1
+            rest = EMPTY if high == 0 else Repeat(sere.sere, low, high)
+            return [(guard, _chain(left, rest)) for guard, left in self.of(sere.sere)]
+        if sere.operator == "|":
+            return [step for part in sere.parts for step in self.of(part)]
+        first = sere.parts[0]
+        others = sere.parts[1:]
+        second = others[0] if len(others) == 1 else Joined(sere.operator, others)
+        if sere.operator == "&&":
+            return [
+                (self._normal.both(guard, other), together)
+                for guard, left in self.of(first)
+                for other, rest in self.of(second)
+                if (together := _together(left, rest)) is not None
+            ]
+        steps: list[tuple[int, Sere]] = []
+        for guard, left in self.of(first):
+            if sere.operator == ";":
+                steps.append((guard, _chain(left, second)))
+                continue
+            if left != EMPTY:
+                steps.append((guard, Joined(":", (left, second))))
+            if may_be_empty(left):
+                fused = self.of(second)
+                steps += [(self._normal.both(guard, other), rest) for other, rest in fused]
+        if sere.operator == ";" and may_be_empty(first):
+            steps += self.of(second)
+        return steps
+
+
+def _chain(first: Sere, second: Sere) -> Sere:
+    parts = [part for part in (*_links(first), *_links(second)) if part != EMPTY]
+    return parts[0] if len(parts) == 1 else Joined(";", tuple(parts)) if parts else EMPTY
+
+
+def _links(sere: Sere) -> tuple[Sere, ...]:
+    return sere.parts if isinstance(sere, Joined) and sere.operator == ";" else (sere,)
+
+
+def _together(first: Sere, second: Sere) -> Sere | None:
+    if EMPTY in (first, second):
+        # Nothing is as long as nothing, but nothing.
+        return EMPTY if may_be_empty(first) and may_be_empty(second) else None
+    return Joined("&&", (first, second))
