@@ -93,11 +93,13 @@ class Decisions(Generic[T]):
             found = [reduce(join, found[at : at + 2]) for at in range(0, len(found), 2)]
         return found[0]
 
-    def joining(self, combine: Callable[[T, T], T], neutral: int) -> Join:
+    def joining(
+        self, combine: Callable[[T, T], T], neutral: int, absorbing: int | None = None
+    ) -> Join:
         """From two functions to the one whose values are combined of theirs; it remembers.
 
         `combine` gives the same whichever comes first, of two equal values that value, and of
-        any with that of `neutral` the other one.
+        any with that of `neutral` the other one, and with that of `absorbing` that.
         """
         known: dict[tuple[int, int], int] = {}
         bits, without, with_it, values = self._bits, self._without, self._with, self._values
@@ -105,8 +107,10 @@ class Decisions(Generic[T]):
         def join(one: int, other: int) -> int:
             if one == other or other == neutral:
                 return one
-            if one == neutral:
+            if one == neutral or other == absorbing:
                 return other
+            if one == absorbing:
+                return one
             key = (one, other) if one < other else (other, one)
             number = known.get(key)
             if number is not None:
@@ -133,10 +137,19 @@ class Decisions(Generic[T]):
             number = (self._with if letter >> bit & 1 else self._without)[number]
         return self._values[number]
 
-    def parts(self, number: int) -> tuple[int, int, int]:
-        """Of a function that is no leaf: a bit, and the functions for letters without and with
-        it."""
-        return self._bits[number], self._without[number], self._with[number]
+    def is_leaf(self, number: int) -> bool:
+        """Whether a function is the same for all letters."""
+        return self._bits[number] == _LEAF
+
+    def first_bit(self, number: int) -> int:
+        """The first bit that a function asks for; of a leaf it comes after all."""
+        return self._bits[number]
+
+    def halves(self, number: int, bit: int) -> tuple[int, int]:
+        """A function for letters without `bit` and with it; it asks for none before."""
+        if self._bits[number] != bit:
+            return number, number
+        return self._without[number], self._with[number]
 
     def pairing(
         self, other: Decisions[S], into: Decisions[U], join: Callable[[T, S], U]
@@ -153,20 +166,14 @@ class Decisions(Generic[T]):
                 if bit == _LEAF:
                     found = into.leaf(join(self._values[one], other._values[its]))
                 else:
-                    without, with_it = self._halves(one, bit)
-                    its_without, its_with = other._halves(its, bit)
+                    without, with_it = self.halves(one, bit)
+                    its_without, its_with = other.halves(its, bit)
                     low = build(without, its_without)
                     found = into.fork(bit, low, build(with_it, its_with))
                 known[key] = found
             return found
 
         return build
-
-    def _halves(self, number: int, bit: int) -> tuple[int, int]:
-        """A function for letters without and with a bit that is not after its first."""
-        if self._bits[number] != bit:
-            return number, number
-        return self._without[number], self._with[number]
 
     def mapping(self, into: Decisions[S], change: Callable[[T], S]) -> Callable[[int], int]:
         """From a function to the one, of `into`, whose values are `change` of its; it remembers."""

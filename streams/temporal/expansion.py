@@ -7,18 +7,18 @@ tableau of Couvreur (FM 1999), a form of Gerth, Peled, Vardi and Wolper's (PSTV 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import reduce
 from typing import NamedTuple
 
+from streams.temporal.cubes import Cubes
+from streams.temporal.decisions import Decisions
 from streams.temporal.derivatives import Derivatives
 from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.normal import FALSE, TRUE, Normal
 from streams.temporal.sere import EMPTY, Sere, may_be_empty
 
 __all__ = ["MATCH", "MOST_TERMS", "Expansion", "Term"]
-
-Terms = frozenset["Term"]
 
 
 class Term(NamedTuple):
@@ -34,178 +34,169 @@ class Term(NamedTuple):
     promises: frozenset[int]
 
 
-_NONE: frozenset[int] = frozenset()
-_NO_TERMS: Terms = frozenset()
-_ANYTHING = Term(0, 0, _NONE, _NONE)
-
-# Every two are compared. A formula with so many has far more states than anybody wants.
+# No formula has so many unless it has far more states than anybody wants.
 MOST_TERMS = 2_000
 
 MATCH = -1
-_MATCH = frozenset((MATCH,))
+
+# What a letter leaves to choose from. Each is a number whose bits are formulas for the following
+# events, and promises; none has all bits of another.
+_Choices = frozenset[int]
+
+_NOTHING_LEFT: _Choices = frozenset((0,))
+_NO_WAY: _Choices = frozenset()
 
 
 class Expansion:
-    """Expands the formulas of one `Normal`; at most `limit` terms each, else FormulaTooLarge."""
+    """Expands the formulas of one `Normal`; at most `limit` terms each, else FormulaTooLarge.
+
+    What a formula asks is a diagram, from letters to what they leave to choose from. Two
+    formulas that ask the same have the same.
+    """
 
     def __init__(self, normal: Normal, limit: int) -> None:
         self._normal = normal
         self._limit = limit
-        self._known: dict[int, Terms] = {FALSE: _NO_TERMS, TRUE: frozenset((_ANYTHING,))}
         self._derivatives = Derivatives(normal)
+        self._bits: dict[tuple[int, bool], int] = {}
+        self._diagrams: Decisions[_Choices] = Decisions()
+        self._always = self._diagrams.leaf(_NOTHING_LEFT)
+        self._never = self._diagrams.leaf(_NO_WAY)
+        self._and = self._diagrams.joining(self._product, self._always, self._never)
+        self._or = self._diagrams.joining(_sum, self._never, self._always)
+        self._known: dict[int, int] = {FALSE: self._never, TRUE: self._always}
+        self._guards: Decisions[bool] = Decisions()
+        self._cubes = Cubes(self._guards)
+        self._by_choice: dict[int, dict[int, int]] = {}
+        self._known_parts: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
 
-    def all_of(self, numbers: Iterable[int]) -> Terms:
-        """The terms of the conjunction of several formulas."""
-        return reduce(self._product, map(self.of, sorted(numbers)), self._known[TRUE])
+    def all_of(self, numbers: Iterable[int]) -> int:
+        """The diagram of the conjunction of several formulas."""
+        return reduce(self._and, map(self.of, sorted(numbers)), self._always)
 
-    def of(self, number: int) -> Terms:
-        """The terms of a formula."""
-        terms = self._known.get(number)
-        if terms is None:
-            terms = self._known[number] = self._expand(number)
+    def of(self, number: int) -> int:
+        """The diagram of a formula."""
+        found = self._known.get(number)
+        if found is None:
+            found = self._known[number] = self._expand(number)
+        return found
+
+    def terms(self, diagram: int) -> list[Term]:
+        """Few terms, of which some is met where the diagram is."""
+        guards = self._guards_of(diagram)
+        terms: list[Term] = []
+        for choice, guard in guards.items():
+            after, promises = self._parted(choice)
+            cubes = self._cubes.of(guard, guard)
+            terms += [Term(care, value, after, promises) for care, value in cubes]
+            if len(terms) > self._limit:
+                raise FormulaTooLarge("the number of edges of a state", len(terms), self._limit)
         return terms
 
-    def _expand(self, number: int) -> Terms:
+    def _guards_of(self, diagram: int) -> dict[int, int]:
+        """On which letters each of the choices is there."""
+        found = self._by_choice.get(diagram)
+        if found is None:
+            found = self._by_choice[diagram] = self._find_guards(diagram)
+        return found
+
+    def _find_guards(self, diagram: int) -> dict[int, int]:
+        diagrams, guards = self._diagrams, self._guards
+        never, always = guards.leaf(False), guards.leaf(True)
+        if diagrams.is_leaf(diagram):
+            return dict.fromkeys(diagrams.at(diagram, 0), always)
+        bit = diagrams.first_bit(diagram)
+        no, yes = map(self._guards_of, diagrams.halves(diagram, bit))
+        return {
+            choice: guards.fork(bit, no.get(choice, never), yes.get(choice, never))
+            for choice in (*no, *(choice for choice in yes if choice not in no))
+        }
+
+    def _parted(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The formulas for the following events, and the promises."""
+        parted = self._known_parts.get(choice)
+        if parted is None:
+            named = [key for key, bit in self._bits.items() if choice & bit]
+            after = frozenset(number for number, promised in named if not promised)
+            promises = frozenset(number for number, promised in named if promised)
+            parted = self._known_parts[choice] = (after, promises)
+        return parted
+
+    def _expand(self, number: int) -> int:
         kind, parts, sere = self._normal.nodes[number]
         if kind == "+" or kind == "-":
-            bit = 1 << parts[0]
-            return frozenset((Term(bit, bit if kind == "+" else 0, _NONE, _NONE),))
+            ends = (self._never, self._always)
+            return self._diagrams.fork(parts[0], *(ends if kind == "+" else ends[::-1]))
         if kind == "&":
             return self.all_of(parts)
         if kind == "|":
-            return self._disjunction(parts)
+            return reduce(self._or, map(self.of, parts))
         if kind == "X":
-            return self._later(parts[0], _NONE)
+            return self._later(parts[0])
         if kind == "U":
             left, right = parts
-            wait = self._product(self.of(left), self._later(number, frozenset((right,))))
-            return self._or_else(right, wait)
+            return self._or(self.of(right), self._and(self.of(left), self._later(number, right)))
         if kind == "R":
             left, right = parts
-            going_on = self._or_else(left, self._later(number, _NONE))
-            return self._product(self.of(right), going_on)
+            return self._and(self.of(right), self._or(self.of(left), self._later(number)))
         assert sere is not None
         return self._each(sere, parts[0]) if kind == "A" else self._some(kind, sere, parts[0])
 
-    def _later(self, number: int, promises: frozenset[int]) -> Terms:
-        nodes = self._normal.nodes
-        after = nodes[number].parts if nodes[number].kind == "&" else (number,)
+    def _later(self, number: int, promise: int | None = None) -> int:
         if number == FALSE:
-            return _NO_TERMS
-        return frozenset((Term(0, 0, frozenset(after) - {TRUE}, promises),))
+            return self._never
+        kind, parts, _ = self._normal.nodes[number]
+        choice = 0
+        for part in parts if kind == "&" else (number,):
+            choice |= 0 if part == TRUE else self._bit(part, False)
+        if promise is not None:
+            choice |= self._bit(promise, True)
+        return self._diagrams.leaf(frozenset((choice,)))
 
-    def _or_else(self, number: int, otherwise: Terms) -> Terms:
-        """`number`, or `otherwise`; where it can be told from one event, only if not `number`."""
-        if otherwise and self._normal.is_boolean(number):
-            otherwise = self._product(self.of(self._normal.negation(number)), otherwise)
-        return self._least(self.of(number) | otherwise)
+    def _bit(self, number: int, promised: bool) -> int:
+        return self._bits.setdefault((number, promised), 1 << len(self._bits))
 
-    def _disjunction(self, parts: tuple[int, ...]) -> Terms:
-        boolean = [part for part in parts if self._normal.is_boolean(part)]
-        others = [part for part in parts if not self._normal.is_boolean(part)]
-        if not boolean or not others:
-            return self._least(_NO_TERMS.union(*map(self.of, parts)))
-        rest = _NO_TERMS.union(*map(self.of, others))
-        return self._or_else(self._normal.either(*boolean), rest)
-
-    def _product(self, left: Terms, right: Terms) -> Terms:
-        terms: set[Term] = set()
-        for a in left:
-            for b in right:
-                if (a.value ^ b.value) & a.care & b.care:
-                    continue
-                term = Term(
-                    a.care | b.care, a.value | b.value, a.after | b.after, a.promises | b.promises
-                )
-                terms.add(term)
-            if len(terms) > self._limit:
-                raise FormulaTooLarge("the number of edges of a state", len(terms), self._limit)
-        return self._least(terms)
-
-    def _least(self, terms: Iterable[Term]) -> Terms:
-        """Without the terms that ask for all that another one does, and for more."""
-        kept: dict[_Rest, list[tuple[int, int]]] = {}
-        for rest, guards in sorted(_by_rest(terms).items(), key=_size):
-            lesser = [
-                known
-                for other, known in kept.items()
-                if other[0] <= rest[0] and other[1] <= rest[1]
-            ]
-            mine: list[tuple[int, int]] = []
-            lesser.append(mine)
-            for care, value in sorted(_joined_pairs(guards), key=_literals):
-                if not any(_allows_more(known, care, value) for known in lesser):
-                    mine.append((care, value))
-            if mine:
-                kept[rest] = mine
-        return frozenset(
-            Term(care, value, *rest) for rest, guards in kept.items() for care, value in guards
-        )
+    def _product(self, left: _Choices, right: _Choices) -> _Choices:
+        choices = _least({one | other for one in left for other in right})
+        if len(choices) > self._limit:
+            raise FormulaTooLarge("the number of edges of a state", len(choices), self._limit)
+        return choices
 
     # Regular expressions.
 
-    def _some(self, kind: str, sere: Sere, number: int) -> Terms:
-        promises = _MATCH if kind == "M" else _NONE
-        terms: set[Term] = set()
+    def _some(self, kind: str, sere: Sere, number: int) -> int:
+        result = self._never
         for guard, rest in self._derivatives.of(sere):
-            ends = self.of(number) if may_be_empty(rest) else _NO_TERMS
+            ends = self.of(number) if may_be_empty(rest) else self._never
             if rest != EMPTY:
                 again = self._normal.match(kind, rest, number)
-                ends |= self._later(again, promises)
-            terms |= self._product(self.of(guard), ends)
-        return self._least(terms)
+                ends = self._or(ends, self._later(again, MATCH if kind == "M" else None))
+            result = self._or(result, self._and(self.of(guard), ends))
+        return result
 
-    def _each(self, sere: Sere, number: int) -> Terms:
-        terms = self._known[TRUE]
+    def _each(self, sere: Sere, number: int) -> int:
+        result = self._always
         for guard, rest in self._derivatives.of(sere):
-            asked = self.of(number) if may_be_empty(rest) else self._known[TRUE]
+            asked = self.of(number) if may_be_empty(rest) else self._always
             if rest != EMPTY:
                 again = self._normal.match("A", rest, number)
-                asked = self._product(asked, self._later(again, _NONE))
-            passed = self._product(self.of(guard), asked)
-            terms = self._product(terms, self.of(self._normal.negation(guard)) | passed)
-        return terms
+                asked = self._and(asked, self._later(again))
+            result = self._and(result, self._or(self.of(self._normal.negation(guard)), asked))
+        return result
 
 
-_Rest = tuple[frozenset[int], frozenset[int]]
+def _sum(some: _Choices, more: _Choices) -> _Choices:
+    return _least(some | more)
 
 
-def _by_rest(terms: Iterable[Term]) -> dict[_Rest, set[tuple[int, int]]]:
-    """The guards of the terms that leave and promise the same."""
-    found: dict[_Rest, set[tuple[int, int]]] = {}
-    for care, value, after, promises in terms:
-        found.setdefault((after, promises), set()).add((care, value))
-    return found
-
-
-def _joined_pairs(guards: set[tuple[int, int]]) -> set[tuple[int, int]]:
-    """All of them, and for every two that differ in one literal the one without it."""
-    work = list(guards)
-    while work:
-        care, value = work.pop()
-        rest = care
-        while rest:
-            bit = rest & -rest
-            rest ^= bit
-            wider = (care ^ bit, value & ~bit)
-            if (care, value ^ bit) in guards and wider not in guards:
-                guards.add(wider)
-                work.append(wider)
-    return guards
-
-
-def _allows_more(known: list[tuple[int, int]], care: int, value: int) -> bool:
-    # any() of a generator would take twice as long.
-    for less, its_value in known:  # noqa: SIM110
-        if less & care == less and value & less == its_value:
-            return True
-    return False
-
-
-def _size(item: tuple[_Rest, object]) -> tuple[int, int]:
-    (after, promises), _ = item
-    return (len(after), len(promises))
-
-
-def _literals(guard: tuple[int, int]) -> tuple[int, int, int]:
-    return (guard[0].bit_count(), *guard)
+def _least(choices: Collection[int]) -> _Choices:
+    """Without those that have all bits of another one."""
+    kept: list[int] = []
+    for choice in sorted(choices, key=int.bit_count):
+        # any() of a generator would take twice as long.
+        for less in kept:
+            if less & choice == less:
+                break
+        else:
+            kept.append(choice)
+    return frozenset(kept)

@@ -20,7 +20,8 @@ def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
     FormulaTooLarge for more than 10,000 of them.
     """
     normal = Normal(False, names)
-    terms = Expansion(normal, _MOST_CUBES).of(normal.of(guard))
+    expansion = Expansion(normal, _MOST_CUBES)
+    terms = expansion.terms(expansion.of(normal.of(guard)))
     return sorted((term.care, term.value) for term in terms)
 
 

@@ -36,13 +36,13 @@ class Progress:
         self._asked: list[int] = []
         self._bits: dict[tuple[str, int], int] = {}
         self._false, self._true = self._states.leaf(False), self._states.leaf(True)
-        self._both = self._states.joining(lambda a, b: a and b, self._true)
-        self._either = self._states.joining(lambda a, b: a or b, self._false)
+        self._both = self._states.joining(lambda a, b: a and b, self._true, self._false)
+        self._either = self._states.joining(lambda a, b: a or b, self._false, self._true)
         # From letters to states.
         self.diagrams: Decisions[int] = Decisions()
         self._never, self._surely = map(self.diagrams.leaf, (self._false, self._true))
-        self._and = self.diagrams.joining(self._both, self._surely)
-        self._or = self.diagrams.joining(self._either, self._never)
+        self._and = self.diagrams.joining(self._both, self._surely, self._never)
+        self._or = self.diagrams.joining(self._either, self._never, self._surely)
         self._of: dict[int, int] = {FALSE: self._never, TRUE: self._surely}
         self._after: dict[int, int] = {self._false: self._never, self._true: self._surely}
         self.first = self._then("N" if _holds_of_nothing(formula) else "X", normal.of(formula))
@@ -56,7 +56,8 @@ class Progress:
         """From the next letter to the next state, in `diagrams`."""
         found = self._after.get(state)
         if found is None:
-            bit, without, with_it = self._states.parts(state)
+            bit = self._states.first_bit(state)
+            without, with_it = self._states.halves(state, bit)
             # More being met never makes it false.
             met = self._and(self._expand(self._asked[bit]), self.after(with_it))
             found = self._after[state] = self._or(self.after(without), met)

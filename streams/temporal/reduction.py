@@ -23,10 +23,10 @@ def reduced(automaton: Automaton) -> Automaton:
     worst in the propositions of one state.
     """
     while True:
-        smaller = _merged(_with_marks_that_count(_living(automaton)))
-        if len(smaller) == len(automaton) and smaller.sets == automaton.sets:
-            return smaller
-        automaton = smaller
+        living = _with_marks_that_count(_living(automaton))
+        automaton = _merged(living)
+        if len(automaton) == len(living):
+            return automaton
 
 
 def _living(automaton: Automaton) -> Automaton:

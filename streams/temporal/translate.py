@@ -40,24 +40,24 @@ def translate(
             raise UnknownProposition(name, position, names)
     normal = Normal(False, names)
     expansion = Expansion(normal, min(max_states, MOST_TERMS))
-    numbers: dict[frozenset[Term], int] = {}
-    # States with the same terms are one state, however different their formulas look.
-    by_formulas: dict[frozenset[int], int] = {}
-    found: list[frozenset[Term]] = []
+    numbers: dict[int, int] = {}
+    # States that ask the same are one state, however different their formulas look.
+    known: dict[tuple[frozenset[int], bool], int] = {}
+    found: list[list[Term]] = []
 
     def state(formulas: frozenset[int], mark: bool) -> int:
+        key = (formulas, mark)
+        if key in known:
+            return known[key]
         formulas = normal.all_marked(formulas) if mark else normal.not_marked_twice(formulas)
-        known = by_formulas.get(formulas)
-        if known is not None:
-            return known
-        terms = expansion.all_of(formulas)
-        if terms not in numbers:
+        asked = expansion.all_of(formulas)
+        if asked not in numbers:
             if len(found) >= max_states:
                 raise FormulaTooLarge("the number of states", len(found) + 1, max_states)
-            numbers[terms] = len(found)
-            found.append(terms)
-        by_formulas[formulas] = numbers[terms]
-        return numbers[terms]
+            numbers[asked] = len(found)
+            found.append(expansion.terms(asked))
+        known[key] = numbers[asked]
+        return numbers[asked]
 
     initial = state(frozenset((normal.of(formula),)), True)
     steps: list[list[tuple[int, Term]]] = []
@@ -65,17 +65,14 @@ def translate(
         steps.append(
             [(state(term.after, MATCH not in term.promises), term) for term in found[len(steps)]]
         )
-    promises = sorted({promise for terms in found for term in terms for promise in term.promises})
+    promised = {term.promises for terms in found for term in terms}
+    sets = sorted(frozenset[int]().union(*promised))
+    marks = {
+        promises: sum(1 << at for at, one in enumerate(sets) if one not in promises)
+        for promises in promised
+    }
     edges = tuple(
-        tuple(
-            Edge(
-                target,
-                term.care,
-                term.value,
-                sum(1 << at for at, one in enumerate(promises) if one not in term.promises),
-            )
-            for target, term in leaving
-        )
+        tuple(Edge(target, term.care, term.value, marks[term.promises]) for target, term in leaving)
         for leaving in steps
     )
-    return reduced(Automaton(names, edges, (initial,), len(promises)))
+    return reduced(Automaton(names, edges, (initial,), len(sets)))

@@ -1,0 +1,62 @@
+"""Boolean functions as a few conjunctions of literals.
+
+Source: Minato, "Fast generation of prime-irredundant covers from binary decision diagrams" (1993).
+"""
+
+from __future__ import annotations
+
+from streams.temporal.decisions import Decisions
+
+__all__ = ["Cubes"]
+
+_Cover = tuple[tuple[tuple[int, int], ...], int]
+
+
+class Cubes:
+    """Covers of the functions of `diagrams`; what was found for a part of one is remembered."""
+
+    def __init__(self, diagrams: Decisions[bool]) -> None:
+        self._diagrams = diagrams
+        self._false, self._true = diagrams.leaf(False), diagrams.leaf(True)
+        self._both = diagrams.joining(lambda a, b: a and b, self._true, self._false)
+        self.either = diagrams.joining(lambda a, b: a or b, self._false, self._true)
+        self._not = diagrams.mapping(diagrams, lambda a: not a)
+        self._known: dict[tuple[int, int], _Cover] = {}
+
+    def of(self, least: int, most: int) -> tuple[tuple[int, int], ...]:
+        """Conjunctions `(care, value)`, of which some allows each letter of `least`, and none
+        allows one that is not of `most`. None could be left out, or made wider."""
+        return self._cover(least, most)[0]
+
+    def _cover(self, least: int, most: int) -> _Cover:
+        """With the function that they make."""
+        if least == self._false:
+            return (), self._false
+        if most == self._true:
+            return ((0, 0),), self._true
+        key = (least, most)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._split(least, most)
+        return found
+
+    def _split(self, least: int, most: int) -> _Cover:
+        diagrams = self._diagrams
+        bit = min(diagrams.first_bit(least), diagrams.first_bit(most))
+        no_least, yes_least = diagrams.halves(least, bit)
+        no_most, yes_most = diagrams.halves(most, bit)
+        # What only letters without it may have, only those with it, and the rest.
+        no, no_made = self._cover(self._both(no_least, self._not(yes_most)), no_most)
+        yes, yes_made = self._cover(self._both(yes_least, self._not(no_most)), yes_most)
+        left = self.either(
+            self._both(no_least, self._not(no_made)), self._both(yes_least, self._not(yes_made))
+        )
+        free, free_made = self._cover(left, self._both(no_most, yes_most))
+        literal = 1 << bit
+        cubes = (
+            *((care | literal, value) for care, value in no),
+            *((care | literal, value | literal) for care, value in yes),
+            *free,
+        )
+        made = diagrams.fork(bit, self.either(no_made, free_made), self.either(yes_made, free_made))
+        return cubes, made
