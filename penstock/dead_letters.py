@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_APPEND_NEWLINE, dumps
 
@@ -14,7 +14,13 @@ from penstock.run_on import PATIENCE, urls_of
 from streams.errors import BuildError
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.letters import letters_of, send_again
+from streams.jetstream.outbox import Outbox
 from streams.jetstream.view import layouts_there
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+    from streams.jetstream.layout import Layout
 
 __all__ = ["call"]
 
@@ -36,28 +42,35 @@ async def _work(options: argparse.Namespace) -> int:
                 raise BuildError(f"say which pipeline by --name; there are: {names}")
             name = layouts[0][0].name
         layout, _ = one_of(layouts, name)
-        chosen: set[int] = set(options.id or ())
-        missing = set(chosen)
-        sent = 0
-        async for letter in letters_of(js, layout):
-            if chosen and letter.sequence not in chosen:
-                continue
-            missing.discard(letter.sequence)
-            if options.action == "list":
-                status = put(_line(letter.as_dict()))
-                if status:
-                    return status
-            else:
-                await send_again(js, layout, letter)
-                sent += 1
-        if options.action == "replay":
-            mention(f"{sent:,} events published again")
-        if missing:
-            mention(f"no dead letter has the number {', '.join(map(str, sorted(missing)))}")
-            return 1
-        return 0
+        async with Outbox(client, doubt=layout.doubt) as outbox:
+            return await _go_through(options, js, layout, outbox)
     finally:
         await client.close()
+
+
+async def _go_through(
+    options: argparse.Namespace, js: JetStreamContext, layout: Layout, outbox: Outbox
+) -> int:
+    chosen: set[int] = set(options.id or ())
+    missing = set(chosen)
+    sent = 0
+    async for letter in letters_of(js, layout):
+        if chosen and letter.sequence not in chosen:
+            continue
+        missing.discard(letter.sequence)
+        if options.action == "list":
+            status = put(_line(letter.as_dict()))
+            if status:
+                return status
+        else:
+            await send_again(outbox, js, layout, letter)
+            sent += 1
+    if options.action == "replay":
+        mention(f"{sent:,} events published again")
+    if missing:
+        mention(f"no dead letter has the number {', '.join(map(str, sorted(missing)))}")
+        return 1
+    return 0
 
 
 def _line(fields: dict[str, Any]) -> str:

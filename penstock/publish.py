@@ -59,11 +59,11 @@ async def _publish(
     client = await connect(cluster.urls)
     try:
         await layout.prepare(client)
-        publisher = Publisher(client, layout)
-        flow = publishing(pipeline.flowable.chain()[0], publisher, layout.key)
-        running = flow.start(drain_deadline=options.drain_deadline)
-        with drain_on_signals(running, options.drain_deadline, mention):
-            await end_of(running)
+        async with Publisher(client, layout) as publisher:
+            flow = publishing(pipeline.flowable.chain()[0], publisher, layout.key)
+            running = flow.start(drain_deadline=options.drain_deadline)
+            with drain_on_signals(running, options.drain_deadline, mention):
+                await end_of(running)
         return running.report(), publisher.published, publisher.duplicates
     finally:
         await client.close()

@@ -81,8 +81,10 @@ async def _run(
     try:
         count = await layout.prepare(client)
         began = clock.monotonic()
-        async with _workers(options, said, cluster) as workers:
-            publisher = Publisher(client, layout)
+        async with (
+            _workers(options, said, cluster) as workers,
+            Publisher(client, layout) as publisher,
+        ):
             source = pipeline.flowable.chain()[0]
             running = publishing(source, publisher, layout.key).start(
                 drain_deadline=said.drain_deadline

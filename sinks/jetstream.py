@@ -6,10 +6,11 @@ Time:    at once; an event is accepted when the server has said that it is store
 Memory:  `window` events that are under way.
 Demand:  `window` at first, then one for each that is stored.
 Ends:    when all that is under way is stored. Cancel gives it back; it may be stored or not.
-Errors:  CannotConnect, and StreamMissing when no stream takes the subject for some seconds, end
-         the pipeline. What is not acknowledged is published again under the same id, with growing
-         pauses, for `patience` seconds, then it is PublishFailed; that, PayloadTooLarge, and a
-         value that is no JSON fail the event: `on_error` says what becomes of it.
+Errors:  CannotConnect, and StreamMissing when no stream takes the first event for `patience`
+         seconds, end the pipeline. What is not acknowledged is published again under the same id,
+         with growing pauses, for `patience` seconds, then it is PublishFailed, which says whether
+         it may be stored; that, PayloadTooLarge, and a value that is no JSON fail the event:
+         `on_error` says what becomes of it.
 
     source            --a--b-----|
     server            ---a---b--

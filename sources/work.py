@@ -128,10 +128,10 @@ class WorkPool:
             from streams.work.hub import Counter
 
             return Counter(self._hub, patient=patient), "stop"
-        from streams.work.master import Master, PoolLetters
+        from streams.work.master import Master
 
         master = Master(self._wire, patient=patient)
-        return master, route(PoolLetters(master, self._wire))
+        return master, route(master.letters)
 
     def work(
         self,

@@ -73,7 +73,6 @@ class Bench:
 
     async def feed(self, count: int, rate: float | None = None) -> None:
         client = await connect(self.urls)
-        publisher = Publisher(client, self.layout)
 
         async def paced() -> AsyncIterator[dict[str, Any]]:
             assert rate is not None
@@ -85,7 +84,8 @@ class Bench:
                 yield event
 
         source = from_iterable(events(count)) if rate is None else from_async_iterable(paced)
-        await publishing(source, publisher, "key").run()
+        async with Publisher(client, self.layout) as publisher:
+            await publishing(source, publisher, "key").run()
         await client.close()
 
     async def look(self) -> View:

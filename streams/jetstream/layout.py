@@ -56,6 +56,12 @@ class Layout:
         return f"penstock-{self.name}"
 
     @property
+    def doubt(self) -> float:
+        """Seconds for which an event that may be stored is tried again: later it could be stored
+        a second time."""
+        return max(self.window / 2, self.window - 2.0)
+
+    @property
     def letters(self) -> str:
         return f"penstock-{self.name}-dead"
 

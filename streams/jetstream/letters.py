@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_NON_STR_KEYS, dumps, loads
@@ -23,11 +21,11 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from streams.jetstream.layout import Layout
+    from streams.jetstream.outbox import Outbox
 
-__all__ = ["JetStreamLetters", "Letter", "letters_of", "persistently", "send_again"]
+__all__ = ["JetStreamLetters", "Letter", "letters_of", "send_again"]
 
 _WINDOW = 64
-_LONGEST_PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,67 +50,82 @@ class Letter:
 
 
 class JetStreamLetters(Sink[DeadLetter], LettersOnly):
-    """Publishes each letter, and accepts it when the server has stored it.
+    """Publishes each letter, and accepts it when a server has stored it.
 
-    The id of a letter is that of the message it came of, so that an event which fails again after
-    a take-over is kept once.
+    `id_of` a letter should be the same when the event it came of fails again elsewhere, so that it
+    is kept once. `outbox` is the way out; whoever makes this starts it before the first letter, and
+    stops it.
     """
 
-    def __init__(self, js: JetStreamContext, layout: Layout) -> None:
-        self.info = StageInfo("dead_letters", layout.letters, _WINDOW)
-        self._js = js
-        self._layout = layout
+    def __init__(
+        self,
+        outbox: Callable[[], Outbox],
+        stream: str,
+        subject: str,
+        id_of: Callable[[DeadLetter], str],
+    ) -> None:
+        self.info = StageInfo("dead_letters", stream, _WINDOW)
+        self._outbox = outbox
+        self._subject = subject
+        self._id_of = id_of
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return _Publishing(run, closed, self._js, self._layout)
+        return _Publishing(closed, self._outbox, self._subject, self._id_of)
 
 
 class _Publishing(SinkStage[DeadLetter]):
     asks_first = _WINDOW
 
-    def __init__(self, run: Run, closed: Closed, js: JetStreamContext, layout: Layout) -> None:
+    def __init__(
+        self,
+        closed: Closed,
+        outbox: Callable[[], Outbox],
+        subject: str,
+        id_of: Callable[[DeadLetter], str],
+    ) -> None:
         super().__init__(closed)
-        self._run = run
-        self._js = js
-        self._layout = layout
-        self._waiting: deque[Event[DeadLetter]] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._outbox = outbox
+        self._subject = subject
+        self._id_of = id_of
+        self._open: dict[Event[DeadLetter], None] = {}
         self._ending = False
 
     def on_next(self, event: Event[Any], /) -> None:
-        self._waiting.append(event)
-        if self._task is None:
-            self._task = self._run.spawn(self._publish(), "dead letters")
-
-    async def _publish(self) -> None:
-        while self._waiting:
-            event = self._waiting[0]
-            letter: DeadLetter = event.value
-            mark = getattr(letter.token, "sequence", letter.token)
-            headers = {"Nats-Msg-Id": f"{self._layout.stream}:{mark}"}
-            body = _encoded(letter)
-            await persistently(
-                lambda body=body, headers=headers: self._js.publish(  # type: ignore[misc]
-                    self._layout.letters_subject, body, headers=headers
-                )
+        if self._closed is None:
+            event.give_back()
+            return
+        self._open[event] = None
+        letter: DeadLetter = event.value
+        try:
+            self._outbox().send(
+                self._subject, _encoded(letter), self._id_of(letter), partial(self._done, event)
             )
-            self._waiting.popleft()
-            event.finish()
-            if not self._ending:
-                self.upstream.request(1)
-        self._task = None
-        if self._ending:
+        except Exception as error:
+            self._done(event, error, False)
+
+    def _done(self, event: Event[Any], error: Exception | None, known: bool) -> None:
+        if self._open.pop(event, self) is self:
+            return
+        if error is not None:
+            event.fail(error)
+            self.cancel(error)
+            return
+        event.finish()
+        if not self._ending:
+            self.upstream.request(1)
+        elif not self._open:
             self.close()
 
     def on_completed(self) -> None:
         self._ending = True
-        if self._task is None:
+        if not self._open:
             self.close()
 
-    def cancel(self) -> None:
-        while self._waiting:
-            self._waiting.popleft().give_back()
-        self.close()
+    def cancel(self, error: Exception | None = None) -> None:
+        opened, self._open = self._open, {}
+        for event in opened:
+            event.give_back()
+        self.close(error)
 
 
 def _encoded(letter: DeadLetter) -> bytes:
@@ -128,26 +141,6 @@ def _encoded(letter: DeadLetter) -> bytes:
     return dumps(fields, default=describe, option=OPT_NON_STR_KEYS)
 
 
-async def persistently(attempt: Callable[[], Awaitable[Any]], patience: float = 15.0) -> Any:
-    """Await `attempt()`, again and again while the servers elect a leader.
-
-    With pauses that grow to a second. Raises its last error after `patience` seconds.
-    """
-    from nats.errors import Error
-
-    loop = asyncio.get_running_loop()
-    until = loop.time() + patience
-    pause = 0.05
-    while True:
-        try:
-            return await attempt()
-        except (Error, TimeoutError):
-            if loop.time() >= until:
-                raise
-        await asyncio.sleep(pause * (0.5 + random.random()))
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
 async def letters_of(js: JetStreamContext, layout: Layout) -> AsyncIterator[Letter]:
     """The dead letters, oldest first."""
     from nats.js.errors import NotFoundError
@@ -159,14 +152,12 @@ async def letters_of(js: JetStreamContext, layout: Layout) -> AsyncIterator[Lett
             yield Letter(sequence, **loads(message.data or b"{}"))
 
 
-async def send_again(js: JetStreamContext, layout: Layout, letter: Letter) -> None:
+async def send_again(outbox: Outbox, js: JetStreamContext, layout: Layout, letter: Letter) -> None:
     """Publish a letter's event anew, with its key, and delete the letter.
 
     The new id differs from the event's own, which the window for duplicates may still hold; it is
     the same for every try, so that a try that was cut off sends nothing twice.
     """
-    headers = {"Nats-Msg-Id": f"{layout.letters}:{letter.sequence}"}
-    body = dumps(letter.value)
-    subject = f"{layout.inlet}.{letter.key}"
-    await persistently(lambda: js.publish(subject, body, headers=headers))
+    id = f"{layout.letters}:{letter.sequence}"
+    await outbox.stored(f"{layout.inlet}.{letter.key}", dumps(letter.value), id)
     await js.delete_msg(layout.letters, letter.sequence)

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from orjson import loads
@@ -19,42 +20,64 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
-# Seconds without an answer after which a message is published again.
-_PATIENCE = 2.0
+# Seconds without an answer after which one is not waited for any more.
+_ANSWER = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LOOK = 0.05, 1.0, 0.05
+# What a stream that is full says. It has not stored the message, which other refusals with the
+# same code leave open.
+_FULL = ("maximum bytes exceeded", "maximum messages exceeded")
+_NOBODY = "no stream takes its subject, or its servers choose a leader"
 
 Done = Callable[[Exception | None, bool], None]
 """Told once of each message: the error, or that it is stored, and whether it was there before."""
 
 
 class _Letter:
-    __slots__ = ("began", "body", "done", "due", "id", "pause", "refusal", "subject")
+    """`doubtful` is when the first try began of which it is unknown what came of it; `due` when
+    to look again what to do, never while it waits to be published."""
+
+    __slots__ = (
+        *("began", "body", "done", "doubtful", "due", "id", "pause", "refusal", "subject"),
+        *("tried", "under_way"),
+    )
 
     def __init__(self, subject: str, body: bytes, id: str, done: Done, now: float) -> None:
         self.subject = subject
         self.body = body
         self.id = id
         self.done = done
-        self.began = now
-        self.due = now + _PATIENCE
+        self.began = self.tried = now
+        self.due = inf
         self.pause = _FIRST_PAUSE
-        self.refusal = "no answer"
+        self.under_way = False
+        self.doubtful: float | None = None
+        self.refusal = ""
+
+    def doubt(self, refusal: str) -> None:
+        """It may be stored, from its last try on."""
+        self.refusal = refusal
+        if self.doubtful is None:
+            self.doubtful = self.tried
 
 
 class Outbox:
     """Publishes in order; any number may be under way.
 
     One that is not acknowledged, or that no server can take at the moment, is published again
-    under the same id, with pauses that grow to a second, for `give_up` seconds: less than streams
-    remember ids. Those after it do not wait for it.
+    under the same id, with pauses that grow to a second. Those after it do not wait for it. One
+    that no stream has taken is given up after `patience` seconds. One that may be stored, because
+    an answer was lost, is given up `doubt` seconds after the first try of which that is so: less
+    than the stream remembers ids, or it could be stored a second time.
     """
 
-    def __init__(self, client: Client, give_up: float = 60.0) -> None:
+    def __init__(self, client: Client, *, patience: float = 60.0, doubt: float = 60.0) -> None:
         self._client = client
-        self._give_up = give_up
+        self._patience = patience
+        self._doubt = doubt
         self._open: dict[str, _Letter] = {}
         self._waiting: deque[str] = deque()
         self._count = 0
+        self._has_stored = False
         self._subscription: Subscription | None = None
         self._wanted = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -62,6 +85,13 @@ class Outbox:
         import random
 
         self._jitter = partial(random.uniform, 0.5, 1.5)
+
+    async def __aenter__(self) -> Outbox:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def start(self) -> None:
         client: Any = self._client
@@ -93,6 +123,24 @@ class Outbox:
         self._waiting.append(number)
         self._wanted.set()
 
+    async def stored(self, subject: str, body: bytes, id: str) -> bool:
+        """Publish a message and wait until it is stored; whether it was there before.
+
+        Raises PayloadTooLarge, and what it is given up with: PublishFailed or StreamMissing.
+        """
+        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None, known: bool) -> None:
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(known)
+            else:
+                answer.set_exception(error)
+
+        self.send(subject, body, id, done)
+        return await answer
+
     async def stop(self) -> None:
         """Publish no more; what is under way may or may not be stored."""
         from contextlib import suppress
@@ -111,7 +159,8 @@ class Outbox:
     async def _publish(self) -> None:
         from nats.errors import Error
 
-        publish, prefix = self._client.publish, self._prefix
+        loop = asyncio.get_running_loop()
+        client, prefix = self._client, self._prefix
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -120,45 +169,56 @@ class Outbox:
                 letter = self._open.get(number)
                 if letter is None:
                     continue
+                # The client would keep it, and send it nobody knows when.
+                if not client.is_connected:
+                    self._put_off(letter, "no server can be reached")
+                    continue
+                letter.tried = now = loop.time()
+                letter.due = now + _ANSWER
+                letter.under_way = True
                 try:
-                    await publish(
+                    await client.publish(
                         letter.subject,
                         letter.body,
                         reply=prefix + number,
                         headers={"Nats-Msg-Id": letter.id},
                     )
                 except Error as error:
-                    letter.refusal = f"{type(error).__name__}: {error}"
+                    self._put_off(letter, f"{type(error).__name__}: {error}")
 
     async def _answered(self, message: Msg) -> None:
         number = message.subject.rpartition(".")[2]
         letter = self._open.get(number)
         if letter is None:
             return
-        if not message.data:
-            self._put_off(letter, "no stream takes its subject, or its servers choose a leader")
-            return
-        answer: dict[str, Any] = loads(message.data)
+        answer: dict[str, Any] = loads(message.data or b'{"error": {}}')
         error: dict[str, Any] | None = answer.get("error")
         if error is None:
             del self._open[number]
+            self._has_stored = True
             letter.done(None, bool(answer.get("duplicate")))
-        elif error.get("code") == 503:
-            self._put_off(letter, str(error.get("description")))
-        else:
+            return
+        if not message.data:
+            self._put_off(letter, _NOBODY)
+            return
+        text = str(error.get("description"))
+        if error.get("code") != 503:
             del self._open[number]
             letter.done(
-                PublishFailed(
-                    f"the stream refuses a message for '{letter.subject}': "
-                    f"{error.get('description')}"
-                ),
+                PublishFailed(f"the stream refuses a message for '{letter.subject}': {text}"),
                 False,
             )
+            return
+        if text not in _FULL:
+            letter.doubt(text)
+        self._put_off(letter, text)
 
     def _put_off(self, letter: _Letter, refusal: str) -> None:
+        """Its last try is over, and it is not stored by that one."""
         letter.refusal = refusal
-        now = asyncio.get_running_loop().time()
-        letter.due = min(letter.due, now + letter.pause * self._jitter())
+        letter.under_way = False
+        letter.due = asyncio.get_running_loop().time() + letter.pause * self._jitter()
+        letter.pause = min(2 * letter.pause, _LONGEST_PAUSE)
 
     async def _look(self) -> None:
         """Publish again what is due."""
@@ -168,21 +228,34 @@ class Outbox:
             now = loop.time()
             for number in [one for one, letter in self._open.items() if letter.due <= now]:
                 letter = self._open[number]
-                if now - letter.began >= self._give_up:
+                if letter.under_way:
+                    letter.doubt("no answer")
+                if self._is_hopeless(letter, now):
                     del self._open[number]
                     letter.done(self._given_up(letter), False)
                     continue
-                letter.pause = min(2 * letter.pause, _LONGEST_PAUSE)
-                letter.due = now + _PATIENCE
+                letter.under_way = False
+                letter.due = inf
                 self._waiting.append(number)
             self._wanted.set()
 
+    def _is_hopeless(self, letter: _Letter, now: float) -> bool:
+        if letter.doubtful is None:
+            return now - letter.began >= self._patience
+        return now - letter.doubtful >= self._doubt
+
     def _given_up(self, letter: _Letter) -> Exception:
-        if letter.refusal.startswith("no stream"):
+        what = f"no server took a message for '{letter.subject}' within"
+        if letter.doubtful is not None:
+            return PublishFailed(
+                f"{what} {self._doubt:g} s of a try without a clear answer ({letter.refusal}); "
+                "it may or may not be stored. A longer window for duplicates leaves more time"
+            )
+        if letter.refusal == _NOBODY and not self._has_stored:
             return StreamMissing(
                 f"no stream takes '{letter.subject}': make one with that subject, or check its name"
             )
         return PublishFailed(
-            f"no server took a message for '{letter.subject}' within {self._give_up:g} s "
-            f"({letter.refusal}); it may or may not be stored"
+            f"{what} {self._patience:g} s ({letter.refusal}); it is not stored. Check that the "
+            "stream has a leader and room, and publish again"
         )

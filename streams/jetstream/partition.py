@@ -25,6 +25,8 @@ _MOST_ABOVE = 4096
 # Rounds in which the floor stands still before acknowledgements are sent again, and before the
 # partition is read anew.
 _SEND_AGAIN, _READ_ANEW = 2, 4
+# Seconds in which a server answers an acknowledgement, or is away.
+_SETTLED = 5.0
 
 
 class Delivery(NamedTuple):
@@ -175,7 +177,7 @@ class Partition:
         if self._acknowledged:
             last = self._acknowledged[next(reversed(self._acknowledged))]
             with suppress(Error, TimeoutError):
-                await self._client.request(last, ACK, timeout=1)
+                await self._client.request(last, ACK, timeout=_SETTLED)
 
     async def look(self) -> None:
         """Compare with what the server knows; once a second or so.

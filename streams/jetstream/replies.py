@@ -65,4 +65,4 @@ class Replies:
         while self._sending is not None:
             await self._sending
         with suppress(Error, TimeoutError):
-            await self._client.flush(timeout=1)
+            await self._client.flush(timeout=5)

@@ -22,6 +22,7 @@ from streams.jetstream.deliveries import Deliveries
 from streams.jetstream.layout import token
 from streams.jetstream.lease import take
 from streams.jetstream.letters import JetStreamLetters
+from streams.jetstream.outbox import Outbox
 from streams.jetstream.partition import Partition
 from streams.running import Report, Running
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js.kv import KeyValue
 
+    from streams.faults import DeadLetter
     from streams.jetstream.layout import Layout
     from streams.pipeline import Pipeline
 
@@ -81,7 +83,10 @@ class Worker:
         self._lost = False
         self._alarm: asyncio.TimerHandle | None = None
         self._work: dict[Partition, asyncio.Task[None]] = {}
-        letters = JetStreamLetters(jetstream(client), layout)
+        self._outbox = Outbox(client)
+        letters = JetStreamLetters(
+            lambda: self._outbox, layout.letters, layout.letters_subject, self._id_of
+        )
         self._deliveries = Deliveries(client, layout.stream, letters)
         self._engine = Engine(
             self._deliveries.flowable,
@@ -105,6 +110,7 @@ class Worker:
         """Work until it is drained, or an error ends the pipeline, which is raised; report."""
         self._count = await self._layout.prepare(self._client)
         self._table = await self._layout.leases(self._js, self._ttl)
+        await self._outbox.start()
         keeping = asyncio.create_task(self._keep(), name="penstock leases")
         try:
             while True:
@@ -125,6 +131,7 @@ class Worker:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await self._go()
+            await self._outbox.stop()
 
     async def _keep(self) -> None:
         """Renew, take and hand over, until this task is cancelled."""
@@ -239,6 +246,10 @@ class Worker:
                 await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))
                 if self._table is not None:
                     await self._table.delete(f"m.{self._id}")
+
+    def _id_of(self, letter: DeadLetter) -> str:
+        """That of the message it came of: it may fail again after a take-over."""
+        return f"{self._layout.stream}:{getattr(letter.token, 'sequence', letter.token)}"
 
     def _about(self) -> bytes:
         statistics: dict[str, Any] = {} if self.running is None else self.running.statistics()

@@ -71,7 +71,7 @@ class Writing(SinkStage[Any]):
             self._give_back()
             self.break_off(error)
             return
-        self._outbox = Outbox(self._client, settings.patience)
+        self._outbox = Outbox(self._client, patience=settings.patience, doubt=settings.patience)
         await self._outbox.start()
         while self._waiting:
             self._publish(self._waiting.popleft())

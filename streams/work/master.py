@@ -16,25 +16,22 @@ from streams.errors import (
     PayloadTooLarge,
     PenstockError,
     PoolBusy,
-    describe,
 )
 from streams.event import Event
-from streams.faults import DeadLetter, LettersOnly
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.lease import Lease, take
+from streams.jetstream.letters import JetStreamLetters
 from streams.jetstream.outbox import Outbox
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
 from streams.work.wire import BEAT, Wire
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from streams.faults import DeadLetter
     from streams.work.offering import Offering
 
-__all__ = ["Master", "PoolLetters"]
+__all__ = ["Master"]
 
 # Seconds after which a worker that has said nothing does not count any more.
 _GONE = 3.5 * BEAT
@@ -62,7 +59,8 @@ class Master:
         self._patient = patient
         self._client: Client | None = None
         self._lease: Lease | None = None
-        self.outbox: Outbox | None = None
+        self._outbox: Outbox | None = None
+        self._letters = 0
         self._ready = self._closed = False
         # What each worker can hold, and when it was heard of.
         self._workers: dict[str, tuple[int, float]] = {}
@@ -80,6 +78,20 @@ class Master:
     def room(self) -> int:
         return self._capacity - self.offering.out if self._ready else 0
 
+    @property
+    def letters(self) -> JetStreamLetters:
+        """Where jobs go that were given up on: a stream of the pool's own."""
+        wire = self._wire
+        return JetStreamLetters(self._way_out, wire.letters, wire.letters_subject, self._number)
+
+    def _way_out(self) -> Outbox:
+        assert self._outbox is not None
+        return self._outbox
+
+    def _number(self, letter: DeadLetter) -> str:
+        self._letters += 1
+        return f"{self.epic}.{self._letters}"
+
     # Life.
 
     def open(self, offering: Offering) -> None:
@@ -96,8 +108,8 @@ class Master:
             lease = self._lease = await self._be_the_only_one()
             # What a master that died has left: nobody would read the results.
             await jetstream(client, 5).purge_stream(wire.stream, subject=wire.jobs(">"))
-            self.outbox = Outbox(client)
-            await self.outbox.start()
+            self._outbox = Outbox(client)
+            await self._outbox.start()
             await client.subscribe(wire.hello, cb=self._greeted)
             await client.subscribe(wire.reports(self.epic), cb=self._reported)
             self._ready = True
@@ -154,8 +166,8 @@ class Master:
         client = self._client
         if client is None:
             return
-        if self.outbox is not None:
-            await self.outbox.stop()
+        if self._outbox is not None:
+            await self._outbox.stop()
         if self._lease is not None:
             with suppress(Error, TimeoutError):
                 js = jetstream(client)
@@ -192,11 +204,11 @@ class Master:
         """What is packed goes out, in the same turn of the loop at the latest."""
         if not self._packed or self._closed:
             return
-        assert self.outbox is not None
+        assert self._outbox is not None
         packed, self._packed, self._bytes = self._packed, [], 0
         self._parcels += 1
         numbers = [number for number, _, _ in packed]
-        self.outbox.send(
+        self._outbox.send(
             f"{self._wire.jobs(self.epic)}.{self._parcels}",
             dumps(packed),
             f"{self.epic}.{self._parcels}",
@@ -274,69 +286,3 @@ class Master:
         if self._generation:
             self._generation.pop(number, None)
             self._lost.pop(number, None)
-
-
-class PoolLetters(Sink[DeadLetter], LettersOnly):
-    """Jobs that were given up on, in a stream of the pool's own."""
-
-    def __init__(self, master: Master, wire: Wire) -> None:
-        self.info = StageInfo("dead_letters", wire.letters)
-        self._master = master
-        self._wire = wire
-
-    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return _Writing(closed, self._master, self._wire)
-
-
-class _Writing(SinkStage[DeadLetter]):
-    asks_first = 64
-
-    def __init__(self, closed: Closed, master: Master, wire: Wire) -> None:
-        super().__init__(closed)
-        self._master = master
-        self._wire = wire
-        self._count = self._open = 0
-        self._ending = False
-
-    def on_next(self, event: Event[Any], /) -> None:
-        letter: DeadLetter = event.value
-        outbox = self._master.outbox
-        assert outbox is not None
-        self._count += 1
-        self._open += 1
-        body = dumps(
-            {
-                "value": letter.value,
-                "error": type(letter.error).__name__,
-                "message": str(letter.error),
-                "stage": letter.stage,
-                "attempts": letter.attempts,
-                "key": "",
-                "origin": str(letter.token),
-            },
-            default=describe,
-            option=OPT_NON_STR_KEYS,
-        )
-        outbox.send(
-            self._wire.letters_subject,
-            body,
-            f"{self._master.epic}.{self._count}",
-            lambda error, known: self._written(event, error),
-        )
-
-    def _written(self, event: Event[Any], error: Exception | None) -> None:
-        self._open -= 1
-        if error is None:
-            event.finish()
-        else:
-            event.fail(error)
-        if self._ending:
-            if not self._open:
-                self.close()
-        else:
-            self.upstream.request(1)
-
-    def on_completed(self) -> None:
-        self._ending = True
-        if not self._open:
-            self.close()

@@ -9,9 +9,12 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from nats.errors import Error
 
 from penstock.load import load
 from penstock.publish import publishing
@@ -21,6 +24,9 @@ from streams.jetstream.layout import layout_of
 from streams.jetstream.letters import Letter, letters_of
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.worker import members_of
+
+# Seconds after which something does not happen any more, on however slow a machine.
+_PATIENCE = 90.0
 
 PIPELINE = """
 import asyncio
@@ -32,7 +38,7 @@ from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import for_each
 from sources import read_jsonl
 
-LOG, WORKER, SECONDS = sys.argv[1], sys.argv[2], float(sys.argv[3])
+LOG, WORKER, SECONDS, WINDOW = sys.argv[1], sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
 log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
@@ -51,7 +57,7 @@ async def handler(event):
 pipeline = (
     read_jsonl()
     .pipe(
-        distinct_within(10, by="id"),
+        distinct_within(WINDOW, by="id"),
         group_by("key"),
         spread(),
         adaptive_flat_map(handler),
@@ -134,6 +140,7 @@ class Fleet:
         lease: float = 2.0,
         partitions: int = 12,
         seconds: float = 0.003,
+        window: float = 10.0,
     ) -> None:
         self.urls = list(urls)
         self.log = folder / "log"
@@ -146,8 +153,8 @@ class Fleet:
         self._file.write_text(PIPELINE, encoding="utf-8")
         self._name = name
         self._lease = lease
-        self._seconds = seconds
-        self._arguments = [str(self.log), "publisher", str(seconds)]
+        self._settings = [str(seconds), str(window)]
+        self._arguments = [str(self.log), "publisher", *self._settings]
         self.layout = layout_of(
             load(str(self._file), self._arguments), name, partitions, room=1 << 26
         )
@@ -170,7 +177,7 @@ class Fleet:
                         *(sys.executable, "-m", "penstock", "run", str(self._file)),
                         *("--on", ",".join(urls or self.urls), "--name", self._name),
                         *("--lease", str(self._lease), "--worker", name),
-                        *("--", str(self.log), name, str(self._seconds)),
+                        *("--", str(self.log), name, *self._settings),
                     ],
                     stderr=errors,
                 )
@@ -194,7 +201,6 @@ class Fleet:
         """Publish events in turn over the keys, so many a second."""
         client = await connect(self.urls)
         try:
-            publisher = Publisher(client, self.layout)
 
             async def events() -> AsyncIterator[dict[str, Any]]:
                 loop = asyncio.get_running_loop()
@@ -211,7 +217,8 @@ class Fleet:
                     if ahead > 0.01:
                         await asyncio.sleep(ahead)
 
-            await publishing(from_async_iterable(events), publisher, "key").run()
+            async with Publisher(client, self.layout) as publisher:
+                await publishing(from_async_iterable(events), publisher, "key").run()
         finally:
             await client.close()
 
@@ -223,7 +230,7 @@ class Fleet:
         try:
             js = jetstream(client)
             table = await self.layout.leases(js, self._lease)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(_PATIENCE):
                 while True:
                     members = (await members_of(table, js, self.layout)).values()
                     owned = [one for member in members for one in member["partitions"]]
@@ -243,11 +250,29 @@ class Fleet:
         assert info.cluster.leader is not None
         return int(info.cluster.leader.removeprefix("server"))
 
+    async def replicated(self) -> None:
+        """Wait until every stream has a leader, and every copy of it has caught up."""
+        client = await connect(self.urls)
+        try:
+            js = jetstream(client, 1)
+            async with asyncio.timeout(_PATIENCE):
+                while True:
+                    with suppress(Error, TimeoutError):
+                        streams = [info.cluster for info in await js.streams_info()]
+                        if all(
+                            one and one.leader and all(copy.current for copy in one.replicas or ())
+                            for one in streams
+                        ):
+                            return
+                    await asyncio.sleep(0.05)
+        finally:
+            await client.close()
+
     async def letters(self, count: int) -> list[Letter]:
         """The dead letters, when there are so many."""
         client = await connect(self.urls)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(_PATIENCE):
                 while True:
                     js = jetstream(client)
                     found = [letter async for letter in letters_of(js, self.layout)]
@@ -271,7 +296,7 @@ class Fleet:
             found.append((float(at), worker, what, f"{key} {number}", int(n)))
         return sorted(found)
 
-    async def until(self, true: Callable[[], bool], patience: float = 30.0) -> None:
+    async def until(self, true: Callable[[], bool], patience: float = _PATIENCE) -> None:
         deadline = time.monotonic() + patience
         while not true():
             assert time.monotonic() < deadline, self._story()

@@ -35,7 +35,10 @@ async def join(fleet: Fleet, servers: Servers) -> None:
 def test_nothing_is_lost_overtaken_or_overlapped_when_a_worker_comes_or_goes(
     disturb: Disturb, three_servers: Servers, tmp_path: Path
 ) -> None:
-    with Fleet(three_servers.urls, tmp_path, f"workers-{disturb.__name__}") as fleet:
+    # What nobody waits for may be long: a slow machine loses no lease by itself.
+    lease = 3.0 if disturb is kill else 8.0
+    name = f"workers-{disturb.__name__}"
+    with Fleet(three_servers.urls, tmp_path, name, lease=lease) as fleet:
         outcome = asyncio.run(story(fleet, three_servers, disturb))
         assert (outcome.overtaken, outcome.overlapped) == ([], [])
         if disturb is not kill:
@@ -58,8 +61,8 @@ def test_a_worker_that_slept_past_its_leases_gives_them_up(
     with Fleet(three_servers.urls, tmp_path, "workers-sleep") as fleet:
         outcome = asyncio.run(story(fleet, three_servers, sleep))
         assert outcome.overtaken == []
-        # What it had under way when it fell asleep may end twice, at most that much at once.
-        assert len(outcome.overlapped) <= 64
+        # What it had under way when it fell asleep may end twice, at most one event of a key.
+        assert len(outcome.overlapped) <= KEYS
         assert "lost the lease" in fleet.errors("a")
 
 
@@ -87,6 +90,7 @@ async def restart_all(fleet: Fleet, servers: Servers) -> None:
         servers.stop(number)
         servers.start(number)
         await asyncio.to_thread(servers.wait)
+        await fleet.replicated()
 
 
 @pytest.mark.parametrize("disturb", [kill_the_leader, restart_all])
@@ -94,7 +98,8 @@ def test_nothing_is_lost_or_overtaken_when_servers_go(
     disturb: Disturb, cluster: Servers, tmp_path: Path
 ) -> None:
     name = f"servers-{disturb.__name__}"
-    with Fleet(cluster.urls, tmp_path, name, lease=10.0, partitions=6) as fleet:
+    # A window in which a slow machine can choose leaders as well, after an answer was lost.
+    with Fleet(cluster.urls, tmp_path, name, lease=10.0, partitions=6, window=60.0) as fleet:
         outcome = asyncio.run(story(fleet, cluster, disturb))
         assert (outcome.overtaken, outcome.overlapped) == ([], [])
 

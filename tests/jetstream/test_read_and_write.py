@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.errors import NotFoundError
 
 from operators import adaptive_flat_map
 from sinks import collect, dead_letters, for_each, write_jetstream
@@ -67,7 +68,7 @@ async def stream(server: Servers, name: str, **settings: Any) -> AsyncIterator[S
 
 
 async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             found = true()
             if found is True or (not isinstance(found, bool) and await found):
@@ -188,6 +189,15 @@ def test_a_failed_event_comes_again_later_and_a_routed_one_does_not(
     asyncio.run(story())
 
 
+async def _asked(it: Stream, requests: int) -> bool:
+    """Whether so many requests for messages wait at the server, or more."""
+    try:
+        info = await it.js.consumer_info(it.name, "reader")
+    except NotFoundError:
+        return False
+    return bool(info.num_waiting >= requests)
+
+
 async def _delivered(it: Stream, redelivered: int) -> bool:
     return (await it.unfinished("reader"))[1] >= redelivered
 
@@ -200,9 +210,9 @@ def test_an_event_that_takes_longer_than_the_lease_is_delivered_once(server: Ser
 
             async def slow(value: Any) -> None:
                 begun.append(value["n"])
-                await asyncio.sleep(0.8)
+                await asyncio.sleep(2)
 
-            flow = read_jetstream("long", "reader", it.urls, lease=0.3)
+            flow = read_jetstream("long", "reader", it.urls, lease=1)
             async with flow.pipe(adaptive_flat_map(slow)).to(collect([])).start() as running:
                 await until(lambda: running.statistics()["finished"] == 1)
                 running.begin_drain()
@@ -248,7 +258,8 @@ def test_readers_with_one_durable_share_the_messages(server: Servers) -> None:
         async with stream(server, "shared") as it:
             seen: list[list[Any]] = [[], []]
             runnings = [read(it, into).start() for into in seen]
-            await asyncio.sleep(0.1)
+            # One reader has two at most.
+            await until(lambda: _asked(it, 3))
             await it.numbers(200)
             await until(lambda: len(seen[0]) + len(seen[1]) == 200)
             for running in runnings:
@@ -264,7 +275,7 @@ def test_a_consumer_that_somebody_deletes_ends_the_stream(server: Servers) -> No
     async def story() -> None:
         async with stream(server, "deleted") as it:
             running = read(it, []).start()
-            await asyncio.sleep(0.2)
+            await until(lambda: _asked(it, 1))
             await it.js.delete_consumer("deleted", "reader")
             with pytest.raises(StreamMissing, match="'reader' of the stream 'deleted' is no more"):
                 await running.wait()

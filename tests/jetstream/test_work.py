@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.errors import NotFoundError
 
 from sinks import collect, dead_letters
 from sources import WorkPool
@@ -82,7 +83,7 @@ def crowd(server: Servers, name: str, folder: Path) -> Iterator[Crowd]:
 
 
 async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = true()
             if found is True or (not isinstance(found, bool) and await found):
@@ -101,6 +102,17 @@ async def letters(server: Servers, name: str) -> list[Letter]:
     found = [letter async for letter in letters_of(jetstream(client), layout)]
     await client.close()
     return found
+
+
+async def has_a_master(server: Servers, name: str) -> bool:
+    client = await connect(server.urls)
+    try:
+        await (await jetstream(client).key_value(f"penstock-work-{name}")).get("master")
+    except NotFoundError:
+        return False
+    finally:
+        await client.close()
+    return True
 
 
 async def queued(server: Servers, name: str) -> int:
@@ -211,12 +223,12 @@ def test_jobs_that_become_slow_do_not_wait_behind_one_worker(
 
 def test_a_long_job_is_renewed_and_done_once(server: Servers) -> None:
     async def story() -> None:
-        pool = WorkPool(server.urls, "long", lease=0.3)
+        pool = WorkPool(server.urls, "long", lease=1)
         begun: list[int] = []
 
         async def slow(job: int) -> int:
             begun.append(job)
-            await asyncio.sleep(1)
+            await asyncio.sleep(2)
             return job
 
         workers = [pool.work(slow).start() for _ in range(2)]
@@ -287,7 +299,7 @@ def test_what_cancelled_workers_held_is_not_held_against_a_job(server: Servers) 
         for _ in range(3):
             begun.clear()
             worker = pool.work(hang, Fixed(4)).start()
-            await asyncio.wait_for(begun.wait(), 5)
+            await asyncio.wait_for(begun.wait(), 60)
             worker.cancel()
             await worker.wait()
         worker = pool.work(echo).start()
@@ -300,10 +312,10 @@ def test_what_cancelled_workers_held_is_not_held_against_a_job(server: Servers) 
 
 def test_a_busy_pool_says_so_or_lets_the_next_epic_wait(server: Servers) -> None:
     async def story() -> None:
-        pool = WorkPool(server.urls, "busy", lease=1)
+        pool = WorkPool(server.urls, "busy", lease=5)
         results: list[int] = []
         first = pool.offer([1, 2]).to(collect(results)).start()
-        await asyncio.sleep(0.3)
+        await until(lambda: has_a_master(server, "busy"))
         with pytest.raises(PoolBusy, match="'busy' has an epic under way"):
             await WorkPool(server.urls, "busy").offer([3]).to(collect([])).run()
         second = pool.offer([3], when_busy="wait").to(collect(results)).start()
