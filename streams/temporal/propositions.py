@@ -6,27 +6,30 @@ names to values, of which all must be equal, or one of a set. Text is never eval
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import repeat
+from operator import itemgetter
 from typing import Any, TypeVar, cast
 
 from streams.errors import BuildError
 from streams.temporal.errors import UnknownProposition
 from streams.temporal.formula import Formula, propositions
 
-__all__ = ["Test", "letters"]
+__all__ = ["Letters", "Test", "letters"]
 
 T = TypeVar("T")
 
 Test = Callable[[T], object] | Mapping[str, object]
 
+# From events to their letters, of which each is found when it is asked for.
+Letters = Callable[[list[Any]], Iterable[int]]
+
 _MISSING = object()
 _DICTS = frozenset((dict,))
 
 
-def letters(
-    formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = True
-) -> Callable[[Any], int]:
-    """The function from an event to the bits of the propositions of `formula` that hold of it.
+def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = True) -> Letters:
+    """The function from events to the bits of the propositions of `formula` that hold of each.
 
     Each test is called once for an event; what one raises gets a note with its name. Raises
     UnknownProposition for a proposition without a test, unless `strict` is false: then it holds
@@ -47,26 +50,28 @@ def letters(
     return alike if alike is not None else _one_by_one(predicates)
 
 
-def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Callable[[Any], int]:
+def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Letters:
     cases = [(name, 1 << bit, test) for bit, (name, test) in enumerate(predicates.items())]
 
-    def letter(value: Any) -> int:
-        bits = 0
-        asked = ""
-        try:
-            for name, bit, test in cases:
-                asked = name
-                if test(value):
-                    bits |= bit
-        except Exception as error:
-            error.add_note(f"in the proposition {asked!r}")
-            raise
-        return bits
+    # A generator, for a StopIteration out of a test would end a map.
+    def all_letters(values: list[Any]) -> Iterator[int]:
+        for value in values:
+            bits = 0
+            asked = ""
+            try:
+                for name, bit, test in cases:
+                    asked = name
+                    if test(value):
+                        bits |= bit
+            except Exception as error:
+                error.add_note(f"in the proposition {asked!r}")
+                raise
+            yield bits
 
-    return letter
+    return all_letters
 
 
-def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Callable[[Any], int] | None:
+def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Letters | None:
     """One look-up, where all propositions ask for values of one and the same field."""
     bits: dict[Hashable, int] = {}
     fields: set[str] = set()
@@ -84,15 +89,26 @@ def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Callable[[An
         return None
     (field,) = fields
 
+    get = itemgetter(field)
+
     def letter(value: Any) -> int:
         try:
-            # Most values are dicts, and to ask one for an item takes no call.
-            return bits.get(value[field] if type(value) in _DICTS else _field(value, field), 0)
-        except (KeyError, TypeError):
-            # What is missing, or cannot be hashed, is equal to none of them.
+            return bits.get(_field(value, field), 0)
+        except TypeError:
+            # What cannot be hashed is equal to none of them.
             return 0
 
-    return letter
+    def all_letters(values: list[Any]) -> Iterable[int]:
+        # Most are dicts that have the field, and so take no call of Python each.
+        if _DICTS.issuperset(map(type, values)):
+            try:
+                return list(map(bits.get, map(get, values), repeat(0)))
+            except Exception:
+                # The one that raised it does so again when its turn comes.
+                pass
+        return map(letter, values)
+
+    return all_letters
 
 
 def _predicate(name: str, test: Test[Any]) -> Callable[[Any], object]:

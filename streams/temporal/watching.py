@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
-from streams.errors import BuildError
+from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.faults import Faults, OnError
 from streams.keys import By, KeyFaults, key_function, key_name
@@ -17,7 +20,7 @@ from streams.stage import StageInfo
 from streams.temporal.formula import Formula
 from streams.temporal.monitor import Monitor
 from streams.temporal.printer import to_text
-from streams.temporal.propositions import Test, letters
+from streams.temporal.propositions import Letters, Test, letters
 from streams.temporal.verdict import Verdict
 from streams.temporal.violation import Violation
 
@@ -65,7 +68,7 @@ class Rule:
         if self.by is None and (self.idle is not None or self.max_keys is not None):
             self._refuse("idle or max_keys", "them together with by: without it there is one key")
         # Not before the first event: an unknown proposition is the builder's mistake.
-        _ = self.letter_of
+        _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)
         if verdict.is_final:
             log.warning("%s: %s is %s whatever happens", self.stage, self.text, verdict.value)
@@ -90,7 +93,7 @@ class Rule:
         return self.formula.strip() if isinstance(self.formula, str) else to_text(self.formula)
 
     @cached_property
-    def letter_of(self) -> Callable[[Any], int]:
+    def letters_of(self) -> Letters:
         return letters(self.monitor.formula, self.tests, strict=self.strict)
 
     @cached_property
@@ -115,7 +118,11 @@ class Rule:
 
 
 class _Instance:
-    """How far the formula has come with one key. `kept` is evidence: values or letters."""
+    """How far the formula has come with one key.
+
+    `kept` is evidence, values or letters. Of a limited number the last one stands where `count`
+    says, and the oldest after it.
+    """
 
     __slots__ = ("count", "kept", "presumed", "state")
 
@@ -124,6 +131,19 @@ class _Instance:
         self.count = 0
         self.kept = kept
         self.presumed = Verdict.PRESUMABLY_TRUE
+
+
+class _Instances(dict[Any, _Instance | None]):
+    """By key; None for what is decided. A key that comes for the first time begins."""
+
+    def __init__(self, first: int, keeps: bool) -> None:
+        super().__init__()
+        self._first = first
+        self._keeps = keeps
+
+    def __missing__(self, key: Any) -> _Instance:
+        one = self[key] = _Instance(self._first, [] if self._keeps else _NOTHING)
+        return one
 
 
 class Watch:
@@ -139,18 +159,18 @@ class Watch:
         self._rule = rule
         self._now = now
         self._monitor = monitor = rule.monitor
-        self._letter_of = rule.letter_of
+        self._letters_of = rule.letters_of
         self._key_of = rule.key_of
         self._table = monitor.table
         self._most = rule.evidence if isinstance(rule.evidence, int) else -1
         self._keeps_letters = rule.evidence == "letters"
         self._telling = monitor.deciding if rule.mode == "ltl3" else monitor.states
-        self._instances: dict[Any, _Instance | None] = {}
+        self._instances = _Instances(monitor.first, bool(self._most))
         self._used: OrderedDict[Any, float] | None = None
         if rule.idle is not None or rule.max_keys is not None:
             self._used = OrderedDict()
         if rule.by is None:
-            self._instances[None] = self._begun()
+            _ = self._instances[None]
         self.place = 0
         self._violations = self._expired = self._evicted = 0
 
@@ -160,41 +180,43 @@ class Watch:
         Returns its place with the violation, or the number of events. Whatever a proposition or a
         key raises passes: `place` says at which event, which has changed nothing.
         """
-        letter_of, key_of, used = self._letter_of, self._key_of, self._used
-        instances, most, keeps_letters = self._instances, self._most, self._keeps_letters
+        used, instances, most = self._used, self._instances, self._most
+        keeps_letters = self._keeps_letters
         table, step, telling = self._table, self._monitor.step, self._telling
-        key: Any = None
-        place = begin
+        values = [event.value for event in (events[begin:] if begin else events)]
+        coming = iter(values)
+        keys = repeat(None, len(values)) if self._key_of is None else map(self._key_of, values)
         try:
-            for place in range(begin, len(events)):
-                value = events[place].value
-                letter = letter_of(value)
-                if key_of is not None:
-                    key = key_of(value)
+            # What raises is one of the two maps, when the value has been taken.
+            for value, letter, key in zip(coming, self._letters_of(values), keys, strict=True):
                 if used is not None:
                     self._use(key, used)
-                one = instances.get(key, _NEW)
+                one = instances[key]
                 if one is None:
                     continue
-                if one is _NEW:
-                    one = instances[key] = self._begun()
-                one.count += 1
+                count = one.count
+                one.count = count + 1
                 if most:
-                    kept = one.kept
-                    kept.append(letter if keeps_letters else value)
-                    if len(kept) > most > 0:
-                        del kept[0]
+                    if count < most or most < 0:
+                        one.kept.append(letter if keeps_letters else value)
+                    else:
+                        one.kept[count % most] = value
                 one.state = state = (
                     table[one.state | letter] if table is not None else step(one.state, letter)
                 )
                 if state in telling and (violation := self._tell(key, one)) is not None:
-                    return place, violation
-        finally:
-            self.place = place
+                    return len(events) - length_hint(coming) - 1, violation
+        except Exception as error:
+            self.place = len(events) - length_hint(coming) - 1
+            self._name_key(events[self.place].value, error)
+            raise
         return len(events), None
 
-    def _begun(self) -> _Instance:
-        return _Instance(self._monitor.first, [] if self._most else _NOTHING)
+    def _name_key(self, value: Any, error: Exception) -> None:
+        if self._key_of is not None:
+            # What has no key is told of elsewhere.
+            with suppress(Exception):
+                error.add_note(f"of the key {describe(self._key_of(value))}")
 
     def _tell(self, key: Any, one: _Instance) -> Violation[Any] | None:
         verdict = self._monitor.presumable(one.state)
@@ -222,7 +244,8 @@ class Watch:
         self, key: Any, one: _Instance, verdict: Verdict, *, at_end: bool
     ) -> Violation[Any]:
         self._violations += 1
-        kept: list[Any] = one.kept
+        oldest = one.count % self._most if one.count > self._most > 0 else 0
+        kept: list[Any] = one.kept[oldest:] + one.kept[:oldest]
         if self._keeps_letters:
             kept = [self._monitor.true_in(letter) for letter in kept]
         truncated = len(kept) < one.count
@@ -261,4 +284,3 @@ class Watch:
 
 
 _NOTHING: list[Any] = []
-_NEW = _Instance(0, _NOTHING)

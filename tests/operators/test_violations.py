@@ -157,6 +157,33 @@ def test_an_error_names_the_proposition_the_event_and_the_stage() -> None:
     assert "in stage 2 'violations', on the event 0" in notes
 
 
+def test_an_error_names_the_key_by_itself() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        found([("x", 1), ("y", 0)], "G a", by=0, a=lambda event: 1 / event[1])
+    assert "of the key 'y'" in raised.value.__notes__
+
+
+def test_an_event_without_its_key_is_told_of_as_such() -> None:
+    with pytest.raises(KeyError) as raised:
+        found([{"case": 1}, {"kase": 1}], "G a", by="case", a=bool)
+    notes = " ".join(raised.value.__notes__)
+    assert "the event has no field 'case'" in notes
+    assert "of the key" not in notes
+
+
+def test_a_proposition_that_runs_out_of_what_it_iterates_over_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="StopIteration") as raised:
+        found([[1], []], "G a", a=lambda event: next(iter(event)))
+    assert "on the event []" in " ".join(raised.value.__notes__)
+
+
+@pytest.mark.parametrize("events", [4, 5, 6, 7])
+def test_of_limited_evidence_the_last_events_are_kept_in_order(events: int) -> None:
+    (one,) = found([*range(events), "end"], "G !e", evidence=3, e=lambda event: event == "end")
+    assert one.evidence == (*range(events - 2, events), "end")
+    assert one.truncated
+
+
 def test_an_event_that_cannot_be_judged_is_left_out_if_wanted(run: Run) -> None:
     dead, sink = MemorySink(), MemorySink()
     operator = violations(REPLIED, on_error=route(dead), **stay("ab"))
