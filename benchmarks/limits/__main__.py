@@ -8,9 +8,11 @@ of what); `worst` is the worst single run of the default, and at the bottom its 
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -40,14 +42,19 @@ EVERYTHING = (*PLANTS, *EXTRAS)
 Scores = dict[str, list[float]]
 
 
-def judge(number: int, runs: int, folder: Path) -> tuple[Scores, list[Path]]:
-    """The scores of each limiter on one plant of EVERYTHING, and the paths of its plots."""
+def judge(task: tuple[int, float], runs: int, folder: Path) -> tuple[Scores, list[Path]]:
+    """The scores of each limiter on one plant of EVERYTHING in one size, and the paths of plots."""
+    number, size = task
     scenario = EVERYTHING[number]
     scores = {
-        name: [_run(scenario, make(), *run) for run in RUNS[: runs if name == "default" else 3]]
+        name: [
+            _run(scenario, make(), *run)
+            for run in RUNS[: runs if name == "default" else 3]
+            if run[0] == size
+        ]
         for name, make in LIMITERS.items()
     }
-    return scores, draw(scenario, folder)
+    return scores, draw(scenario, folder) if size == 1 else []
 
 
 def _run(scenario: Scenario, limiter: Limiter, size: float, seed: int) -> float:
@@ -80,15 +87,23 @@ def main() -> int:
     except MissingExtra as error:
         print(error, file=sys.stderr)
         return 2
-    size = len(EVERYTHING)
-    with ProcessPoolExecutor() as pool:
-        judged = pool.map(judge, range(size), [arguments.runs] * size, [arguments.plots] * size)
-        results, paths = zip(*judged, strict=True)
+    results = [Scores() for _ in EVERYTHING]
+    plots = 0
+    # The large ones first, which take longest: at the end all cores shall be busy.
+    sizes = sorted({size for size, _ in RUNS[: arguments.runs]}, reverse=True)
+    tasks = [(number, size) for size in sizes for number in range(len(EVERYTHING))]
+    # Without cycles there is nothing to look for in some hundred thousand completions.
+    with ProcessPoolExecutor(initializer=gc.disable) as pool:
+        judged = pool.map(partial(judge, runs=arguments.runs, folder=arguments.plots), tasks)
+        for (number, _), (scores, paths) in zip(tasks, judged, strict=True):
+            plots += len(paths)
+            for name, some in scores.items():
+                results[number].setdefault(name, []).extend(some)
     names = [scenario.name for scenario in EVERYTHING]
     first = len(PLANTS)
     print(table("plant", names[:first], results[:first]), end="\n\n")
     print(table("others", names[first:], results[first:]), end="\n\n")
-    print(f"{sum(map(len, paths))} plots in {arguments.plots}")
+    print(f"{plots} plots in {arguments.plots}")
     return 0
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from benchmarks.limits.plants import (
     OneLock,
@@ -22,8 +24,8 @@ from benchmarks.limits.plants import (
 
 __all__ = ["EXTRAS", "PLANTS", "Arrivals", "Phase", "Scenario"]
 
-Draw = Callable[[random.Random, float], float]
-"""Seconds that a job takes alone, of a job that starts at a time."""
+Draw = Callable[[random.Random], Any]
+"""What a job is: the seconds that it takes alone, or what `Scenario.seconds_at` makes them of."""
 
 Arrivals = Callable[[random.Random, float], tuple[float, int]]
 """Seconds until the next arrival, and how many jobs arrive then, of a size."""
@@ -52,7 +54,7 @@ class Scenario:
     name: str
     plant: Callable[[float, int], Plant]
     """Of a size and a seed."""
-    demand: Draw
+    draw: Draw
     phases: tuple[Phase, ...]
     best: tuple[int, ...]
     """Levels about which the best constant one is looked for, at size 1."""
@@ -61,6 +63,8 @@ class Scenario:
     """Whether latency counts from the arrival, because the work is less than the plant can do."""
     drifts: bool = False
     """Whether the question is only how high the limit drifts."""
+    seconds_at: Callable[[Any, float], float] | None = None
+    """The seconds that a job takes which starts at a time, if they depend on it."""
 
     @property
     def seconds(self) -> float:
@@ -68,22 +72,22 @@ class Scenario:
 
 
 def _gamma(mean: float, cv: float) -> Draw:
-    return lambda draw, now: draw.gammavariate(cv**-2, mean * cv**2)
+    return lambda draw: draw.gammavariate(cv**-2, mean * cv**2)
 
 
 def _pareto(alpha: float, mean: float, cap: float) -> Draw:
     scale = mean * (alpha - 1) / alpha
-    return lambda draw, now: min(cap, scale * draw.paretovariate(alpha))
+    return lambda draw: min(cap, scale * draw.paretovariate(alpha))
 
 
-def _mixed(fast: float, slow: float, share: Callable[[float], float]) -> Draw:
-    """Some slow among fast ones; each a fifth longer or shorter."""
+def _mixed(draw: random.Random) -> tuple[float, float]:
+    """The place of a job among all, of which some are slow, and how much longer it takes."""
+    return draw.random(), draw.uniform(0.8, 1.2)
 
-    def demand(draw: random.Random, now: float) -> float:
-        mean = slow if draw.random() < share(now) else fast
-        return mean * draw.uniform(0.8, 1.2)
 
-    return demand
+def _slow(share: Callable[[float], float]) -> Callable[[tuple[float, float], float], float]:
+    """A share of the jobs takes half a second, the others 20 ms."""
+    return lambda job, now: (0.5 if job[0] < share(now) else 0.02) * job[1]
 
 
 def _whole(seconds: float) -> tuple[Phase, ...]:
@@ -117,12 +121,22 @@ def _retrograde(size: float, seed: int) -> Plant:
 
 
 def _cores(number: int) -> Callable[[float, int], Plant]:
-    return lambda size, seed: Shared(lambda n: min(n, _slots(number, size)))
+    def plant(size: float, seed: int) -> Plant:
+        cores = _slots(number, size)
+        return Shared(lambda n: min(n, cores))
+
+    return plant
 
 
+@cache
 def _wobble(seed: int, low: float, high: float) -> Callable[[int], float]:
     """A share for each slice of time, the same for every limiter."""
-    return lambda number: random.Random(f"{seed} {number}").uniform(low, high)
+
+    @cache
+    def share(number: int) -> float:
+        return random.Random(f"{seed} {number}").uniform(low, high)
+
+    return share
 
 
 def _noisy_cores(size: float, seed: int) -> Plant:
@@ -193,13 +207,21 @@ EXTRAS = (
         (Phase(0, 40), Phase(40, 70, 0.1, down=True), Phase(70, 110, 0.15)),
         (40,),
     ),
-    Scenario("mixture", _servers(16), _mixed(0.02, 0.5, lambda now: 0.1), _whole(120), (16,)),
+    Scenario(
+        "mixture",
+        _servers(16),
+        _mixed,
+        _whole(120),
+        (16,),
+        seconds_at=_slow(lambda now: 0.1),
+    ),
     Scenario(
         "changing mixture",
         _servers(16),
-        _mixed(0.02, 0.5, lambda now: 0.5 if now // 40 % 2 else 0.05),
+        _mixed,
         _parts(40, 4),
         (16,),
+        seconds_at=_slow(lambda now: 0.5 if now // 40 % 2 else 0.05),
     ),
     Scenario("noisy cores", _noisy_cores, _gamma(0.05, 0.3), _whole(80), (8,)),
     Scenario("noisy servers", _noisy_servers, _gamma(0.1, 0.3), _whole(80), (20,)),

@@ -17,6 +17,7 @@ oracle's level before that is left free.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cache
 from statistics import fmean
@@ -38,7 +39,7 @@ class Figures(NamedTuple):
 
     @classmethod
     def of(cls, run: Sequence[Completion], phase: Phase) -> Figures:
-        counted = [c for c in run if phase.counts_from <= c.time < phase.ends]
+        counted = _between(run, phase.counts_from, phase.ends)
         done = [c.latency for c in counted if c.success]
         if not done:
             return cls(0.0, math.inf, 0.0)
@@ -51,6 +52,11 @@ class Figures(NamedTuple):
             * min(1, 1.5 * best.latency / self.latency)
             * min(1, self.share / best.share)
         )
+
+
+def _between(run: Sequence[Completion], begin: float, end: float) -> Sequence[Completion]:
+    first, last = (bisect_left(run, time, key=lambda c: c.time) for time in (begin, end))
+    return run[first:last]
 
 
 class Oracle(NamedTuple):
@@ -70,14 +76,15 @@ def _grid(bests: tuple[int, ...], size: float) -> list[int]:
 @cache
 def oracle(scenario: Scenario, size: float) -> tuple[Oracle | None, ...]:
     """The oracles of a scenario's phases, None for one in which the plant is down."""
-    runs = {n: simulate(scenario, Fixed(n), size, _SEED) for n in _grid(scenario.best, size)}
+    levels = _grid(scenario.best, size)
+    columns = zip(*(_constant(scenario, size, _SEED, n) for n in levels), strict=True)
     return tuple(
-        None if phase.down else _oracle(scenario, phase, runs) for phase in scenario.phases
+        None if phase.down else _oracle(scenario, dict(zip(levels, column, strict=True)))
+        for phase, column in zip(scenario.phases, columns, strict=True)
     )
 
 
-def _oracle(scenario: Scenario, phase: Phase, runs: dict[int, list[Completion]]) -> Oracle:
-    figures = {level: Figures.of(run, phase) for level, run in runs.items()}
+def _oracle(scenario: Scenario, figures: dict[int, Figures]) -> Oracle:
     enough = 0.98 * max(f.goodput * f.share for f in figures.values())
     soon = 1.02 * min(f.latency for f in figures.values()) if scenario.from_arrival else math.inf
     level = next(
@@ -91,12 +98,15 @@ def score(scenario: Scenario, size: float, seed: int, run: list[Completion], ini
     """The mean score of the phases of one run of a limiter that began at `initial`."""
     scores: list[float] = []
     level = 1
-    for phase, best in zip(scenario.phases, oracle(scenario, size), strict=True):
+    for number, (phase, best) in enumerate(
+        zip(scenario.phases, oracle(scenario, size), strict=True)
+    ):
         if best is None:
             scores.append(_restraint(run, phase, level))
             continue
         level = best.level
-        quality = Figures.of(run, phase).quality(_constant(scenario, phase, size, seed, level))
+        constant = _constant(scenario, size, seed, level)[number]
+        quality = Figures.of(run, phase).quality(constant)
         if scenario.drifts:
             steadiness = _steadiness(run, initial)
             scores.append((0.8 * quality + 0.2) * steadiness)
@@ -106,12 +116,14 @@ def score(scenario: Scenario, size: float, seed: int, run: list[Completion], ini
 
 
 @cache
-def _constant(scenario: Scenario, phase: Phase, size: float, seed: int, level: int) -> Figures:
-    return Figures.of(simulate(scenario, Fixed(level), size, seed), phase)
+def _constant(scenario: Scenario, size: float, seed: int, level: int) -> tuple[Figures, ...]:
+    """The figures of a fixed limit in each phase."""
+    run = simulate(scenario, Fixed(level), size, seed)
+    return tuple(Figures.of(run, phase) for phase in scenario.phases)
 
 
 def _convergence(run: list[Completion], phase: Phase, best: Oracle) -> float:
-    limits = [c.limit for c in run if phase.begins <= c.time < phase.ends]
+    limits = [c.limit for c in _between(run, phase.begins, phase.ends)]
     allowed = 100 + 10 * best.level
     total = sum(limits[:40])
     for i in range(40, len(limits) + 1):
@@ -129,5 +141,5 @@ def _steadiness(run: list[Completion], initial: int) -> float:
 
 
 def _restraint(run: list[Completion], phase: Phase, level: int) -> float:
-    tried = [c.in_flight for c in run if phase.counts_from <= c.time < phase.ends]
+    tried = [c.in_flight for c in _between(run, phase.counts_from, phase.ends)]
     return max(0.0, 1 - fmean(tried) / level) if tried else 1.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from benchmarks.limits.scenarios import Scenario
-from streams.limits import ArrivalLimiter, Limiter, Outcome
+from streams.limits import ArrivalLimiter, Fixed, Limiter, Outcome
 
 __all__ = ["Completion", "simulate"]
 
@@ -27,12 +28,30 @@ class Completion(NamedTuple):
     waiting: int
 
 
+class _Drawn(list[Any]):
+    """The jobs of a seed, in order, which need to be drawn only once for all limiters."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self._random, self._draw = random.Random(seed), scenario.draw
+
+    def more(self, number: int) -> Any:
+        """Draw up to that number and some more; return that one."""
+        while len(self) <= number + 100:
+            self.append(self._draw(self._random))
+        return self[number]
+
+
+_drawn = lru_cache(maxsize=8)(_Drawn)
+
+
 def simulate(scenario: Scenario, limiter: Limiter, size: float, seed: int) -> list[Completion]:
     """Every completion in order. The k-th job demands the same whatever the limiter."""
     plant = scenario.plant(size, seed)
-    demands, coming = random.Random(seed), random.Random(f"arrivals {seed}")
-    demand, arrivals, seconds = scenario.demand, scenario.arrivals, scenario.seconds
+    drawn, coming = _drawn(scenario, seed), random.Random(f"arrivals {seed}")
+    seconds_at, arrivals, seconds = scenario.seconds_at, scenario.arrivals, scenario.seconds
     start, due, finish, on_complete = plant.start, plant.due, plant.finish, limiter.on_complete
+    fixed, limit = isinstance(limiter, Fixed), limiter.limit
+    record: Any = tuple.__new__  # What a NamedTuple calls, twice as slowly; there are millions.
     from_arrival, success = scenario.from_arrival, Outcome.SUCCESS
     # Without arrivals all work waits from the start, and a limiter that measures from the arrival
     # would measure the length of the run.
@@ -44,9 +63,10 @@ def simulate(scenario: Scenario, limiter: Limiter, size: float, seed: int) -> li
     arrival = math.inf if arrivals is None else 0.0
     completions: list[Completion] = []
     while True:
-        while len(jobs) < limiter.limit and (arrivals is None or number < len(arrived)):
+        while len(jobs) < limit and (arrivals is None or number < len(arrived)):
             jobs[number] = now, arrived[number] if from_arrival else now, len(jobs) + 1
-            start(now, number, demand(demands, now))
+            job = drawn[number] if number < len(drawn) else drawn.more(number)
+            start(now, number, job if seconds_at is None else seconds_at(job, now))
             number += 1
         ends = due()
         if arrival <= ends:
@@ -60,23 +80,20 @@ def simulate(scenario: Scenario, limiter: Limiter, size: float, seed: int) -> li
             if hears is not None:
                 for _ in range(some):
                     hears.on_arrive()
+                limit = limiter.limit
             continue
         now = ends
         if now > seconds or len(completions) >= _STORM:
             return completions
         ended, outcome = finish(now)
         began, since, in_flight = jobs.pop(ended)
-        if hears is None:
-            on_complete(now, began, in_flight, outcome)
-        else:
-            hears.on_depart(now, arrived[ended], len(jobs) + 1, outcome)
+        if not fixed:
+            if hears is None:
+                on_complete(now, began, in_flight, outcome)
+            else:
+                hears.on_depart(now, arrived[ended], len(jobs) + 1, outcome)
+            limit = limiter.limit
+        waiting = 0 if arrivals is None else len(arrived) - number
         completions.append(
-            Completion(
-                now,
-                now - since,
-                outcome is success,
-                limiter.limit,
-                len(jobs),
-                len(arrived) - number if arrivals is not None else 0,
-            )
+            record(Completion, (now, now - since, outcome is success, limit, len(jobs), waiting))
         )
