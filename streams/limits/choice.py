@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from typing import Any, cast
 
@@ -34,6 +35,11 @@ def limiter_for(limit: Limit) -> Limiter:
         except BadArgument as error:
             raise BuildError(f"limit={limit!r}: {error}") from error
     given = cast(Any, limit)
+    if isinstance(given, type) or inspect.isroutine(given):
+        raise BuildError(
+            f"limit={given.__name__}: this makes limiters, and is none itself: give what a call of "
+            "it returns, such as Fixed(8) or default()"
+        )
     if isinstance(given, int) or not callable(getattr(given, "on_complete", None)):
         raise BuildError(
             f"limit={describe(given)}: give a limiter such as Fixed(8), a pair (floor, ceiling), "

@@ -15,6 +15,7 @@ from streams.limits import (
     HillClimb,
     Limiter,
     Outcome,
+    Shared,
     Vegas,
     default,
 )
@@ -100,6 +101,13 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(
     assert str(caught.value) == message
 
 
+_GIVE = "give a limiter such as Fixed(8), a pair (floor, ceiling), or nothing for the default"
+_CALL = (
+    "this makes limiters, and is none itself: give what a call of it returns, such as Fixed(8) "
+    "or default()"
+)
+
+
 @pytest.mark.parametrize(
     ("limit", "told"),
     [
@@ -108,9 +116,17 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(
         ((1,), "limit=(1,): a pair (floor, ceiling) has two numbers"),
         ((1, 2, 3), "limit=(1, 2, 3): a pair (floor, ceiling) has two numbers"),
         ((1, "x"), "limit=(1, 'x'): ceiling must be an int, got 'x'"),
+        ((-3, 4), "limit=(-3, 4): floor must be at least 1, got -3"),
+        ((3, -4), "limit=(3, -4): ceiling must be at least 1, got -4"),
+        ((True, 4), "limit=(True, 4): floor must be an int, got True"),
+        ((0, 0), "limit=(0, 0): limit must be at least 1, got 0"),
+        *((wrong, f"limit={wrong!r}: {_GIVE}") for wrong in (8, 0, -1, 8.0, "8", True, [1, 2])),
+        (Fixed, f"limit=Fixed: {_CALL}"),
+        (Shared, f"limit=Shared: {_CALL}"),
+        (default, f"limit=default: {_CALL}"),
     ],
 )
-def test_bounds_that_are_none_are_refused_when_the_pipeline_is_built(limit: Any, told: str) -> None:
+def test_what_is_no_limit_is_refused_when_the_pipeline_is_built(limit: Any, told: str) -> None:
     async def work(value: int) -> int:
         return value
 
