@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -267,6 +268,28 @@ def test_rows_of_different_kinds_are_refused(table: list[Any]) -> None:
 def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
     with pytest.raises(TypeError, match=r"row 1: .* is no amount"):
         sequenced([(0, 1, 1), (0, 1, amount)], "sum", begin=0, end=1, of=2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "said"),
+    [
+        (("2004-07-13", "2004-07-13"), IntervalError, "row 2300: from .* is empty"),
+        (("2004-07-13T00:00", "2004-07-14"), TypeError, "row 2300: .* is a datetime"),
+        (("2004-07-13", "soon"), TypeError, "row 2300: 'soon' is no point in time"),
+    ],
+)
+def test_one_bad_row_of_a_long_table_of_dates_is_named(bad: Any, error: Any, said: str) -> None:
+    table: list[Any] = [("2004-07-12", None), *[("2004-07-12", "2004-07-14")] * 2_999]
+    assert [value for *_, value in count(table)] == [3_000, 1]
+    table[2300] = bad
+    with pytest.raises(error, match=said):
+        count(table)
+
+
+def test_a_long_count_leaves_the_garbage_collector_as_it_was() -> None:
+    assert len(count([(2 * at, 2 * at + 1) for at in range(110_000)])) == 110_000
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_row_without_a_beginning_is_named() -> None:
