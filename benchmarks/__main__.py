@@ -163,6 +163,14 @@ def queue_table() -> None:
     figure()
 
 
+def temporal() -> None:
+    """8. monitors, workflow paths and counts over time, next to their bounds"""
+    from benchmarks.temporal.figure import table as figure
+
+    print(temporal.__doc__)
+    figure()
+
+
 def growth(who: Subject, case: str, count: int) -> str:
     try:
         result = run_case(who, case, events=count)
@@ -179,6 +187,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "fairness": fairness,
     "memory": memory,
     "table": queue_table,
+    "temporal": temporal,
 }
 
 

@@ -76,20 +76,25 @@ def timed(function: Callable[[], T], times: int = 1) -> tuple[T, float]:
     return result, min(took)
 
 
-def main(rows: int = 5_000) -> None:
+def table_of(work_orders: list[tuple[str, str]]) -> sqlite3.Connection:
+    """A database in memory that has them."""
     database = sqlite3.connect(":memory:")
     database.execute("create table work_order (start_date text, end_date text)")
-    work_orders = orders(rows)
     database.executemany("insert into work_order values (?, ?)", work_orders)
+    return database
 
+
+def main(rows: int = 5_000) -> None:
+    work_orders = orders(rows)
+    database = table_of(work_orders)
     swept, quick = timed(lambda: sequenced(work_orders, begin=0, end=1), times=9)
+    asked, slow = timed(lambda: database.execute(SEQUENCED_QUERY).fetchall())
     live: list[Period] = []
     run(
         from_iterable(work_orders)
         .pipe(count_over_time(begin=0, end=1, lateness=0))
         .to(collect(live))
     )
-    asked, slow = timed(lambda: database.execute(SEQUENCED_QUERY).fetchall())
     same = [(one.begin.isoformat(), one.end.isoformat(), one.value) for one in swept] == asked
 
     for period in swept[-3:]:
