@@ -71,7 +71,7 @@ def _rules_of(module: ModuleType) -> list[Rule]:
 
 
 def _found(workflow: Workflow, rule: Rule, most: int) -> list[CounterExample]:
-    if most > 1 and rule.final is not None:
+    if most > 1:
         return list(islice(counter_examples(workflow, rule), most))
     found = counter_example(workflow, rule)
     return [] if found is None else [found]

@@ -7,7 +7,7 @@ automatic program verification" (LICS 1986).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from streams.temporal.automaton import Automaton, components
@@ -17,10 +17,11 @@ from streams.temporal.workflow import Workflow
 from streams.temporal.workflow_paths import SearchTooLarge, Space, made
 from streams.temporal.workflow_rule import CounterExample, Rule, selected
 
-__all__ = ["shortest_lasso"]
+__all__ = ["lassos", "shortest_lasso"]
 
 _State = tuple[str, Any, int]
 _Step = tuple[int, int]
+_Lasso = tuple[list[int], list[int]]
 
 
 def shortest_lasso(workflow: Workflow, rule: Rule, max_states: int) -> CounterExample | None:
@@ -30,17 +31,47 @@ def shortest_lasso(workflow: Workflow, rule: Rule, max_states: int) -> CounterEx
     Linear time in the product, and for the loop in the component that it is found in for each
     node that the stem may end at. SearchTooLarge beyond `max_states` states.
     """
+    product = _product(workflow, rule, max_states)
+    found = None if product is None else product.lasso()
+    if product is None or found is None:
+        return None
+    stem, loop = product.names(*found)
+    return made(workflow, rule, [*stem, *loop], len(stem))
+
+
+def lassos(
+    workflow: Workflow, rule: Rule, max_nodes: int | None, max_states: int
+) -> Iterator[CounterExample]:
+    """Those whose stem comes to nothing twice, in order of stems and then of loops, lazily.
+
+    What can go on in several ways after a stem does so in a shortest loop, and in others after
+    longer stems. None is told twice. Stems of `max_nodes` nodes and more are not looked for, and
+    none has more than that with its loop. Time and memory: the stems of one length, of which
+    there may be exponentially many; SearchTooLarge beyond `max_states` of them.
+    """
+    product = _product(workflow, rule, max_states)
+    if product is None:
+        return
+    told: set[tuple[int, tuple[str, ...]]] = set()
+    for layer in product.lassos():
+        if max_nodes is not None and len(layer[0][0]) >= max_nodes:
+            return
+        for stem, loop in sorted(
+            (product.names(*lasso) for lasso in layer), key=lambda lasso: [*map(len, lasso)]
+        ):
+            path = (*stem, *loop)
+            short = max_nodes is None or len(path) <= max_nodes
+            if short and (len(stem), path) not in told:
+                told.add((len(stem), path))
+                yield made(workflow, rule, list(path), len(stem))
+
+
+def _product(workflow: Workflow, rule: Rule, max_states: int) -> _Product | None:
     formula = rule.formula_for(workflow)
     assert formula is not None
     if rule.vacuous(workflow) is not None:
         return None
-    product = _Product(workflow, rule, translate(Unary("!", formula)), max_states)
-    found = product.lasso()
-    if found is None:
-        return None
-    stem, loop = ([product.states[place][0] for place in part] for part in found)
-    stem, loop = _folded(stem, loop)
-    return made(workflow, rule, [*stem, *loop], len(stem))
+    return _Product(workflow, rule, translate(Unary("!", formula)), max_states)
 
 
 def _folded(stem: list[str], loop: list[str]) -> tuple[list[str], list[str]]:
@@ -69,6 +100,8 @@ class _Product:
         space = Space(workflow, rule)
         letters = {name: automaton.letter(node.facts) for name, node in workflow.nodes.items()}
         chosen = selected(workflow, rule.initial)
+        self._rule = rule
+        self._max_states = max_states
         self._all_marks = (1 << automaton.sets) - 1
         self.states: list[_State] = [
             (name, space.first(name), state)
@@ -98,13 +131,9 @@ class _Product:
             if len(self.states) > max_states:
                 raise SearchTooLarge(rule, len(self.states), max_states)
 
-    def lasso(self) -> tuple[list[int], list[int]] | None:
+    def lasso(self) -> _Lasso | None:
         """The states of the stem, and those of the loop."""
-        accepting = [
-            frozenset(component)
-            for component in components(range(len(self.states)), self._targets)
-            if self._accepts(component)
-        ]
+        accepting = self._accepting()
         if not accepting:
             return None
         nearest = min(self._depths[state] for component in accepting for state in component)
@@ -122,6 +151,59 @@ class _Product:
             stem.append(before)
             before = self._before[before]
         return stem[::-1], loop
+
+    def lassos(self) -> Iterator[list[_Lasso]]:
+        """Those whose stem comes to no state twice, with a shortest loop each, by its length."""
+        homes = {state: component for component in self._accepting() for state in component}
+        useful = self._leading_to(homes)
+        loops: dict[int, list[int] | None] = {}
+        layer: list[tuple[int, ...]] = [
+            (state,) for state, depth in enumerate(self._depths) if not depth and state in useful
+        ]
+        while layer:
+            found: list[_Lasso] = []
+            for walk in layer:
+                home = walk[-1]
+                if home in homes:
+                    if home not in loops:
+                        loops[home] = self._loop(home, homes[home])
+                    loop = loops[home]
+                    assert loop is not None
+                    found.append((list(walk[:-1]), loop))
+            if found:
+                yield found
+            layer = [
+                (*walk, target)
+                for walk in layer
+                for target in dict.fromkeys(self._targets(walk[-1]))
+                if target in useful and target not in walk
+            ]
+            if len(layer) > self._max_states:
+                raise SearchTooLarge(self._rule, len(layer), self._max_states)
+
+    def _leading_to(self, goals: Iterable[int]) -> set[int]:
+        before: dict[int, list[int]] = {}
+        for state in range(len(self.states)):
+            for target in self._targets(state):
+                before.setdefault(target, []).append(state)
+        found = set(goals)
+        work = list(found)
+        while work:
+            new = set(before.get(work.pop(), ())) - found
+            found |= new
+            work += new
+        return found
+
+    def names(self, stem: list[int], loop: list[int]) -> tuple[list[str], list[str]]:
+        """The nodes of a lasso."""
+        return _folded(*([self.states[place][0] for place in part] for part in (stem, loop)))
+
+    def _accepting(self) -> list[frozenset[int]]:
+        return [
+            frozenset(component)
+            for component in components(range(len(self.states)), self._targets)
+            if self._accepts(component)
+        ]
 
     def _targets(self, state: int) -> list[int]:
         return [target for target, _ in self._steps[state]]

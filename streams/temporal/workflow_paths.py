@@ -10,7 +10,7 @@ from streams.errors import BuildError
 from streams.temporal.formula import propositions
 from streams.temporal.monitor import Monitor
 from streams.temporal.verdict import Verdict
-from streams.temporal.workflow import Workflow, WorkflowError
+from streams.temporal.workflow import Workflow
 from streams.temporal.workflow_rule import BrokenRule, CounterExample, Rule, conditions, selected
 
 __all__ = [
@@ -67,20 +67,22 @@ def counter_example(
 def counter_examples(
     workflow: Workflow, rule: Rule, *, max_nodes: int | None = None, max_states: int = MAX_STATES
 ) -> Iterator[CounterExample]:
-    """All paths that break a rule with final nodes, lazily, in order of length.
+    """All paths that break a rule, lazily, in order of length.
 
     Where they can go round in circles there is no end of them: `max_nodes` is one. The next is
-    found in time linear in its length, and where length grows by one, in the states.
-    Otherwise as `counter_example`.
+    found in time linear in its length, and where length grows by one, in the states. Without
+    final nodes they are lassos whose stems come to nothing twice, in order of stems and then of
+    loops; of one length there may be exponentially many. Otherwise as `counter_example`.
     """
-    if rule.final is None:
-        raise WorkflowError(
-            f"rule {rule.name!r} has no final nodes: its paths do not end, and cannot all be told"
-        )
-    if rule.vacuous(workflow) is not None:
-        return
     limits = [limit for limit in (max_nodes, rule.max_nodes) if limit is not None]
     longest = min(limits, default=None)
+    if rule.final is None:
+        from streams.temporal.workflow_lasso import lassos
+
+        yield from lassos(workflow, rule, longest, max_states)
+        return
+    if rule.vacuous(workflow) is not None:
+        return
     for path in _Product(workflow, rule, longest, max_states).paths():
         yield made(workflow, rule, path)
 

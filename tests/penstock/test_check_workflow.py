@@ -80,6 +80,13 @@ def test_several_paths_are_shown_shortest_first(penstock: Penstock, files: Any) 
     assert [path.count("\n") + 1 for path in map(str.strip, paths)] == [4, 5, 6]
 
 
+def test_several_paths_without_end_are_shown(penstock: Penstock, files: Any) -> None:
+    graph = {**SHOP, "cart": {"goto": ["cart", "pay"]}, "pay": {"goto": ["cart", "end"]}}
+    out = penstock("check-workflow", *files(ENDS, graph), "--all", 3).out
+    assert out.count("again, and so on for ever") == 3
+    assert "    by goto    pay\n    by goto    cart  again, and so on for ever\n" in out
+
+
 def test_rules_may_stand_in_lists_and_are_checked_once(penstock: Penstock, files: Any) -> None:
     out = penstock("check-workflow", *files(HOLDS + PAY + "rules = [rule, good]\n")).out
     assert out.count("BROKEN") == out.count("holds") == 1

@@ -301,6 +301,40 @@ def test_a_lasso_is_told_where_there_is_one(small: Workflow, initial: Any, formu
     assert not stem or stem[-1] != loop[-1]
 
 
+@given(workflows(), selectors, st.sampled_from(FORMULAS))
+def test_many_lassos_are_all_different_and_each_breaks_the_rule(
+    small: Workflow, initial: Any, formula: str
+) -> None:
+    workflow = with_facts(small)
+    rule = Rule("r", initial, formula=formula)
+    found = list(islice(counter_examples(workflow, rule), 20))
+    assert len(set(map(str, found))) == len(found)
+    for one in found:
+        assert one.loop is not None
+        words = [
+            [workflow.nodes[name].facts for name in part]
+            for part in (one.path[: one.loop], one.path[one.loop :])
+        ]
+        assert not holds(parse(formula), words[0], words[1])
+        for a, b in one.steps:
+            assert b in workflow.following(a)
+    shortest = counter_example(workflow, rule)
+    assert (shortest is None) == (not found)
+    if shortest is not None:
+        assert found[0].loop is not None
+        assert shortest.loop is not None
+        assert (found[0].loop, len(found[0].path)) <= (shortest.loop, len(shortest.path))
+
+
+def test_lassos_that_go_round_in_different_ways_are_all_told() -> None:
+    nodes = {"a": {"goto": "b"}, "b": {"goto": ["b", "c", "d"]}, "c": {"goto": "b"}, "d": {}}
+    workflow = Workflow([Node(name, **facts) for name, facts in nodes.items()])
+    told = [str(one) for one in counter_examples(workflow, Rule("r", "a", formula="F d"))]
+    assert told == ["a -> (b) again and again", "a -> (b -> c) again and again"]
+    short = counter_examples(workflow, Rule("r", "a", formula="F d"), max_nodes=2)
+    assert [str(one) for one in short] == told[:1]
+
+
 # Bad workflows and rules.
 
 
@@ -387,9 +421,12 @@ def test_a_search_that_grows_too_large_says_so() -> None:
         counter_example(Workflow(nodes), rule, max_states=500)
 
 
-def test_paths_without_end_cannot_all_be_told() -> None:
-    with pytest.raises(WorkflowError, match="cannot all be told"):
-        next(counter_examples(shop(), Rule("r", "start", formula="F pay")))
+def test_stems_that_are_too_many_say_so() -> None:
+    nodes = [Node(str(n), goto=tuple(map(str, range(8)))) for n in range(8)]
+    rule = Rule("r", "0", formula='F "none"')
+    workflow = Workflow([*nodes, Node("none")])
+    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search came to .* limit"):
+        list(counter_examples(workflow, rule, max_states=500))
 
 
 def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
