@@ -103,6 +103,8 @@ class _Parser:
     def _wrong(self, *expected: str) -> FormulaSyntaxError:
         kind, text, position = self._token
         found = "the text ends" if kind == "end" else f"`{text}` stands"
+        if kind == "bad" and text == '"':
+            found, expected = '`"` stands, without another one,', ("a name in quotes",)
         return FormulaSyntaxError(self._text, position, found, expected)
 
     def _deeper(self, levels: int = 1) -> None:

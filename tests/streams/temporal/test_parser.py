@@ -114,6 +114,12 @@ def test_an_error_points_at_the_first_token_that_cannot_go_on(text: str, positio
     assert (line, caret.index("^")) == ("    " + text, position + 4)
 
 
+@pytest.mark.parametrize("text", ['a & "b c', 'a & "', r'a & "b\"'])
+def test_a_name_whose_quotes_do_not_end_is_told_as_that(text: str) -> None:
+    with pytest.raises(FormulaSyntaxError, match='`"` stands, without another one, at position 4'):
+        parse(text)
+
+
 def test_an_error_in_a_text_of_several_lines_shows_the_line() -> None:
     with pytest.raises(FormulaSyntaxError, match=r"\n    \) & b\n    \^") as raised:
         parse("a &\n) & b")
