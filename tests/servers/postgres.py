@@ -14,8 +14,11 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 __all__ = ["Postgres"]
 
@@ -94,10 +97,16 @@ class Postgres:
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it at once, as a crash does."""
+        """Kill all its processes at once (SIGKILL), as a crash of the machine does."""
         if self._server is not None:
-            # Its children notice; waiting for the first process alone would let them write on.
-            self._server.send_signal(signal.SIGQUIT)
+            first = psutil.Process(self._server.pid)
+            # While it is stopped it starts no others.
+            first.suspend()
+            processes = [first, *first.children(recursive=True)]
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(processes[1:], _PATIENCE)
             self._server.wait(_PATIENCE)
             self._server = None
 

@@ -11,6 +11,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import resource
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -64,6 +65,7 @@ def pipeline_of(orders: Orders) -> Pipeline:
     """Rows to results. A row with `poison` fails, one with `kill` kills its poller each time.
 
     A row with `stop`, the name of a file, stops the poller (SIGSTOP) that is the first to make it.
+    After one with `fill` the system lets its poller write no file beyond 64 KiB, for a while.
     """
     calls = 0
 
@@ -79,6 +81,9 @@ def pipeline_of(orders: Orders) -> Pipeline:
             with suppress(FileExistsError):
                 os.close(os.open(event["stop"], os.O_CREAT | os.O_EXCL))
                 os.kill(os.getpid(), signal.SIGSTOP)
+        if "fill" in event:
+            _let_write(1 << 16)
+            asyncio.get_running_loop().call_later(0.3, _let_write, resource.RLIM_INFINITY)
         return {"n": event["n"], "poller": os.getpid()}
 
     rows = read_table(
@@ -95,6 +100,10 @@ def pipeline_of(orders: Orders) -> Pipeline:
     work = adaptive_flat_map(handler, Fixed(orders.at_once), on_error="revert")
     worked = rows.pipe(work if orders.by is None else _in_order(orders.by, work))
     return worked.to(write_table(orders.url, "results", columns=["n", "poller"]))
+
+
+def _let_write(size: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
 
 
 def _in_order(by: str, work: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -19,7 +20,7 @@ from streams.errors import DatabaseUnavailable
 from streams.table import sqlite_table
 from tests.servers.postgres import Postgres
 from tests.table.outcome import Outcome, finish, numbered, opened, prepare, until_some_results
-from tests.table.poller import Orders, pipeline_of
+from tests.table.poller import Orders, ended, pipeline_of, started
 
 ROWS = 300
 
@@ -64,6 +65,22 @@ def test_a_run_outlives_its_server_that_is_killed_and_started_again(
         end.check(ROWS)
         assert end.read["reconnects"] > 0
         assert end.stats.repeated == end.read["redelivered"]
+
+    asyncio.run(story())
+
+
+def test_a_server_that_stays_away_ends_the_run_and_the_next_one_does_the_rest(
+    server: Postgres, mortal: str
+) -> None:
+    async def story() -> None:
+        await prepare(mortal, numbered(ROWS))
+        with pytest.raises(DatabaseUnavailable, match=r"could not be used for 0\.2 s"):  # noqa: PT012
+            async with pipeline_of(Orders(mortal, seconds=0.005, lease=0.5, patience=0.2)).start():
+                async with opened(mortal) as store:
+                    await until_some_results(store)
+                server.kill()
+        await asyncio.to_thread(server.start)
+        (await finish(Orders(mortal))).check(ROWS)
 
     asyncio.run(story())
 
@@ -165,6 +182,25 @@ def test_a_run_goes_on_when_its_disk_has_room_again(
         end = await finish(Orders(url, seconds=0.005), fill)
         end.check(ROWS)
         assert end.read["reconnects"] > 0
+
+    asyncio.run(story())
+
+
+def test_a_poller_goes_on_when_the_system_lets_it_write_again(tmp_path: Path) -> None:
+    url, report = f"sqlite:///{tmp_path}/work.db", tmp_path / "report"
+
+    async def story() -> None:
+        payloads = numbered(ROWS, text="x" * 500)
+        payloads[20]["fill"] = True
+        await prepare(url, payloads)
+        orders = Orders(url, seconds=0.002, follow=False, report=str(report))
+        with started(orders) as (poller,):
+            assert await ended(poller) == 0
+        # What was lost was the disk, not a lease.
+        told = json.loads(report.read_text())
+        assert told["reconnects"] > 0
+        assert told["lost_leases"] == 0
+        (await finish(Orders(url))).check(ROWS)
 
     asyncio.run(story())
 
