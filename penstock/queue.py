@@ -49,20 +49,24 @@ def _put(options: argparse.Namespace) -> int:
     from sources import read_jsonl
 
     warnings_to_standard_error()
-    pipeline = read_jsonl().to(write_table(options.url, options.table, patience=10.0))
+    sink = write_table(options.url, options.table, queue=_mapping(options), patience=10.0)
+    pipeline = read_jsonl().to(sink)
     return execute(pipeline, Options(input=options.input, report=options.report))
 
 
 async def _with_store(
     options: argparse.Namespace, action: Callable[[Store, argparse.Namespace], Awaitable[int]]
 ) -> int:
-    columns = dict(options.column) if options.column else None
-    store = open_store(options.url, options.table, columns)
+    store = open_store(options.url, options.table, _mapping(options))
     try:
         await store.open(make=False)
         return await action(store, options)
     finally:
         await store.close()
+
+
+def _mapping(options: argparse.Namespace) -> dict[str, str] | None:
+    return dict(options.column) if options.column else None
 
 
 async def _stats(store: Store, options: argparse.Namespace) -> int:

@@ -56,7 +56,7 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
 
 
 def _add_put(add_parser: AddParser, name: str) -> None:
-    put = _action(add_parser, name, "enqueue JSON lines: one row for each", mapped=False)
+    put = _action(add_parser, name, "enqueue JSON lines: one row for each")
     add_input(put)
     add_report(put)
 
@@ -88,22 +88,19 @@ def _add_purge(add_parser: AddParser, name: str) -> None:
     )
 
 
-def _action(
-    add_parser: AddParser, name: str, what: str, *, mapped: bool = True
-) -> argparse.ArgumentParser:
+def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
     parser = plain(add_parser, name, what)
     parser.add_argument(
         "url", metavar="URL", help="the database: sqlite:///work.db or postgresql://host/name"
     )
     parser.add_argument("--table", default="queue", help="its table (default: queue)")
-    if mapped:
-        parser.add_argument(
-            "--column",
-            type=_column,
-            action="append",
-            metavar="OURS=THEIRS",
-            help="the name that a column of ours has in a table of yours; may be repeated",
-        )
+    parser.add_argument(
+        "--column",
+        type=_column,
+        action="append",
+        metavar="OURS=THEIRS",
+        help="the name that a column of ours has in a table of yours; may be repeated",
+    )
     return parser
 
 

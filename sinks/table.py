@@ -41,6 +41,7 @@ def write_table(
     table: str = "queue",
     *,
     columns: Sequence[str] | Mapping[str, str] | None = None,
+    queue: Mapping[str, str] | None = None,
     on_error: OnError = "stop",
     patience: float = 60.0,
 ) -> Sink[Any]:
@@ -48,8 +49,9 @@ def write_table(
 
     Without `columns` the table is a queue, and is made if it is missing. `columns` names those
     to fill, from fields of the same names, or maps each to the name of its field; the table must
-    be there. Raises BuildError for options that make no sense, MissingExtra where the database's
-    package is not installed.
+    be there. So must a queue of yours, whose names `queue` gives for ours, as `read_table` takes
+    them in `columns`. Raises BuildError for options that make no sense, MissingExtra where the
+    database's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from streams.table import open_store
@@ -62,8 +64,12 @@ def write_table(
         fields = {name: name for name in columns}
     if fields is not None and not fields:
         raise BuildError("write_table(columns=...) names no column to fill")
-    open_store(url, table)
-    return _Table(url, table, fields, on_error, patience)
+    if fields is not None and queue is not None:
+        raise BuildError(
+            "write_table(columns=..., queue=...): either columns are filled, or rows are enqueued"
+        )
+    open_store(url, table, queue)
+    return _Table(url, table, fields, queue, on_error, patience)
 
 
 class _Table(Sink[Any]):
@@ -72,6 +78,7 @@ class _Table(Sink[Any]):
         url: str,
         table: str,
         fields: Mapping[str, str] | None,
+        queue: Mapping[str, str] | None,
         on_error: OnError,
         patience: float,
     ) -> None:
@@ -84,6 +91,7 @@ class _Table(Sink[Any]):
         self._url = url
         self._table = table
         self._fields = fields
+        self._queue = queue
         self._on_error: OnError = on_error
         self._patience = patience
 
@@ -91,5 +99,5 @@ class _Table(Sink[Any]):
         from streams.table import open_store
         from streams.table.writer import TableWriter
 
-        store = open_store(self._url, self._table)
+        store = open_store(self._url, self._table, self._queue)
         return TableWriter(run, closed, store, self._fields, self._on_error, self._patience)

@@ -15,6 +15,8 @@ __all__ = ["database_of", "open_store", "redacted"]
 
 _KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
 
+_HERE = ("localhost", "127.0.0.1", "::1")
+
 
 def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None = None) -> Store:
     """The store for a table, not connected yet.
@@ -69,7 +71,8 @@ def database_of(url: str) -> tuple[Any, ...]:
         return ("sqlite", os.path.realpath(file_of(url)))
     parts = urlsplit(url)
     query = tuple(sorted(parts.query.split("&")))
-    return ("postgresql", parts.username, parts.hostname, parts.port or 5432, parts.path, query)
+    host = "localhost" if parts.hostname in _HERE else parts.hostname
+    return ("postgresql", parts.username, host, parts.port or 5432, parts.path, query)
 
 
 def redacted(url: Any) -> str:

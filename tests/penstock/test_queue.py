@@ -189,6 +189,26 @@ def test_a_table_of_the_users_is_looked_at_by_the_names_of_its_columns(
     assert penstock("queue", "peek", *words, "--column", "payload").status == 2
 
 
+def test_rows_are_put_into_a_table_of_the_users(
+    penstock: Penstock, database: str, tmp_path: Path
+) -> None:
+    async def work(store: Store) -> None:
+        await store.query("ALTER TABLE queue RENAME TO jobs")
+        await store.query("ALTER TABLE jobs RENAME payload TO body")
+        if database.startswith("postgresql"):
+            await store.query("ALTER TABLE jobs ALTER body TYPE jsonb")
+
+    within(database, work)
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"n": 8}\n{"n": 9}\n')
+    words = (database, "--table", "jobs", "--column", "payload=body")
+    assert penstock("queue", "put", *words, "--input", file).status == 0
+    payloads = [row["payload"] for row in lines(penstock("queue", "peek", *words).out)]
+    assert payloads == [{"n": 8}, {"n": 9}]
+    result = penstock("queue", "put", database, "--table", "jobs", "--input", file)
+    assert "lacks 'payload'" in result.err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

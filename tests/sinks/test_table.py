@@ -231,3 +231,5 @@ def test_missing_tables_and_columns_are_told_at_the_start(database: str) -> None
 def test_columns_must_name_some() -> None:
     with pytest.raises(BuildError, match="columns"):
         write_table("sqlite:///work.db", columns=[])
+    with pytest.raises(BuildError, match="either columns are filled, or rows are enqueued"):
+        write_table("sqlite:///work.db", columns=["n"], queue={"payload": "body"})
