@@ -37,6 +37,9 @@ class Term(NamedTuple):
 # No formula has so many unless it has far more states than anybody wants.
 MOST_TERMS = 2_000
 
+# All that are made for one formula. Those of a dozen operators need a fifth of it at most.
+_MOST_CHOICES = 300_000
+
 MATCH = -1
 
 # What a letter leaves to choose from. Each is a number whose bits are formulas for the following
@@ -58,12 +61,13 @@ class Expansion:
         self._normal = normal
         self._limit = limit
         self._derivatives = Derivatives(normal)
+        self._made = 0
         self._bits: dict[tuple[int, bool], int] = {}
         self._diagrams: Decisions[_Choices] = Decisions()
         self._always = self._diagrams.leaf(_NOTHING_LEFT)
         self._never = self._diagrams.leaf(_NO_WAY)
         self._and = self._diagrams.joining(self._product, self._always, self._never)
-        self._or = self._diagrams.joining(_sum, self._never, self._always)
+        self._or = self._diagrams.joining(self._sum, self._never, self._always)
         self._known: dict[int, int] = {FALSE: self._never, TRUE: self._always}
         self._guards: Decisions[bool] = Decisions()
         self._cubes = Cubes(self._guards)
@@ -157,10 +161,17 @@ class Expansion:
         return self._bits.setdefault((number, promised), 1 << len(self._bits))
 
     def _product(self, left: _Choices, right: _Choices) -> _Choices:
-        choices = _least({one | other for one in left for other in right})
-        if len(choices) > self._limit:
-            raise FormulaTooLarge("the number of edges of a state", len(choices), self._limit)
-        return choices
+        self._count(len(left) * len(right))
+        return _least({one | other for one in left for other in right})
+
+    def _sum(self, some: _Choices, more: _Choices) -> _Choices:
+        self._count(len(some) + len(more))
+        return _least(some | more)
+
+    def _count(self, choices: int) -> None:
+        self._made += choices
+        if self._made > _MOST_CHOICES:
+            raise FormulaTooLarge("the number of alternatives", self._made, _MOST_CHOICES)
 
     # Regular expressions.
 
@@ -183,10 +194,6 @@ class Expansion:
                 asked = self._and(asked, self._later(again))
             result = self._and(result, self._or(self.of(self._normal.negation(guard)), asked))
         return result
-
-
-def _sum(some: _Choices, more: _Choices) -> _Choices:
-    return _least(some | more)
 
 
 def _least(choices: Collection[int]) -> _Choices:

@@ -226,6 +226,11 @@ def test_diagrams_that_exceed_their_bound_say_so(monkeypatch: pytest.MonkeyPatch
         Monitor(alternatives)
 
 
+def test_a_formula_of_too_many_alternatives_says_so() -> None:
+    with pytest.raises(FormulaTooLarge, match="number of alternatives reached 300,"):
+        Monitor(" & ".join(f"(F p{at} | G q{at})" for at in range(14)))
+
+
 def test_a_monitor_of_a_wrong_text_says_where() -> None:
     with pytest.raises(FormulaSyntaxError) as raised:
         Monitor("G (a -> )")
