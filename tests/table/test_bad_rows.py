@@ -66,6 +66,21 @@ def test_a_row_that_kills_its_pollers_is_dead_after_its_attempts_and_takes_no_ot
     assert dead.error.startswith(LeaseLost.__name__)
 
 
+def test_json_that_is_no_object_is_dead_with_the_reason(postgres: str) -> None:
+    async def story() -> Outcome:
+        await prepare(postgres, numbered(ROWS))
+        async with opened(postgres) as store:
+            for id, payload in ((5, "[8]"), (9, '"text"'), (11, "null")):
+                text = "UPDATE {table} SET {payload} = (:payload)::text::json WHERE {id} = :id"
+                await store.query(text, id=id, payload=payload)
+        return await finish(Orders(postgres))
+
+    end = asyncio.run(story())
+    end.check(ROWS, dead=3)
+    assert {row.id for row in end.dead} == {5, 9, 11}
+    assert all(str(row.error).startswith("BadRow: ") for row in end.dead)
+
+
 def test_payloads_that_cannot_be_decoded_are_dead_with_the_reason(tmp_path: object) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
 

@@ -30,17 +30,16 @@ def test_pollers_whose_clocks_differ_by_an_hour_write_no_result_twice(
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 def test_a_clock_that_is_set_while_rows_are_worked_on_loses_none(
-    tmp_path: object, jump: float, monkeypatch: pytest.MonkeyPatch
+    database: str, jump: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = f"sqlite:///{tmp_path}/work.db"
 
     async def set_the_clock() -> None:
         wall = clock.wall
         monkeypatch.setattr(clock, "wall", lambda: wall() + jump)
 
     async def story() -> Outcome:
-        await prepare(url, numbered(ROWS))
-        return await finish(Orders(url, seconds=0.003), set_the_clock)
+        await prepare(database, numbered(ROWS))
+        return await finish(Orders(database, seconds=0.003), set_the_clock)
 
     end = asyncio.run(story())
     end.check(ROWS)
