@@ -1,27 +1,27 @@
-"""What a plant is, and how a limit does on it.
+"""What a plant is, and how limits do on it in turn.
 
 A plant is something that does real work and can do only so much at once. It goes through phases,
-in each of which it can do as much all the time. A backlog always waits.
+in each of which it can do as much all the time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from statistics import mean
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 from operators import adaptive_flat_map
 from sinks import for_each
-from streams import from_iterable
+from streams import from_async_iterable
 from streams.clock import clock_of
 from streams.limits import Limiter, Outcome
 
-__all__ = ["Figures", "Phase", "Plant", "Recording", "average", "measure"]
+__all__ = ["Contestant", "Figures", "Phase", "Plant", "Recording", "contest", "typical"]
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Figures(NamedTuple):
     limit: float
 
 
-def average(several: Sequence[Figures]) -> Figures:
-    """The means of the figures of some rounds."""
-    return Figures(*map(mean, zip(*several, strict=True)))
+def typical(several: Sequence[Figures]) -> Figures:
+    """The medians of the figures of some slices."""
+    return Figures(*map(median, zip(*several, strict=True)))
 
 
 class Recording:
@@ -91,27 +91,72 @@ class Recording:
         return self
 
 
-async def measure(
-    handler: Any, limiter: Limiter, phases: tuple[Phase, ...], settle: float, seconds: float
-) -> list[Figures]:
-    """Run through `phases` without a break, and measure each for so long after it has settled.
+class Contestant:
+    """A pipeline under one limit. A backlog waits while it has its turn, and nothing in between."""
 
-    Nothing is measured before the first call has ended: processes take their time to start.
-    """
-    recording = Recording(limiter)
-    numbers = from_iterable(count()).pipe(adaptive_flat_map(handler, recording))
-    now = clock_of(asyncio.get_running_loop())
-    figures: list[Figures] = []
-    async with numbers.to(for_each(_forget)).start() as running:
-        for phase in phases:
-            await phase.begin()
-            await recording.first.wait()
-            await asyncio.sleep(settle)
-            begin = now()
-            await asyncio.sleep(seconds)
-            figures.append(recording.figures(begin, now()))
-        await running.drain(10)
-    return figures
+    def __init__(self, handler: Any, limiter: Limiter) -> None:
+        self._handler = handler
+        self._recording = Recording(limiter)
+        self._turn, self._idle = asyncio.Event(), asyncio.Event()
+        self._busy, self._over = 0, False
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Contestant]:
+        """The pipeline runs for as long as this is open."""
+        numbers = from_async_iterable(self._numbers())
+        calls = numbers.pipe(adaptive_flat_map(self._call, self._recording))
+        async with calls.to(for_each(_forget)).start() as running:
+            yield self
+            self._over = True
+            self._turn.set()
+            await running.drain(10)
+
+    async def work(self, settle: float, seconds: float) -> Figures:
+        """Take a turn; its figures begin so long after its start. It ends with its last call.
+
+        Nothing is measured before the first call of all has ended: processes take their time to
+        start.
+        """
+        now = clock_of(asyncio.get_running_loop())
+        self._turn.set()
+        await self._recording.first.wait()
+        await asyncio.sleep(settle)
+        begin = now()
+        await asyncio.sleep(seconds)
+        end = now()
+        self._turn.clear()
+        await self._idle.wait()
+        return self._recording.figures(begin, end)
+
+    async def _numbers(self) -> AsyncIterator[int]:
+        for number in count():
+            await self._turn.wait()
+            if self._over:
+                return
+            yield number
+
+    async def _call(self, number: int) -> Any:
+        self._busy += 1
+        self._idle.clear()
+        try:
+            return await self._handler(number)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+
+
+async def contest(
+    contestants: Sequence[Contestant], rounds: int, settle: float, seconds: float
+) -> list[list[Figures]]:
+    """Give each a turn in each round; return the figures of the turns of each."""
+    turns: list[list[Figures]] = [[] for _ in contestants]
+    for number in range(rounds):
+        # To and fro, so that what goes up or down all the time is nobody's advantage.
+        order = list(enumerate(contestants))
+        for place, contestant in order if number % 2 == 0 else reversed(order):
+            turns[place].append(await contestant.work(settle, seconds))
+    return turns
 
 
 def _forget(_: object) -> None: ...

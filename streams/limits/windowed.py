@@ -7,6 +7,7 @@ from math import ceil, exp, inf, log, sqrt
 
 from streams.limits.checks import check_bounds
 from streams.limits.outcome import Outcome
+from streams.limits.refill import Refill
 from streams.limits.slow_start import SlowStart
 from streams.limits.window import Spread, Window
 
@@ -26,10 +27,10 @@ _NATURAL = 0.1
 class Windowed(ABC):
     """Start slowly, then count completions at one limit into windows, each handed to `decide`.
 
-    Only work that began at the limit counts: the rest says nothing about the limit. A window is
-    whole rounds of the limit, at least two and at least 16 completions, and lasts at least the
-    latency of the job that is in service at a random moment. After a change of limit as many
-    completions are skipped as were in flight.
+    Only work that began at the limit counts, or in a burst that came up to it: the rest says
+    nothing about the limit. A window is whole rounds of the limit, at least two and at least 16
+    completions, and lasts at least the latency of the job that is in service at a random moment.
+    After a change of limit as many completions are skipped as were in flight.
 
     `floor` and `ceiling` bound the limit, which starts at `floor`. BadArgument unless they are ints
     with 1 <= floor <= ceiling. Memory: constant.
@@ -40,9 +41,12 @@ class Windowed(ABC):
         self.limit = self.floor
         self._slow_start: SlowStart | None = None
         self._spread = Spread()
+        self._refill = Refill()
         self._latency = 0.0
         self._now = float("-inf")
         self._opened = 0.0
+        # Since when the limit has been what it is, and its jobs in flight.
+        self._steady = float("-inf")
         self._skipping = False
         # Completions of this window: in all, and still to come.
         self._total = self._left = 0
@@ -81,6 +85,7 @@ class Windowed(ABC):
         if gap < 0:
             # The clock was set back.
             self._opened, gap = min(self._opened, now), 0.0
+            self._steady = min(self._steady, now)
         took = now - started
         if outcome is Outcome.DROPPED:
             self._drops += 1
@@ -89,9 +94,16 @@ class Windowed(ABC):
             # What took no time shows none.
             return
         elif in_flight_at_start < self.limit:
+            if not self._skipping and started >= self._steady:
+                if not self._refill.continues(started, in_flight_at_start):
+                    self._forgo_refill()
+                success = outcome is Outcome.SUCCESS
+                self._refill.add(gap, started, in_flight_at_start, took, success)
+                return
             self._below += 1
             self._below_busy += took
             if not self._skipping:
+                # It began while a change of the limit was still under way.
                 return
         elif outcome is Outcome.SUCCESS:
             logged = log(took)
@@ -102,12 +114,36 @@ class Windowed(ABC):
         else:
             self._ignored += 1
             self._ignored_busy += took
+        if self._refill.size:
+            full = in_flight_at_start >= self.limit
+            if full and self._refill.continues(started, in_flight_at_start):
+                self._count_refill()
+            else:
+                self._forgo_refill()
         self._seconds += gap
         self._left -= 1
         if self._left <= 0 or (self._seconds > self._overdue and not self._skipping):
             self._close()
         elif self._drops and not self._skipping and self._overloaded():
             self._drop_work()
+
+    def _count_refill(self) -> None:
+        refill = self._refill
+        self._left -= refill.size
+        self._seconds += refill.seconds
+        self._busy += refill.busy
+        self._busy2 += refill.busy2
+        self._logs += refill.logs
+        self._logs2 += refill.logs2
+        self._ignored += refill.ignored
+        self._ignored_busy += refill.ignored_busy
+        refill.clear()
+
+    def _forgo_refill(self) -> None:
+        refill = self._refill
+        self._below += refill.size
+        self._below_busy += refill.busy + refill.ignored_busy
+        refill.clear()
 
     def _start_slowly(self, ceiling: int) -> None:
         self._skip(self.limit)
@@ -153,6 +189,7 @@ class Windowed(ABC):
         self._opened = self._now
         self._total = self._left = self._least()
         self._overdue = _OVERDUE * self._total * self._per_completion
+        self._refill.clear()
         self._below = self._drops = self._ignored = 0
         self._seconds = 0.0
         self._busy = self._busy2 = self._logs = self._logs2 = 0.0
@@ -161,10 +198,11 @@ class Windowed(ABC):
     def _close(self) -> None:
         if self._skipping:
             self._open()
+            self._steady = self._now
             return
         seconds = self._seconds
         overdue = seconds > self._overdue
-        if overdue:
+        if overdue or self._left < 0:
             self._total -= self._left
             self._left = 0
         # In a shorter window only the short jobs of a mixture would have had time to finish.

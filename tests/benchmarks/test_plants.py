@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from benchmarks.plants.http_server import Slots
-from benchmarks.plants.plant import Figures, Phase, average, measure
+from benchmarks.plants.plant import Contestant, Figures, Phase, contest, typical
 from streams import Fixed
 from streams.limits import default
 from streams.testing.plugin import Run
@@ -45,32 +45,54 @@ def test_a_limit_is_measured_by_its_calls_a_second_and_their_slowest(
 ) -> None:
     servers = Servers(8)
 
-    async def story() -> list[Figures]:
+    async def story() -> Figures:
         await servers.open()
-        return await measure(servers, Fixed(limit), (servers.serves(8),), 1, 10)
+        async with Contestant(servers, Fixed(limit)).opened() as contestant:
+            return await contestant.work(1, 10)
 
-    (figures,) = run(story())
+    figures = run(story())
     assert figures.rate == pytest.approx(rate, rel=0.02)
     assert figures.p99 == pytest.approx(p99)
     assert figures.limit == limit
 
 
-def test_a_running_goes_through_the_phases_without_a_break_and_each_is_measured(run: Run) -> None:
+def test_of_two_in_turn_one_is_idle_while_the_other_works(run: Run) -> None:
     servers = Servers(8)
 
-    async def story() -> list[Figures]:
+    async def story() -> list[list[Figures]]:
         await servers.open()
-        phases = (servers.serves(8), servers.serves(24), servers.serves(8))
-        return await measure(servers, default(), phases, 10, 20)
+        one, other = Contestant(servers, Fixed(8)), Contestant(servers, Fixed(4))
+        async with one.opened(), other.opened():
+            return await contest([one, other], 3, 1, 10)
 
-    few, many, few_again = run(story())
-    assert few.rate == pytest.approx(80, rel=0.1)
-    assert many.rate == pytest.approx(240, rel=0.1)
-    assert few_again.rate == pytest.approx(80, rel=0.1)
+    # Together they would have 80 calls a second.
+    for turns, rate in zip(run(story()), (80, 40), strict=True):
+        assert [turn.rate for turn in turns] == pytest.approx([rate] * 3, rel=0.02)
 
 
-def test_the_figures_of_rounds_are_averaged() -> None:
-    assert average([Figures(10, 0.2, 3), Figures(30, 0.4, 4)]) == pytest.approx((20, 0.3, 3.5))
+def test_the_default_follows_the_plant_in_its_turns(run: Run) -> None:
+    servers = Servers(8)
+
+    async def story() -> list[float]:
+        await servers.open()
+        rates = list[float]()
+        async with Contestant(servers, default()).opened() as found:
+            for number in (8, 24, 8):
+                await servers.serves(number).begin()
+                for _ in range(3):
+                    rates.append((await found.work(10, 10)).rate)
+                    await asyncio.sleep(30)
+        return rates
+
+    few, many, few_again = run(story())[2::3]
+    assert few == pytest.approx(80, rel=0.1)
+    assert many == pytest.approx(240, rel=0.1)
+    assert few_again == pytest.approx(80, rel=0.1)
+
+
+def test_the_typical_figures_of_turns_are_their_medians() -> None:
+    turns = [Figures(10, 0.2, 3), Figures(30, 0.4, 4), Figures(20, 9.9, 5)]
+    assert typical(turns) == (20, 0.4, 4)
 
 
 def test_slots_let_in_who_came_first_and_as_many_as_they_are_now(run: Run) -> None:

@@ -121,6 +121,33 @@ def test_with_a_sleeping_handler_it_grows_up_to_the_ceiling() -> None:
     assert plant.mean(3000) >= 240
 
 
+@pytest.mark.parametrize("servers", [8, 24])
+def test_calls_that_end_together_and_are_replaced_one_after_the_other_use_the_limit(
+    servers: int,
+) -> None:
+    limiter, in_work, now, limits = default(), deque[tuple[float, int]](), 0.0, list[int]()
+    for _ in range(600):
+        # All but the last of a round begin below the limit.
+        while len(in_work) < limiter.limit:
+            in_work.append((now, len(in_work) + 1))
+        now += 0.1
+        for started, in_flight in [in_work.popleft() for _ in range(min(servers, len(in_work)))]:
+            limiter.on_complete(now, started, in_flight, Outcome.SUCCESS)
+            limits.append(limiter.limit)
+    settled = limits[len(limits) // 2 :]
+    assert 0.85 * servers <= sum(settled) / len(settled) <= 1.5 * servers
+
+
+def test_bursts_that_come_up_to_the_limit_do_not_make_it_drift_beyond_them() -> None:
+    limiter, now = default(), 0.0
+    for _ in range(2000):
+        burst = min(limiter.limit, 10)
+        for in_flight in range(1, burst + 1):
+            limiter.on_complete(now + 0.1, now, in_flight, Outcome.SUCCESS)
+        now += 1.0
+    assert limiter.limit <= 20
+
+
 @pytest.mark.parametrize("servers", [4, 16, 60])
 @pytest.mark.parametrize("seconds", [0.002, 8.0])
 def test_it_settles_near_the_number_of_servers(servers: int, seconds: float) -> None:
