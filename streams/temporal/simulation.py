@@ -5,6 +5,8 @@ Source: Milner (1971), for simulation; guards are compared one by one, so some p
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from streams.temporal.automaton import Edge
 
 __all__ = ["stronger"]
@@ -22,7 +24,21 @@ def stronger(edges: tuple[tuple[Edge, ...], ...]) -> list[frozenset[int]]:
     count = len(edges)
     if count > _MOST_STATES:
         return [frozenset[int]()] * count
-    above = [set(range(count)) for _ in range(count)]
+    # Most pairs are told apart by their guards alone, of which many have the same.
+    guards: dict[frozenset[Edge], list[int]] = {}
+    for state, leaving in enumerate(edges):
+        guards.setdefault(frozenset(edge._replace(target=0) for edge in leaving), []).append(state)
+    anywhere = [{0}]
+    above: list[set[int]] = [set() for _ in range(count)]
+    for followed, below in guards.items():
+        enough = [
+            state
+            for following, states in guards.items()
+            if _follows(following, followed, anywhere)
+            for state in states
+        ]
+        for state in below:
+            above[state] = set(enough)
     changed = True
     while changed:
         changed = False
@@ -37,7 +53,7 @@ def stronger(edges: tuple[tuple[Edge, ...], ...]) -> list[frozenset[int]]:
     ]
 
 
-def _follows(edges: tuple[Edge, ...], followed: tuple[Edge, ...], above: list[set[int]]) -> bool:
+def _follows(edges: Collection[Edge], followed: Collection[Edge], above: list[set[int]]) -> bool:
     # As all() of any() it would take twice as long.
     for target, care, value, _ in followed:
         enough = above[target]
