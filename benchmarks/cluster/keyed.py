@@ -22,7 +22,7 @@ from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import Layout, layout_of, token
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers
-from streams.jetstream.view import View, look
+from streams.jetstream.view import View, lag_of, look
 from streams.jetstream.worker import members_of
 
 __all__ = ["main"]
@@ -94,12 +94,20 @@ class Bench:
         await client.close()
         return view
 
+    async def stored(self, count: int) -> None:
+        """Wait until so many events are stored."""
+        client = await connect(self.urls)
+        js = jetstream(client)
+        while (await js.stream_info(self.layout.stream)).state.messages < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        await client.close()
+
     async def finished(self) -> None:
         client = await connect(self.urls)
         js = jetstream(client)
-        # A figure is not spoiled by a look in a fiftieth of a second.
-        while (await look(js, self.layout, PARTITIONS)).unfinished:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        # A look asks for every partition, so more of them would be work for the servers.
+        while sum((await lag_of(js, self.layout, PARTITIONS)).values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
         await client.close()
 
     def stop(self) -> None:
@@ -125,8 +133,7 @@ async def with_a_kill(servers: Servers, count: int) -> float:
         await one.settled(3)
         began = time.monotonic()
         feeding = asyncio.create_task(one.feed(count))
-        while (await one.look()).stored < count / 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await one.stored(count // 2)
         one.workers[0].kill()
         await feeding
         await one.finished()
