@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,26 @@ if TYPE_CHECKING:
 __all__ = ["Deliveries"]
 
 _CHUNK = 256
+# Seconds for which acknowledgements are gathered: the last of a partition is for all of them.
+_GATHERED = 0.02
 
 
 class Deliveries:
     """What has arrived, for the running that is on now; runnings may follow one another.
 
-    Memory: the messages that the servers deliver unacknowledged, 64 a partition.
+    Memory: the messages that are delivered and not finished, 128 a partition.
     """
 
     def __init__(self, client: Client, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
-            self._attach, StageInfo("jetstream", stream, 0, "64 unacknowledged a partition")
+            self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
         )
         self.ready: deque[Delivery] = deque()
         self.letters = letters
         self._replies = Replies(client)
         self._stage: _Stage | None = None
+        self._untold: list[Partition] = []
+        self._telling: asyncio.TimerHandle | None = None
 
     def _attach(self, downstream: Subscriber[Any], run: Run) -> None:
         self._stage = _Stage(downstream, run, self.flowable.info, self)
@@ -57,12 +62,25 @@ class Deliveries:
         self.ready.clear()
         self.ready.extend(left)
 
-    def acknowledge(self, reply: str) -> None:
+    def acknowledge(self, partition: Partition) -> None:
         # What is lost is noticed by the floor that stands still.
-        self._replies.send(reply, ACK)
+        self._untold.append(partition)
+        if self._telling is None:
+            self._telling = asyncio.get_running_loop().call_later(_GATHERED, self._tell)
+
+    def _tell(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        untold, self._untold = self._untold, []
+        for partition in untold:
+            reply = partition.tell()
+            if reply:
+                self._replies.send(reply, ACK)
 
     async def flush(self) -> None:
         """Wait until the acknowledgements have reached the server, if it can be reached."""
+        self._tell()
         await self._replies.flush()
 
 

@@ -28,7 +28,8 @@ PARTITIONS = 64
 
 # Seconds in which the server drops a repeated identity, where the pipeline says nothing.
 _WINDOW = 10.0
-_IN_FLIGHT = 64
+# More than a partition has above its floor, which is bounded there.
+_IN_FLIGHT = 8192
 # Bytes of events that a stream holds; a server sets them aside when the stream is made.
 _ROOM = 1 << 30
 _HOUR = 3600
@@ -75,13 +76,14 @@ class Layout:
         return f"penstock.{self.name}.dead"
 
     def consumer(self, partition: int) -> ConsumerConfig:
-        """The reader of one partition. Its timer never redelivers: that would break the order."""
+        """The reader of one partition. Its timer never redelivers: that would break the order. An
+        acknowledgement is for everything before it, too, which servers need to copy but once."""
         from nats.js.api import AckPolicy, ConsumerConfig
 
         return ConsumerConfig(
             durable_name=f"p{partition}",
             filter_subject=self.subject(partition),
-            ack_policy=AckPolicy.EXPLICIT,
+            ack_policy=AckPolicy.ALL,
             ack_wait=_HOUR,
             max_ack_pending=_IN_FLIGHT,
             max_deliver=-1,

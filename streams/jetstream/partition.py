@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streams.jetstream.connection import jetstream
-from streams.jetstream.pull import Pull, place_of
+from streams.jetstream.place import place_of
 from streams.jetstream.replies import ACK
+from streams.jetstream.requests import Requests
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -20,13 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Delivery", "Partition", "Reader"]
 
-# Acknowledged events above the floor, one slow event, that are remembered; then no more is pulled.
+# Events of a partition that are here and not done. More are asked for when it is half of that or
+# less: servers that copy each other what they have delivered do so once for what goes together.
+_WINDOW = 128
+# Events that are done above the floor, one slow event; then no more is asked for.
 _MOST_ABOVE = 4096
-# Rounds in which the floor stands still before acknowledgements are sent again, and before the
-# partition is read anew.
-_SEND_AGAIN, _READ_ANEW = 2, 4
-# Seconds in which a server answers an acknowledgement, or is away.
-_SETTLED = 5.0
+# Rounds in which the floor stands still before it is told again, and before the partition is read
+# anew.
+_TELL_AGAIN, _READ_ANEW = 2, 4
+# Seconds in which a server answers what begins or ends the reading of a partition, or is away.
+_ANSWER = 5.0
+# Seconds that a server keeps a request for which there is no message. One that has come to lead
+# does not know of those before.
+_EXPIRES = 5.0
 
 
 class Delivery(NamedTuple):
@@ -53,17 +61,22 @@ class Reader(Protocol):
     def withdraw(self, partition: Partition) -> None:
         """Let what is not in the pipeline yet go: it is delivered to the next owner."""
 
-    def acknowledge(self, reply: str) -> None:
-        """Send an acknowledgement, soon."""
+    def acknowledge(self, partition: Partition) -> None:
+        """Send what it has not told yet of its floor, soon."""
+
+    def flush(self) -> Awaitable[None]:
+        """Wait until the servers have what was to be sent, if they can be reached."""
+        ...
 
 
 class Partition:
     """Delivers in order, acknowledges, and finds out what got lost on the way.
 
-    A hole in the deliveries, or acknowledgements that never arrive, mean that the partition is
-    read anew from the acknowledgement floor: after `reset_consumer`, into a new inbox, when what
-    is in the pipeline has ended. What was acknowledged above the floor and comes again is only
-    acknowledged again.
+    One acknowledgement is for all events up to the floor, below which everything is done: what
+    is done above it would be delivered again, after a reset, in any case. A hole in the
+    deliveries, or acknowledgements that never arrive, mean that the partition is read anew from
+    the floor: after `reset_consumer`, into a new inbox, when what is in the pipeline has ended.
+    What is done above the floor and comes again is not worked on again.
     """
 
     def __init__(
@@ -74,36 +87,46 @@ class Partition:
         self.reads_anew = False
         self._client = client
         self._js = jetstream(client)
+        self._patient = jetstream(client, _ANSWER)
         self._layout = layout
         self._reader = reader
-        self._pull: Pull | None = None
-        # Delivered and not acknowledged, in order; and acknowledged, perhaps above the floor.
-        self._open: dict[int, Delivery] = {}
-        self._acknowledged: dict[int, str] = {}
-        self._in_pipe = 0
+        self._requests: Requests | None = None
+        # Delivered, in order, from the floor on; and which of these, or of those that will come
+        # again, are done.
+        self._above: deque[Delivery] = deque()
+        self._done: set[int] = set()
+        self._here = self._in_pipe = 0
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
         self._last_delivery = self._sent_before = 0
-        self._floor = self._purged = self._standing = 0
+        # The last event below which everything is done, the server's answer to it, and whether
+        # that is still to be sent.
+        self._floor, self._reply, self._untold = 0, "", False
+        self._floor_there = self._purged = self._standing = 0
         self._floors: deque[tuple[float, int]] = deque()
 
     async def open(self) -> None:
         """Read from the acknowledgement floor on, in the stream's order."""
-        js: Any = self._js
-        consumer = f"p{self.number}"
-        await js.add_consumer(self._layout.stream, self._layout.consumer(self.number))
-        await self._js.reset_consumer(self._layout.stream, consumer)
-        self._open.clear()
+        js: Any = self._patient
+        stream, consumer = self._layout.stream, f"p{self.number}"
+        # Servers do not answer a reset of a consumer that is not there.
+        await js.add_consumer(stream, self._layout.consumer(self.number))
+        await js.reset_consumer(stream, consumer)
+        self._above.clear()
+        self._reply, self._untold = "", False
         self._last_delivery = self._sent_before = 0
-        self._in_pipe = 0
+        self._here = self._in_pipe = 0
         self._closing = self.reads_anew = False
-        self._pull = Pull(
-            self._client, self._layout.stream, consumer, self._arrived, room=self._has_room
+        self._requests = Requests(
+            self._client, stream, consumer, self._room, self._arrived, self._deleted, _EXPIRES
         )
-        await self._pull.start()
+        await self._requests.start()
 
-    def _has_room(self) -> bool:
-        return len(self._acknowledged) < _MOST_ABOVE
+    def _room(self) -> int:
+        room = _WINDOW - self._here
+        if self._closing or room < _WINDOW // 2 or len(self._done) >= _MOST_ABOVE:
+            return 0
+        return room
 
     def _arrived(self, message: Msg) -> None:
         if self._closing or not self.lease.held:
@@ -112,15 +135,22 @@ class Partition:
         if place.delivery != self._last_delivery + 1:
             self.read_anew()
             return
+        if not self._last_delivery:
+            # Below where it is read anew nothing comes again.
+            self._done = {one for one in self._done if one >= place.sequence}
         self._last_delivery = place.delivery
-        if place.sequence in self._acknowledged:
-            self._acknowledged[place.sequence] = message.reply
-            self._reader.acknowledge(message.reply)
-            return
         key = message.subject.rpartition(".")[2]
         delivery = Delivery(self, place.sequence, message.reply, message.data, place.stored, key)
-        self._open[place.sequence] = delivery
+        self._above.append(delivery)
+        if place.sequence in self._done:
+            self._rise()
+            return
+        self._here += 1
         self._reader.arrived(delivery)
+
+    def _deleted(self, error: Exception) -> None:
+        """Somebody deleted the consumer: it is made again."""
+        self.read_anew()
 
     # What becomes of events.
 
@@ -130,10 +160,27 @@ class Partition:
 
     def done(self, delivery: Delivery) -> None:
         """Every sink accepted the event, or it was let go on purpose."""
-        if self._open.pop(delivery.sequence, None) is not None and self.lease.held:
-            self._acknowledged[delivery.sequence] = delivery.reply
-            self._reader.acknowledge(delivery.reply)
+        if self.lease.held:
+            self._done.add(delivery.sequence)
+            self._rise()
         self._left()
+
+    def _rise(self) -> None:
+        above, done = self._above, self._done
+        while above and above[0].sequence in done:
+            last = above.popleft()
+            done.remove(last.sequence)
+            self._floor, self._reply = last.sequence, last.reply
+            if not self._untold:
+                self._untold = True
+                self._reader.acknowledge(self)
+
+    def tell(self) -> str:
+        """The subject that acknowledges all that is done; empty if that is known."""
+        if not self._untold or not self.lease.held:
+            return ""
+        self._untold = False
+        return self._reply
 
     def returned(self) -> None:
         """An event left the pipeline unfinished: it is delivered again, to whoever owns it then."""
@@ -141,6 +188,9 @@ class Partition:
 
     def _left(self) -> None:
         self._in_pipe -= 1
+        self._here -= 1
+        if self._here <= _WINDOW // 2 and self._requests is not None:
+            self._requests.look()
         if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -154,8 +204,8 @@ class Partition:
     async def stop(self) -> None:
         """Take in no more, and wait until what is in the pipeline has ended."""
         self._closing = True
-        if self._pull is not None:
-            await self._pull.stop()
+        if self._requests is not None:
+            await self._requests.stop()
         self._reader.withdraw(self)
         if self._in_pipe > 0:
             self._empty = asyncio.get_running_loop().create_future()
@@ -165,19 +215,18 @@ class Partition:
     async def abandon(self) -> None:
         """The lease is lost: whatever comes of the events in the pipeline, say nothing of it."""
         self._closing = True
-        if self._pull is not None:
-            await self._pull.stop()
+        if self._requests is not None:
+            await self._requests.stop()
         self._reader.withdraw(self)
-        self._open.clear()
 
     async def _settle(self) -> None:
         """A round trip, so that no acknowledgement arrives after the reset of the next reader."""
         from nats.errors import Error
 
-        if self._acknowledged:
-            last = self._acknowledged[next(reversed(self._acknowledged))]
+        await self._reader.flush()
+        if self._reply:
             with suppress(Error, TimeoutError):
-                await self._client.request(last, ACK, timeout=_SETTLED)
+                await self._client.request(self._reply, ACK, timeout=_ANSWER)
 
     async def look(self) -> None:
         """Compare with what the server knows; once a second or so.
@@ -185,14 +234,12 @@ class Partition:
         Raises what the server's silence raises; it is then asked again the next time.
         """
         if self.reads_anew:
-            if self._pull is not None:
+            if self._requests is not None:
                 await self.stop()
             await self.open()
             return
         info = await self._js.consumer_info(self._layout.stream, f"p{self.number}")
         floor = 0 if info.ack_floor is None else info.ack_floor.stream_seq
-        for sequence in [one for one in self._acknowledged if one <= floor]:
-            del self._acknowledged[sequence]
         delivered = 0 if info.delivered is None else info.delivered.consumer_seq
         self._look_for_lost(delivered)
         self._compare(floor)
@@ -205,16 +252,12 @@ class Partition:
         self._sent_before = delivered
 
     def _compare(self, floor: int) -> None:
-        oldest = next(iter(self._open), None)
-        should_be = max(
-            (one for one in self._acknowledged if oldest is None or one < oldest), default=0
-        )
-        stands = floor == self._floor and should_be > floor
+        stands = floor == self._floor_there and self._floor > floor
         self._standing = self._standing + 1 if stands else 0
-        self._floor = floor
-        if self._standing == _SEND_AGAIN:
-            for reply in self._acknowledged.values():
-                self._reader.acknowledge(reply)
+        self._floor_there = floor
+        if self._standing == _TELL_AGAIN and self._reply:
+            self._untold = True
+            self._reader.acknowledge(self)
         elif self._standing >= _READ_ANEW:
             self._standing = 0
             self.read_anew()

@@ -14,7 +14,7 @@ from streams.event import Event
 from streams.faults import Route
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.consumers import Since, consumer_of
-from streams.jetstream.pull import place_of
+from streams.jetstream.place import place_of
 from streams.jetstream.replies import ACK, TERM, WORKING, Replies, later
 from streams.jetstream.requests import Requests
 from streams.run import Run

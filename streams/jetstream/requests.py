@@ -45,6 +45,7 @@ class Requests:
         room: Callable[[], int],
         arrived: Callable[[Msg], None],
         failed: Callable[[Exception], None],
+        expires: float = _EXPIRES,
     ) -> None:
         self.on_request = 0
         self._client = client
@@ -55,6 +56,7 @@ class Requests:
         self._room = room
         self._arrived = arrived
         self._failed = failed
+        self._expires = expires
         self._wanted = asyncio.Event()
         self._until = 0.0
         self._subscription: Subscription | None = None
@@ -108,13 +110,13 @@ class Requests:
                 continue
             if missing == _LARGEST:
                 self.look()
-            self._until = loop.time() + _EXPIRES + 1
+            self._until = loop.time() + self._expires + 1
             self.on_request += missing
             # What does not go out is made anew after the reconnection.
             with suppress(Error):
                 await self._client.publish(
                     self._subject,
-                    dumps({"batch": missing, "expires": int(_EXPIRES * _NANOSECONDS)}),
+                    dumps({"batch": missing, "expires": int(self._expires * _NANOSECONDS)}),
                     reply=self._inbox,
                 )
 

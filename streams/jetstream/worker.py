@@ -231,7 +231,6 @@ class Worker:
     async def _hand_over(self, number: int) -> None:
         partition = self.partitions[number]
         await partition.stop()
-        await self._deliveries.flush()
         if self.partitions.pop(number, None) is not None:
             await partition.lease.release()
 

@@ -15,7 +15,7 @@ from orjson import loads
 from streams.errors import PenstockError
 from streams.event import Event
 from streams.jetstream.connection import connect
-from streams.jetstream.pull import place_of
+from streams.jetstream.place import place_of
 from streams.jetstream.replies import ACK, WORKING, Replies, later
 from streams.jetstream.requests import Requests
 from streams.run import Run

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["Client", "Message", "Server"]
 
 _LATENCY = 0.001
-_MOST_PENDING = 64
+_MOST_PENDING = 8192
 
 
 class Message(SimpleNamespace):
@@ -23,23 +23,18 @@ class Message(SimpleNamespace):
 
 
 class Server:
-    """The facts that are documented of JetStream: explicit acknowledgements, a floor, a reset."""
+    """The facts that are documented of JetStream: acknowledgements of all up to a message, a floor,
+    a reset. One that arrives late, after a reset, may make it deaf to those that carry lower
+    numbers of deliveries, until the next reset."""
 
     def __init__(self) -> None:
         self.stored: list[tuple[str, bytes]] = []
-        self.acknowledged: set[int] = set()
+        self.floor = self._floor_delivery = 0
         self.lose_deliveries = self.lose_acknowledgements = 0
+        self.last_acknowledgement = (0, 0)
         self._next = 1
         self.delivery = 0
-        self._outstanding: set[int] = set()
         self._requests: deque[tuple[Client, str, int]] = deque()
-
-    @property
-    def floor(self) -> int:
-        floor = 0
-        while floor + 1 in self.acknowledged:
-            floor += 1
-        return floor
 
     def publish(self, key: str, data: bytes) -> None:
         self.stored.append((key, data))
@@ -51,29 +46,27 @@ class Server:
 
     def reset(self) -> None:
         self._next = self.floor + 1
-        self.delivery = 0
-        self._outstanding.clear()
+        self.delivery = self._floor_delivery = 0
         self._requests.clear()
-        self.acknowledged = set(range(1, self._next))
 
-    def acknowledge(self, sequence: int) -> None:
-        self._outstanding.discard(sequence)
-        if sequence < self._next:
-            self.acknowledged.add(sequence)
+    def acknowledge(self, sequence: int, delivery: int) -> None:
+        self.last_acknowledgement = sequence, delivery
+        if sequence > self.floor and delivery > self._floor_delivery:
+            self.floor, self._floor_delivery = sequence, delivery
+            self._next = max(self._next, sequence + 1)
         self._deliver()
 
     def _deliver(self) -> None:
         while (
             self._requests
             and self._next <= len(self.stored)
-            and len(self._outstanding) < _MOST_PENDING
+            and self._next - self.floor <= _MOST_PENDING
         ):
             client, inbox, batch = self._requests.popleft()
             if batch > 1:
                 self._requests.appendleft((client, inbox, batch - 1))
             sequence, self._next = self._next, self._next + 1
             self.delivery += 1
-            self._outstanding.add(sequence)
             if self.lose_deliveries:
                 self.lose_deliveries -= 1
                 continue
@@ -88,6 +81,7 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self.stats = {"reconnects": 0}
         self._inboxes: dict[str, Callable[[Message], Awaitable[None]]] = {}
         self._queue: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
         self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -118,7 +112,7 @@ class Client:
         async def unsubscribe() -> None:
             self._inboxes.pop(inbox, None)
 
-        return SimpleNamespace(unsubscribe=unsubscribe)
+        return SimpleNamespace(unsubscribe=unsubscribe, drain=unsubscribe)
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
         if subject.startswith("$JS.API.CONSUMER.MSG.NEXT"):
@@ -128,14 +122,14 @@ class Client:
         if self.server.lose_acknowledgements:
             self.server.lose_acknowledgements -= 1
         else:
-            self.server.acknowledge(int(subject.split(".")[5]))
+            self.server.acknowledge(*_numbers(subject))
 
     async def flush(self, timeout: float) -> None:  # noqa: ASYNC109
         await asyncio.sleep(_LATENCY)
 
     async def request(self, subject: str, payload: bytes, timeout: float) -> None:  # noqa: ASYNC109
         await asyncio.sleep(_LATENCY)
-        self.server.acknowledge(int(subject.split(".")[5]))
+        self.server.acknowledge(*_numbers(subject))
 
     def jetstream(self, timeout: float) -> Client:
         return self
@@ -158,3 +152,9 @@ class Client:
 
     async def purge_stream(self, stream: str, seq: int, subject: str) -> None:
         assert seq <= self.server.floor + 1
+
+
+def _numbers(reply: str) -> tuple[int, int]:
+    """The message's number in the stream and among the deliveries."""
+    words = reply.split(".")
+    return int(words[5]), int(words[6])

@@ -91,7 +91,6 @@ class Owner:
     async def leave(self) -> None:
         """Hand the partition over."""
         await self.partition.stop()
-        await self.deliveries.flush()
         await self.gone()
 
     async def gone(self) -> None:
@@ -147,6 +146,13 @@ class Lane(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def acknowledgements_get_lost(self, count: int) -> None:
         self.server.lose_acknowledgements += count
+
+    @rule()
+    def an_acknowledgement_arrives_late(self) -> None:
+        self.do(self._acknowledge(*self.server.last_acknowledgement))
+
+    async def _acknowledge(self, sequence: int, delivery: int) -> None:
+        self.server.acknowledge(sequence, delivery)
 
     @rule()
     def the_owner_compares(self) -> None:
