@@ -30,9 +30,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import isinf
 from socket import gethostname
 from typing import Any
 
+from streams.arguments import is_at_least, is_count
 from streams.errors import BuildError
 from streams.faults import Backoff
 from streams.flowable import Flowable
@@ -71,15 +73,20 @@ def read_table(
     from streams.table import Terms, open_store, redacted
     from streams.table.reader import Manner, TableReader
 
-    for option, value, least in (
-        ("attempts", attempts, 1),
-        ("batch", batch, 1),
-        ("lease", lease, 0.1),
-        ("poll", poll, 0.01),
-        ("patience", patience, 0),
-    ):
-        if not value >= least:
-            raise BuildError(f"read_table({option}={value!r}): at least {least} is needed")
+    for option, count in (("attempts", attempts), ("batch", batch)):
+        if not is_count(count):
+            raise BuildError(
+                f"read_table({option}={count!r}): a whole number of at least 1 is needed"
+            )
+    for option, seconds, least in (("lease", lease, 0.1), ("poll", poll, 0.01)):
+        if not is_at_least(seconds, least) or isinf(seconds):
+            raise BuildError(f"read_table({option}={seconds!r}): at least {least} s is needed")
+    if not is_at_least(patience, 0):
+        raise BuildError(f"read_table(patience={patience!r}): at least 0 s is needed")
+    texts: dict[str, Any] = {"by": by, "name": name}
+    for option, text in texts.items():
+        if text is not None and not (isinstance(text, str) and text):
+            raise BuildError(f"read_table({option}={text!r}): a name is needed")
     open_store(url, table, columns)
     details = [redacted(url), table, *([f"by {by}"] if by is not None else [])]
     info = StageInfo(

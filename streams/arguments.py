@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
-__all__ = ["is_count", "is_positive"]
+__all__ = ["is_at_least", "is_count", "is_positive"]
 
 
 def is_count(value: Any) -> bool:
@@ -25,5 +25,15 @@ def is_positive(value: Any) -> bool:
         return False
     try:
         return bool(value > 0)
+    except TypeError:
+        return False
+
+
+def is_at_least(value: Any, least: float) -> bool:
+    """Whether `value` is a number of at least `least`, and not nan."""
+    if isinstance(value, bool):
+        return False
+    try:
+        return bool(value >= least)
     except TypeError:
         return False

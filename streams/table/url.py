@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,7 @@ __all__ = ["database_of", "open_store", "redacted"]
 
 _KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
 
+_PASSWORD = re.compile(r"(^\w+://[^/?#:@]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
@@ -35,11 +37,12 @@ def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None
         from streams.table.postgres import PostgresStore
     except ImportError as error:
         raise _missing("psycopg", "postgres", error) from error
+    _parameters(url)
     return PostgresStore(url, layout)
 
 
 def _scheme(url: Any) -> str:
-    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""
     if scheme == "sqlite":
         return scheme
     if scheme in ("postgresql", "postgres"):
@@ -69,18 +72,29 @@ def database_of(url: str) -> tuple[Any, ...]:
     """What two URLs of the same database, and the same user of it, have in common."""
     if _scheme(url) == "sqlite":
         return ("sqlite", os.path.realpath(file_of(url)))
-    parts = urlsplit(url)
-    query = tuple(sorted(parts.query.split("&")))
-    host = "localhost" if parts.hostname in _HERE else parts.hostname
-    return ("postgresql", parts.username, host, parts.port or 5432, parts.path, query)
+    parameters = {"port": "5432", **_parameters(url)}
+    parameters.pop("password", None)
+    host = str(parameters.get("host", "")).lower()
+    parameters["host"] = "localhost" if host in _HERE else host
+    return ("postgresql", *sorted(parameters.items()))
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    """What a URL says to PostgreSQL, which reads some that are no URLs to others."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return dict(conninfo_to_dict(url))
+    except ProgrammingError as error:
+        shown = redacted(url)
+        # It may quote a password.
+        why = f": {error}" if shown == url else ""
+        raise BuildError(f"{shown!r} cannot be read as the URL of a PostgreSQL{why}") from None
 
 
 def redacted(url: Any) -> str:
     """A URL as it may be shown: without the password."""
     if not isinstance(url, str):
         return repr(url)
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user = f"{parts.username or ''}:***@" + parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=user).geturl()
+    return _PASSWORD.sub(r"\1\2***", url)

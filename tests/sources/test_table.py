@@ -463,7 +463,11 @@ def test_a_database_that_is_not_there_is_told_at_the_start() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"attempts": 0}, {"batch": 0}, {"batch": -1}, {"lease": 0}, {"poll": 0}, {"patience": -1}],
+    [
+        *({"attempts": 0}, {"attempts": 1.5}, {"batch": 0}, {"batch": -1}, {"batch": "7"}),
+        *({"lease": 0}, {"lease": float("inf")}, {"lease": "1"}, {"poll": 0}, {"patience": -1}),
+        *({"by": ""}, {"by": 5}, {"name": 5}),
+    ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BuildError, match=next(iter(options))):
