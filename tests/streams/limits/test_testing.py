@@ -17,6 +17,7 @@ from streams.limits.testing import (
     recovers,
     repeats_itself,
     stays_within_its_bounds,
+    survives_odd_clocks,
 )
 
 LIMITERS: dict[str, Callable[[], Limiter]] = {
@@ -104,6 +105,25 @@ def test_one_that_goes_on_from_the_last_run_is_told() -> None:
     one = Remembering()
     with pytest.raises(LawBroken, match=r"gave 2 once and 2002 the other time, at completion 1$"):
         repeats_itself(lambda: one, 1, 10**6)
+
+
+def test_what_succeeds_because_it_began_before_an_outage_may_raise_the_limit() -> None:
+    # Some thousand calls are in the queue when the outage begins.
+    falls_when_everything_is_dropped(lambda: AIMD(1, 1000), 1, 1000)
+
+
+class Dividing(Growing):
+    """Divides by what a call took."""
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> None:
+        self.limit = max(1, min(100, int(1 / (now - started))))
+
+
+def test_one_that_cannot_do_with_work_of_no_duration_is_told() -> None:
+    with pytest.raises(LawBroken, match="on an odd clock it raised ZeroDivisionError"):
+        survives_odd_clocks(Dividing, 1, 100)
 
 
 def test_a_law_that_is_known_to_be_broken_can_be_left_out() -> None:
