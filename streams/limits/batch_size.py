@@ -30,7 +30,7 @@ __all__ = ["BatchSize"]
 _TARGET = 0.03  # the elasticity to settle at: at most about 3 % are left unused
 _DOUBLE, _FINEST = 2.0, 1.08  # the largest step, and the least: a finer one is lost in noise
 _BLOCK, _MOST = 3, 32  # calls at a size before it is the other's turn, and turns of a trial
-_SURE, _DOUBT = 2.5, 0.3  # standard errors that decide early, and in the end in favour of more
+_SURE, _WORSE, _DOUBT = 2.0, 3.0, 0.3  # standard errors: more pays, it does not, and in the end
 _SPREAD, _WEIGHT = 0.1, 4.0  # what comparisons are taken to differ by at first, as so many
 _NOISE = 0.007  # of the rate; however alike they were, the next may differ
 _CHANGED = 0.2  # a move of ln rate at one size by which the plant itself has changed
@@ -258,7 +258,7 @@ class BatchSize:
         error = sqrt(max(_NOISE**2, self._errors.value) / turns) / abs(step)
         # Where much is gained by doubling, to be sure of it costs more than to be wrong.
         doubling = self._up and self._step == _DOUBLE and elasticity > 0.5
-        sure = doubling or abs(elasticity - _TARGET) > _SURE * error
+        sure = doubling or not -_WORSE * error <= elasticity - _TARGET <= _SURE * error
         if not sure and turns < _MOST:
             self._measure(self._trial if self.size == self._base else self._base)
             return
