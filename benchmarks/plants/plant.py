@@ -61,8 +61,13 @@ class Recording:
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._calls: list[tuple[float, float, int]] = []
-        self.first = asyncio.Event()
-        """Set once a call has ended."""
+        self.ended = asyncio.Event()
+        """Set when a call has ended."""
+
+    @property
+    def done(self) -> int:
+        """Calls that have ended."""
+        return len(self._calls)
 
     @property
     def limit(self) -> int:
@@ -75,7 +80,7 @@ class Recording:
         """Write it down, and tell the other one."""
         self._limiter.on_complete(now, started, in_flight_at_start, outcome)
         self._calls.append((now, now - started, self._limiter.limit))
-        self.first.set()
+        self.ended.set()
 
     def figures(self, begin: float, end: float) -> Figures:
         """Of the calls that ended between two times."""
@@ -97,14 +102,14 @@ class Contestant:
     def __init__(self, handler: Any, limiter: Limiter) -> None:
         self._handler = handler
         self._recording = Recording(limiter)
-        self._turn, self._idle = asyncio.Event(), asyncio.Event()
-        self._busy, self._over = 0, False
+        self._turn = asyncio.Event()
+        self._begun, self._over = 0, False
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Contestant]:
         """The pipeline runs for as long as this is open."""
         numbers = from_async_iterable(self._numbers())
-        calls = numbers.pipe(adaptive_flat_map(self._call, self._recording))
+        calls = numbers.pipe(adaptive_flat_map(self._handler, self._recording))
         async with calls.to(for_each(_forget)).start() as running:
             yield self
             self._over = True
@@ -119,13 +124,15 @@ class Contestant:
         """
         now = clock_of(asyncio.get_running_loop())
         self._turn.set()
-        await self._recording.first.wait()
+        await self._recording.ended.wait()
         await asyncio.sleep(settle)
         begin = now()
         await asyncio.sleep(seconds)
         end = now()
         self._turn.clear()
-        await self._idle.wait()
+        while self._recording.done < self._begun:
+            self._recording.ended.clear()
+            await self._recording.ended.wait()
         return self._recording.figures(begin, end)
 
     async def _numbers(self) -> AsyncIterator[int]:
@@ -133,17 +140,8 @@ class Contestant:
             await self._turn.wait()
             if self._over:
                 return
+            self._begun += 1
             yield number
-
-    async def _call(self, number: int) -> Any:
-        self._busy += 1
-        self._idle.clear()
-        try:
-            return await self._handler(number)
-        finally:
-            self._busy -= 1
-            if not self._busy:
-                self._idle.set()
 
 
 async def contest(
