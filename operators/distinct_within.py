@@ -8,8 +8,7 @@ Time:    at once. The clock is the loop's; with `time`, the largest event time s
          which makes a replay exact. No timers.
 Memory:  one key and one number for each key of the window and for at most a third as many
          that have left it, at most `max_keys`; beyond those the oldest key is forgotten early,
-         counted as `forgotten_early`. One small entry for each event that is unfinished, and a
-         list of up to 8,192 places, which grows only while more events are unfinished.
+         counted as `forgotten_early`. One small entry for each event that is unfinished.
 Demand:  one more for each event dropped.
 Ends:    with the source.
 Errors:  a key or time that is missing, a key that cannot be hashed or a time that cannot be
@@ -195,7 +194,8 @@ class _Window(Sieve[T]):
         except Exception as raised:
             error = raised
         del times[begin - base + len(firsts) :]
-        unfinished.number(events[: len(firsts)])
+        unfinished.number(begin, keys[: len(firsts)])
+        source = unfinished.source
         for event, key, first, number in zip(events, keys, firsts, count(begin), strict=False):
             if first != number:
                 # Asked again, for an event of this chunk may have renewed the key.
@@ -206,7 +206,10 @@ class _Window(Sieve[T]):
                 # Not assigned: it is the youngest now, and belongs at the end.
                 del seen[key]
                 seen[key] = number
-            event.outer = (event.origin, event.outer, key, number)
+            if event.origin is not source:
+                unfinished.keep_origin(event, number)
+                source = unfinished.source
+            event.outer = number
             event.origin = unfinished
             fresh.append(event)
         if self._max_keys is not None and len(seen) > self._max_keys:

@@ -77,9 +77,9 @@ class Event(Generic[T]):
     """A value on its way, with its times (seconds of the loop's clock) and its obligations.
 
     `token` is the source's own mark (a line number, a row's id). `outer` is for origins that
-    stand in front of another: a linked list of tuples, each of the origin that was there before,
-    the rest of the list, and whatever the one in front wants to know of the event. `pending`
-    counts the acceptances that are missing; at 0 or less the event has ended.
+    stand in front of another: what the one in front knows of the event, and by which it finds the
+    origin and the `outer` that were there before. `pending` counts the acceptances that are
+    missing; at 0 or less the event has ended.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class Event(Generic[T]):
         self.token = token
         self.started = None
         self.turn: Turn | None = None
-        self.outer: tuple[Any, ...] | None = None
+        self.outer: Any = None
         self.pending = 1
 
     def finish(self) -> None:

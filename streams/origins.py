@@ -100,35 +100,38 @@ class Family(OneByOne):
 class Interposed(OneByOne):
     """An origin in front of another: it hears how events end before that one does.
 
-    Whoever wants to hear of an event sets `event.outer = (event.origin, event.outer, ...)` and
-    `event.origin` to this.
+    Whoever wants to hear of an event sets `event.outer = (event.origin, event.outer, ...)`, or
+    whatever else `behind` finds these two by, and `event.origin` to this.
     """
 
     __slots__ = ()
 
-    def ended(self, event: Event[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
-        """`event` has ended; `outer` is the tuple that was made for it."""
+    def behind(self, outer: Any, /) -> tuple[Origin, Any]:
+        """The origin and the `outer` that an event had before it got this one."""
+        return outer[0], outer[1]
+
+    def ended(self, event: Event[Any], ending: Ending, outer: Any, /) -> None:
+        """`event` has ended; `outer` is what was made for it."""
         raise NotImplementedError
 
-    def _behind(self, event: Event[Any], ending: Ending) -> Origin:
+    def _end(self, event: Event[Any], ending: Ending) -> Origin:
         outer = event.outer
-        assert outer is not None
-        event.origin, event.outer = outer[:2]
+        event.origin, event.outer = self.behind(outer)
         self.ended(event, ending, outer)
         return event.origin
 
     def finished(self, event: Event[Any], /) -> None:
-        self._behind(event, Ending.FINISHED).finished(event)
+        self._end(event, Ending.FINISHED).finished(event)
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
-        self._behind(event, Ending.DROPPED).dropped(event, cause)
+        self._end(event, Ending.DROPPED).dropped(event, cause)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
         ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
-        self._behind(event, ending).failed(event, error, acknowledged)
+        self._end(event, ending).failed(event, error, acknowledged)
 
     def returned(self, event: Event[Any], /) -> None:
-        self._behind(event, Ending.RETURNED).returned(event)
+        self._end(event, Ending.RETURNED).returned(event)
 
 
 class Joined(OneByOne):
@@ -174,8 +177,7 @@ def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
     """The sources that `event` comes from, each with its own mark of what it gave."""
     origin, outer = event.origin, event.outer
     while isinstance(origin, Interposed):
-        assert outer is not None
-        origin, outer = outer[:2]
+        origin, outer = origin.behind(outer)
     if isinstance(origin, Family):
         yield from roots(origin.parent)
     elif isinstance(origin, Joined):
