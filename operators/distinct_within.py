@@ -25,7 +25,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
-from itertools import count, repeat, takewhile
+from itertools import takewhile
 from math import inf, isfinite
 from typing import Any, TypeVar
 
@@ -176,32 +176,33 @@ class _Window(Sieve[T]):
             self._expire(now)
         seen, unfinished = self._seen, self._unfinished
         base, begin = self._base, self._next
+        numbers = list(range(begin, begin + len(events)))
         keys: list[Any] = []
         firsts: list[int] = []
         error: Exception | None = None
         # What came before an error is in the lists: extend appends one by one.
         try:
             values = [event.value for event in events]
-            times.extend(
-                repeat(now, len(values)) if self._time_of is None else map(self._time, values)
-            )
+            if self._time_of is None:
+                times += array("d", (now,)) * len(values)
+            else:
+                times.extend(map(self._time, values))
             keys.extend(map(self._key_of, values))
         except Exception as raised:
             error = raised
         try:
             # One look-up tells whether the key is new, and remembers it.
-            firsts.extend(map(seen.setdefault, keys, range(begin, self._next)))
+            firsts.extend(map(seen.setdefault, keys, numbers))
         except Exception as raised:
             error = raised
         del times[begin - base + len(firsts) :]
-        unfinished.number(begin, keys[: len(firsts)])
-        source = unfinished.source
-        for event, key, first, number in zip(events, keys, firsts, count(begin), strict=False):
+        key_of_unfinished, source = unfinished.keys, unfinished.source
+        for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
             if first != number:
                 # Asked again, for an event of this chunk may have renewed the key.
                 first = seen[key]
                 if first >= base and times[first - base] + seconds > times[number - base]:
-                    self._duplicate(event, number, first)
+                    self._duplicate(event, first)
                     continue
                 # Not assigned: it is the youngest now, and belongs at the end.
                 del seen[key]
@@ -211,14 +212,14 @@ class _Window(Sieve[T]):
                 source = unfinished.source
             event.outer = number
             event.origin = unfinished
+            key_of_unfinished[number] = key
             fresh.append(event)
         if self._max_keys is not None and len(seen) > self._max_keys:
             self._make_room()
         if error is not None:
             raise error
 
-    def _duplicate(self, event: Event[Any], number: int, first: int) -> None:
-        self._unfinished.forget(number)
+    def _duplicate(self, event: Event[Any], first: int) -> None:
         if self._unfinished.share(first, event):
             event.end_turn()
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from streams.event import Ending, Event, Origin, tell_finished
@@ -17,20 +16,17 @@ class Unfinished(Interposed):
     An event that fails or is returned gives up its entry in `seen`, the numbers of the first
     events by key. Duplicates may wait for the end of an event, and share it.
 
-    Only its key is kept of an event: its memory, still in the processor's cache when it has ended,
-    is the next event's. Most events have one origin, `source`; those of others are kept by number.
+    Only its key is kept of an event, in `keys`: its memory, still in the processor's cache when it
+    has ended, is the next event's. Most events have one origin, `source`; the origins of the others
+    are kept by number.
     """
 
     def __init__(self, seen: dict[Any, int]) -> None:
+        self.keys: dict[int, Any] = {}
         self.source: Origin | None = None
         self._seen = seen
-        self._keys: dict[int, Any] = {}
         self._others: dict[int, tuple[Origin, Any]] = {}
         self._sharing: dict[int, list[Event[Any]]] = {}
-
-    def number(self, first: int, keys: Sequence[Any]) -> None:
-        """Events with these keys have the numbers from `first` on."""
-        self._keys.update(zip(range(first, first + len(keys)), keys, strict=True))
 
     def keep_origin(self, event: Event[Any], number: int) -> None:
         """The event with this number comes from elsewhere than `source`."""
@@ -41,14 +37,10 @@ class Unfinished(Interposed):
 
     def share(self, number: int, duplicate: Event[Any]) -> bool:
         """Let `duplicate` end as the event with this number will; False if that has ended."""
-        if number not in self._keys:
+        if number not in self.keys:
             return False
         self._sharing.setdefault(number, []).append(duplicate)
         return True
-
-    def forget(self, number: int) -> None:
-        """The event with this number holds no key."""
-        del self._keys[number]
 
     def behind(self, outer: Any, /) -> tuple[Origin, Any]:
         return self._others.get(outer) or self._only_source()
@@ -56,14 +48,14 @@ class Unfinished(Interposed):
     def ended(self, event: Event[Any], ending: Ending, outer: Any, /) -> None:
         number: int = outer
         self._others.pop(number, None)
-        key = self._keys.pop(number)
+        key = self.keys.pop(number)
         # Another event may hold the key by now: only this event's own entry is touched.
         if ending not in (Ending.FINISHED, Ending.DROPPED) and self._seen.get(key) == number:
             del self._seen[key]
         self._settle(number, ending)
 
     def finished_all(self, events: list[Event[Any]], /) -> None:
-        keys = self._keys
+        keys = self.keys
         numbers: list[Any] = [event.outer for event in events]
         for number in numbers:
             del keys[number]
