@@ -96,6 +96,8 @@ def _opened(path: str | Path) -> TextIO:
 
 
 class _Recording(SinkStage[Any]):
+    observes = True
+
     def __init__(
         self,
         run: Run,
@@ -136,23 +138,27 @@ class _Recording(SinkStage[Any]):
             for event in events:
                 event.give_back()
             return
-        for event in events:
-            if event.started is None:
-                event.started = event.ended = self._run.now()
         self._batch.extend(events)
         self._accept()
 
     def _accept(self) -> None:
-        # Any, because by its type an event may not have started; these have.
+        # Any, because by its type an event may not have started.
         batch: list[Any] = self._batch
         self._batch = []
-        waiting = [(event.started - event.created) * 1e6 for event in batch]
+        try:
+            waiting = [(event.started - event.created) * 1e6 for event in batch]
+        except TypeError:
+            for event in batch:
+                if event.started is None:
+                    event.started = event.ended = self._run.now()
+            waiting = [(event.started - event.created) * 1e6 for event in batch]
         service = [(event.ended - event.started) * 1e6 for event in batch]
         interval = self._interval
         interval["waiting"].count(waiting)
         interval["service"].count(service)
         interval["total"].count(list(map(add, waiting, service)))
-        finish_all(batch)
+        if self.finishes:
+            finish_all(batch)
         if self._timer is None and self._every is not None and batch:
             self._timer = self._run.loop.call_later(self._every, self._tick)
 
@@ -210,4 +216,4 @@ class _Recording(SinkStage[Any]):
             histogram.add(self._whole[name])
             histogram.add(self._interval[name])
             merged[name] = asdict(histogram.snapshot())
-        return {"waiting": len(self._batch), "latency": merged}
+        return {"waiting": len(self._batch) if self.finishes else 0, "latency": merged}

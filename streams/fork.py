@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.event import Event
+from streams.sink import SinkStage
 from streams.stage import ChunkSubscriber, Subscription, is_second
 
 __all__ = ["Fork"]
@@ -14,6 +15,7 @@ __all__ = ["Fork"]
 class Fork:
     """Hands every event to every sink; it is finished when all of them have accepted it.
 
+    Sinks that only observe are not waited for, unless there are no others.
     Asks for as many events as the sink that asked for the fewest. When one sink breaks off,
     the stream above is cancelled.
     """
@@ -24,6 +26,12 @@ class Fork:
     def __init__(self, sinks: Sequence[ChunkSubscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
+        observers = [sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes]
+        if len(observers) < len(sinks):
+            for sink in observers:
+                sink.finishes = False
+        # Acceptances that an event needs beyond the one that every event needs.
+        self._more = sum(getattr(sink, "finishes", True) for sink in sinks) - 1
         self._asked = 0
         # While sinks are told something: what they ask for meanwhile goes up when all know it,
         # or the stream could end before the last of them has got its last event.
@@ -48,7 +56,7 @@ class Fork:
             self.upstream.request(n)
 
     def on_next(self, event: Event[Any], /) -> None:
-        event.pending += len(self._sinks) - 1
+        event.pending += self._more
         self._telling = True
         for sink in self._sinks:
             if self._cancelled:
@@ -59,9 +67,9 @@ class Fork:
         self._told()
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
-        others = len(self._sinks) - 1
-        for event in events:
-            event.pending += others
+        if more := self._more:
+            for event in events:
+                event.pending += more
         self._telling = True
         for sink in self._sinks:
             if self._cancelled:

@@ -38,14 +38,19 @@ class Sink(ABC, Generic[T_contra]):
 class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     """The last stage of a pipeline: it requests, and finishes each event it has accepted.
 
-    `finish_now` is for sinks that accept at once; one that writes later finishes later. The
-    base class accepts every event by `accept`, and closes at the end. `asks_first` is how many
-    events it asks for when it is connected; without one of its own it asks for all.
+    One that writes later finishes later. The base class accepts every event by `accept`, and
+    closes at the end. `asks_first` is how many events it asks for when it is connected; without
+    one of its own it asks for all.
+
+    A sink that `observes` accepts every event at once. Beside others that do more, which it learns
+    by `finishes`, it leaves it to them to finish the events.
     """
 
     upstream: Subscription
     chunks = True
     asks_first = UNBOUNDED
+    observes = False
+    finishes = True
     # Who it is in its pipeline, for messages: the runner says.
     info = StageInfo("sink")
 

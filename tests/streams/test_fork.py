@@ -57,6 +57,30 @@ def test_an_event_is_finished_when_all_have_accepted_it(run: Run) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
+def test_a_sink_that_observes_leaves_it_to_the_others_to_finish_an_event(
+    run: Run, first: bool
+) -> None:
+    async def story() -> None:
+        source, slow = MemorySource(range(2)), MemorySink(hold=True)
+        sinks = (latency_histogram(None, report=None), slow)
+        async with source.to(*(sinks if first else sinks[::-1])).start() as running:
+            await asyncio.sleep(1)
+            assert source.acked == []
+            slow.accept(2)
+        assert source.acked == [0, 1]
+        assert running.statistics()["latency"]["waiting"]["count"] == 2
+
+    run(story())
+
+
+def test_sinks_that_only_observe_finish_an_event_together(run: Run) -> None:
+    source = MemorySource(range(3))
+    flow = source.to(*[latency_histogram(None, report=None) for _ in range(2)])
+    assert run(flow.run()).statistics["finished"] == 3
+    assert source.acked == [0, 1, 2]
+
+
+@pytest.mark.parametrize("first", [True, False])
 def test_a_sink_that_asks_for_more_as_it_accepts_ends_no_stream_before_the_others_have_it(
     run: Run, first: bool
 ) -> None:
