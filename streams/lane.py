@@ -90,22 +90,28 @@ class _Turns:
 def end_turns(turns: Iterable[Turn | None]) -> None:
     """`end` for each; their lanes are all in line before the next events go."""
     rotations: list[Rotation] = []
+    rotation: Rotation | None = None
     line: deque[Lane] = deque()
+    lanes: dict[Any, Lane] = {}
+    spare: list[Lane] = []
     for turn in turns:
-        if type(turn) is Lane and turn.events and turn.outer is None:
-            if turn.holders > 1:
-                turn.holders -= 1
+        if type(turn) is not Lane or turn.holders > 1 or turn.outer is not None:
+            if turn is not None:
+                turn.end()
+            continue
+        if turn.rotation is not rotation:
+            if not turn.rotation.direct:
+                turn.end()
                 continue
             rotation = turn.rotation
-            if rotation.line is not line and rotation.direct:
-                rotations.append(rotation)
-                line = rotation.line
-            if rotation.line is line:
-                turn.holders = 0
-                line.append(turn)
-                continue
-        if turn is not None:
-            turn.end()
+            rotations.append(rotation)
+            line, lanes, spare = rotation.line, rotation.lanes, rotation.spare
+        turn.holders = 0
+        if turn.events:
+            line.append(turn)
+        elif turn.key in lanes:
+            del lanes[turn.key]
+            spare.append(turn)
     for rotation in rotations:
         rotation.go_on()
 

@@ -112,11 +112,14 @@ class Rotation:
             except Exception as error:
                 self.waiting += count
                 return event, error
+            count += 1
             if lane is None:
                 lane = self._opened(key)
+                lane.events.append(event)
+                line.append(lane)
+                continue
             waiting = lane.events
             waiting.append(event)
-            count += 1
             if len(waiting) == 1:
                 if not lane.holders:
                     line.append(lane)
