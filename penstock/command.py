@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 from importlib import import_module
 
@@ -47,7 +48,11 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
     options.alone = alone
     module = _MODULES.get(options.command, options.command.replace("-", "_"))
     try:
-        status: int = import_module(f"penstock.{module}").call(options, for_the_file)
+        call = import_module(f"penstock.{module}").call
+        if alone:
+            gc.freeze()
+            gc.enable()
+        status: int = call(options, for_the_file)
     except (BuildError, MissingExtra) as error:
         return _usage_error(str(error))
     return status
