@@ -127,11 +127,12 @@ class _Recording(SinkStage[Any]):
             event.started = event.ended = self._run.now()
         batch = self._batch
         batch.append(event)
-        if len(batch) >= _BATCH:
-            self._accept()
-        elif len(batch) == 1:
+        count = len(batch)
+        if count == 1:
             # Those that come in the same turn of the loop are accepted together.
             self._run.loop.call_soon(self._accept)
+        elif count >= _BATCH:
+            self._accept()
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         if self._closed is None:

@@ -103,7 +103,8 @@ class Rotation:
 
     def _fill(self, events: Iterator[Event[Any]]) -> tuple[Event[Any], Exception] | None:
         """Put events into the lanes of their keys, up to one whose key raises."""
-        lane_of, key_of, line = self.lanes.get, self._key_of, self.line
+        lanes, spare, key_of, line = self.lanes, self.spare, self._key_of, self.line
+        lane_of = lanes.get
         count = 0
         for event in events:
             try:
@@ -114,17 +115,20 @@ class Rotation:
                 return event, error
             count += 1
             if lane is None:
-                lane = self._opened(key)
+                lanes[key] = lane = spare.pop() if spare else Lane(key, self)
+                lane.key = key
                 lane.events.append(event)
                 line.append(lane)
                 continue
             waiting = lane.events
+            if waiting:
+                waiting.append(event)
+                continue
             waiting.append(event)
-            if len(waiting) == 1:
-                if not lane.holders:
-                    line.append(lane)
-                elif lane.is_open:
-                    self.open_lanes[lane] = None
+            if not lane.holders:
+                line.append(lane)
+            elif lane.is_open:
+                self.open_lanes[lane] = None
         self.waiting += count
         return None
 
@@ -246,10 +250,10 @@ class Rotation:
         self._freed = freed = self._freed + 1
         if freed >= self._batch:
             self._ask()
-        if self._done and not self._nothing_to_come:
-            # The source failed when it was asked: nothing new begins.
-            event.give_back()
-            return None
+            if self._done and not self._nothing_to_come:
+                # The source failed when it was asked: nothing new begins.
+                event.give_back()
+                return None
         return event
 
     def pass_on(self) -> None:

@@ -105,10 +105,10 @@ class Workers(Working):
             while event is not None or (inbox and self.in_flight < self.slots):
                 if event is None:
                     event = inbox.popleft()
-                    self.in_flight += 1
+                    self.in_flight = in_flight = self.in_flight + 1
+                    if in_flight > self.peak_in_flight:
+                        self.peak_in_flight = in_flight
                 in_flight = self.in_flight
-                if in_flight > self.peak_in_flight:
-                    self.peak_in_flight = in_flight
                 if self._shared is not None:
                     in_flight = self._shared.in_flight
                 event.started = started = now()
