@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.event import Event
-from streams.sink import SinkStage
 from streams.stage import ChunkSubscriber, Subscription, is_second
 
 __all__ = ["Fork"]
@@ -26,7 +25,7 @@ class Fork:
     def __init__(self, sinks: Sequence[ChunkSubscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
-        observers = [sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes]
+        observers: list[Any] = [sink for sink in sinks if getattr(sink, "observes", False)]
         if len(observers) < len(sinks):
             for sink in observers:
                 sink.finishes = False
