@@ -33,6 +33,10 @@ _LONGEST_NAME = 63
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
 """Errors after which the same may succeed, perhaps with a new connection."""
 
+# Of the server's source. A disk that is full is an operational error; a user's share of one, or a
+# size that files may have, is an internal error, whose text is in the server's language.
+_EXTENDS_FILE = ("mdextend", "mdzeroextend")
+
 Connection = AsyncConnection[tuple[Any, ...]]
 
 
@@ -130,8 +134,10 @@ class PostgresTable(Store):
         async with self._lock:
             try:
                 yield await self._connected()
-            except _PASSING as error:
-                raise DatabaseLost(_first_line(error)) from error
+            except psycopg.Error as error:
+                if _may_pass(error):
+                    raise DatabaseLost(_first_line(error)) from error
+                raise
 
     @asynccontextmanager
     async def _transaction(self, *, durable: bool = False) -> AsyncGenerator[Connection, None]:
@@ -245,6 +251,10 @@ def _channel(table: str) -> str:
     if len(name.encode()) <= _LONGEST_NAME:
         return name
     return f"penstock_{sha256(table.encode()).hexdigest()[:32]}"
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    return isinstance(error, _PASSING) or error.diag.source_function in _EXTENDS_FILE
 
 
 def _first_line(error: BaseException) -> str:

@@ -110,6 +110,23 @@ class Postgres:
             self._server.wait(_PATIENCE)
             self._server = None
 
+    def limit_files(self, size: int | None) -> None:
+        """Let its processes make no file larger than `size` bytes, as a full disk does (Linux).
+
+        The files of its log have 16 MiB from the start: a smaller limit would end it.
+        """
+        assert self._server is not None
+        first = psutil.Process(self._server.pid)
+        limit = "unlimited" if size is None else size
+        for process in [first, *first.children(recursive=True)]:
+            # By a program, since only their own user may. Some have ended in the meantime.
+            subprocess.run(
+                ["prlimit", f"--pid={process.pid}", f"--fsize={limit}:"],
+                stderr=subprocess.DEVNULL,
+                check=False,
+                **self._as_nobody,
+            )
+
     def stop(self) -> None:
         """End it, whoever is connected, and remove the cluster."""
         if self._server is not None:
