@@ -210,7 +210,7 @@ def tell(report: Report, options: Options) -> int:
         say(as_json(report, status))
         return status
     if report.error is not None:
-        say(explain(report.error, whole=options.traceback))
+        mention(explain(report.error, whole=options.traceback))
     if options.report == "text":
         say(as_text(report))
     return status

@@ -116,5 +116,5 @@ def test_a_standard_stream_that_is_not_open_for_its_use_is_a_usage_error(
         ["sh", "-c", f'"$0" run "$1" < /dev/null > /dev/full {closed}'], script[0], pipeline_file
     )
     assert result.returncode == 2
-    assert result.stderr.startswith(said)
+    assert result.stderr.startswith(f"penstock: {said}")
     assert "in, 0 finished" in result.stderr

@@ -112,6 +112,7 @@ def test_a_handlers_error_is_shown_with_stage_event_and_the_users_frames_only(
     (tmp_path / "in.jsonl").write_text(_lines(1))
     result = penstock("run", path, "--input", tmp_path / "in.jsonl")
     assert result.status == 1
+    assert result.err.startswith("penstock: Traceback")
     assert "KeyError: 'missing'" in result.err
     assert "in stage 2 'adaptive_flat_map', on the event {'uuid': 'u0'" in result.err
     assert f'File "{path}", line 8, in work' in result.err
@@ -205,7 +206,7 @@ def test_an_input_that_cannot_be_opened_is_a_usage_error(
 ) -> None:
     result = penstock("run", pipeline_file, "--input", tmp_path / name)
     assert result.status == 2
-    assert f"Cannot read {tmp_path / name}" in result.err
+    assert result.err.startswith(f"penstock: Cannot read {tmp_path / name}")
 
 
 def test_an_output_that_cannot_be_opened_is_a_usage_error(

@@ -17,7 +17,7 @@ from reactivex.disposable import Disposable
 
 import streams
 from operators import group_by
-from sources import read_jsonl
+from sources import queue_stats, read_jetstream, read_jsonl
 from streams import Backoff, Event, Flowable, from_async_iterable, from_iterable
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, Subscription
@@ -190,6 +190,20 @@ def _rows(numbers: Iterable[int]) -> Flowable[int]:
     return Flowable(attach, info)
 
 
+def _messages(numbers: Iterable[int]) -> Flowable[int]:
+    stream = f"first_{len(list(numbers))}"
+
+    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        read_jetstream(stream, follow=False).attach(_Unpacked(subscriber), run)
+
+    return Flowable(attach, StageInfo("read_jetstream"))
+
+
+def _looks(numbers: Iterable[int]) -> Flowable[Any]:
+    """It would never end by itself."""
+    return queue_stats("sqlite:///queue.db", every=0.01).pipe(ops.take(len(list(numbers))))
+
+
 def _of(overflow: streams.border.Overflow) -> Callable[[Iterable[int]], Flowable[int]]:
     return lambda numbers: Flowable.of(_observable(numbers), overflow)
 
@@ -225,4 +239,6 @@ SOURCES = [
     _source("MemorySource", MemorySource, pulls=False, sees_end=False),
     _source("read_jsonl", _lines, pulls=False, sees_end=False),
     _plain("read_table", _rows, pulls=False, sees_end=False),
+    _plain("read_jetstream", _messages, pulls=False),
+    _plain("queue_stats, take", _looks, pulls=False),
 ]
