@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from streams.temporal.errors import FormulaTooLarge
 
-__all__ = ["Decisions"]
+__all__ = ["Decisions", "ones"]
 
 T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
@@ -193,6 +193,30 @@ class Decisions(Generic[T]):
 
         return build
 
+    def everywhere(self, holds: Callable[[T, T], bool]) -> Callable[[int, int], bool]:
+        """Whether a relation holds of the values of two functions for all letters; it remembers."""
+        known: dict[tuple[int, int], bool] = {}
+        bits, without, with_it, values = self._bits, self._without, self._with, self._values
+
+        def check(one: int, other: int) -> bool:
+            key = (one, other)
+            found = known.get(key)
+            if found is None:
+                bit, its = bits[one], bits[other]
+                if bit == its == _LEAF:
+                    found = holds(values[one], values[other])
+                elif bit < its:
+                    found = check(without[one], other) and check(with_it[one], other)
+                elif its < bit:
+                    found = check(one, without[other]) and check(one, with_it[other])
+                else:
+                    low = check(without[one], without[other])
+                    found = low and check(with_it[one], with_it[other])
+                known[key] = found
+            return found
+
+        return check
+
     def cubes(self, number: int, care: int = 0, value: int = 0) -> Iterator[Guarded[T]]:
         """All `(care, value, leaf)`, of which exactly one allows any letter."""
         if self._bits[number] == _LEAF:
@@ -212,3 +236,11 @@ class Decisions(Generic[T]):
                 seen |= new
                 work += new
         return {self._values[at] for at in work if self._bits[at] == _LEAF}
+
+
+def ones(number: int) -> Iterator[int]:
+    """The bits that are set, the lowest first."""
+    while number:
+        lowest = number & -number
+        yield lowest.bit_length() - 1
+        number ^= lowest

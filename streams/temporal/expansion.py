@@ -24,14 +24,12 @@ __all__ = ["MATCH", "MOST_TERMS", "Expansion", "Term"]
 class Term(NamedTuple):
     """Of the propositions in `care` those in `value` must hold, and the others not.
 
-    `after` are formulas for the following events; `promises` are the right sides of `U` that are
-    put off, and `MATCH` if a marked match is.
+    `choice` is what that leaves, see `Expansion.parted`.
     """
 
     care: int
     value: int
-    after: frozenset[int]
-    promises: frozenset[int]
+    choice: int
 
 
 # No formula has so many unless it has far more states than anybody wants.
@@ -63,16 +61,15 @@ class Expansion:
         self._derivatives = Derivatives(normal)
         self._made = 0
         self._bits: dict[tuple[int, bool], int] = {}
-        self._diagrams: Decisions[_Choices] = Decisions()
-        self._always = self._diagrams.leaf(_NOTHING_LEFT)
-        self._never = self._diagrams.leaf(_NO_WAY)
-        self._and = self._diagrams.joining(self._product, self._always, self._never)
-        self._or = self._diagrams.joining(self._sum, self._never, self._always)
+        self.diagrams: Decisions[_Choices] = Decisions()
+        self._always = self.diagrams.leaf(_NOTHING_LEFT)
+        self._never = self.diagrams.leaf(_NO_WAY)
+        self._and = self.diagrams.joining(self._product, self._always, self._never)
+        self._or = self.diagrams.joining(self._sum, self._never, self._always)
         self._known: dict[int, int] = {FALSE: self._never, TRUE: self._always}
         self._guards: Decisions[bool] = Decisions()
         self._cubes = Cubes(self._guards)
         self._by_choice: dict[int, dict[int, int]] = {}
-        self._known_parts: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
 
     def all_of(self, numbers: Iterable[int]) -> int:
         """The diagram of the conjunction of several formulas."""
@@ -90,9 +87,8 @@ class Expansion:
         guards = self._guards_of(diagram)
         terms: list[Term] = []
         for choice, guard in guards.items():
-            after, promises = self._parted(choice)
             cubes = self._cubes.of(guard, guard)
-            terms += [Term(care, value, after, promises) for care, value in cubes]
+            terms += [Term(care, value, choice) for care, value in cubes]
             if len(terms) > self._limit:
                 raise FormulaTooLarge("the number of edges of a state", len(terms), self._limit)
         return terms
@@ -105,7 +101,7 @@ class Expansion:
         return found
 
     def _find_guards(self, diagram: int) -> dict[int, int]:
-        diagrams, guards = self._diagrams, self._guards
+        diagrams, guards = self.diagrams, self._guards
         never, always = guards.leaf(False), guards.leaf(True)
         if diagrams.is_leaf(diagram):
             return dict.fromkeys(diagrams.at(diagram, 0), always)
@@ -116,21 +112,18 @@ class Expansion:
             for choice in (*no, *(choice for choice in yes if choice not in no))
         }
 
-    def _parted(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The formulas for the following events, and the promises."""
-        parted = self._known_parts.get(choice)
-        if parted is None:
-            named = [key for key, bit in self._bits.items() if choice & bit]
-            after = frozenset(number for number, promised in named if not promised)
-            promises = frozenset(number for number, promised in named if promised)
-            parted = self._known_parts[choice] = (after, promises)
-        return parted
+    def parted(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
+        """The formulas for the following events, and the promises: the right sides of `U` that
+        are put off, and `MATCH` if a marked match is."""
+        named = [key for key, bit in self._bits.items() if choice & bit]
+        after = frozenset(number for number, promised in named if not promised)
+        return after, frozenset(number for number, promised in named if promised)
 
     def _expand(self, number: int) -> int:
         kind, parts, sere = self._normal.nodes[number]
         if kind == "+" or kind == "-":
             ends = (self._never, self._always)
-            return self._diagrams.fork(parts[0], *(ends if kind == "+" else ends[::-1]))
+            return self.diagrams.fork(parts[0], *(ends if kind == "+" else ends[::-1]))
         if kind == "&":
             return self.all_of(parts)
         if kind == "|":
@@ -155,7 +148,7 @@ class Expansion:
             choice |= 0 if part == TRUE else self._bit(part, False)
         if promise is not None:
             choice |= self._bit(promise, True)
-        return self._diagrams.leaf(frozenset((choice,)))
+        return self.diagrams.leaf(frozenset((choice,)))
 
     def _bit(self, number: int, promised: bool) -> int:
         return self._bits.setdefault((number, promised), 1 << len(self._bits))

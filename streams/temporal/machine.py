@@ -5,14 +5,13 @@ Sources: Rabin and Scott (1959) for the subsets, Moore (1956) for the smallest m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate, pairwise
+from functools import partial
 from typing import Generic, TypeVar
 
-from streams.temporal.automaton import Edge
-from streams.temporal.decisions import Decisions
+from streams.temporal.beginnings import Beginnings
+from streams.temporal.decisions import Decisions, ones
 from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.progress import Progress
 from streams.temporal.simulation import stronger
@@ -73,14 +72,14 @@ def _fill(table: list[int], first: int, bits: int, care: int, target: int) -> No
 
 
 def of_subsets(
-    automata: Sequence[tuple[tuple[Edge, ...], ...]],
-    initial: Subsets,
+    automata: Beginnings,
     beside: Progress,
     output: Callable[[Subsets, int], tuple[T, bool]],
     bits: int,
     max_states: int,
 ) -> Machine[T]:
-    """The machine that follows several automata in all the states that they may be in.
+    """The machine that follows the automata of several formulas in all the states that they may
+    be in.
 
     All runs of the automata are accepted, and a deterministic machine is followed `beside` them.
     `output` gives what a state puts out, and whether that is for ever; of a subset it may ask only
@@ -106,7 +105,7 @@ def of_subsets(
             outputs.append(out)
         return numbers[key]
 
-    number(reach.joined(initial), beside.first)
+    number(reach.first, beside.first)
     to_states = reach.diagrams.pairing(beside.diagrams, decisions, number)
     steps: list[int] = []
     while len(steps) < len(order):
@@ -119,58 +118,49 @@ def of_subsets(
 
 
 class _Reach:
-    """Which states of several automata are reached, by the letter.
+    """Which states are reached from the first ones of each formula, by the letter.
 
-    A state is left out beside one that accepts whenever it does, for it says nothing then.
+    A set of states for each formula is one number: those of each have bits of their own. A state
+    is left out beside one that accepts whenever it does, for it says nothing then.
     """
 
-    def __init__(self, automata: Sequence[tuple[tuple[Edge, ...], ...]]) -> None:
-        # All states have bits of their own, those of the first automaton the lowest.
-        self._begins = [0, *accumulate(map(len, automata))]
-        self._above = [
-            sum(1 << begin + other for other in others)
-            for begin, edges in zip(self._begins, automata, strict=False)
-            for others in stronger(edges)
-        ]
-        self.diagrams: Decisions[int] = Decisions()
+    def __init__(self, automata: Beginnings) -> None:
+        self.diagrams, self._steps, initial = automata
+        self._count = count = len(self._steps)
+        self._formulas = len(initial)
+        self.first = sum(states << count * at for at, states in enumerate(initial))
+        self._above = stronger(self.diagrams, self._steps)
         self._nowhere = nowhere = self.diagrams.leaf(0)
-        self._join = join = self.diagrams.joining(self._together, nowhere)
-        self._functions = [
-            self.diagrams.choose(
-                ((edge.care, edge.value, 1 << begin + edge.target) for edge in leaving),
-                nowhere,
-                join,
-            )
-            for begin, edges in zip(self._begins, automata, strict=False)
-            for leaving in edges
+        self._join = self.diagrams.joining(self._together, nowhere)
+        self._shifts = [
+            self.diagrams.mapping(self.diagrams, partial(_shifted, count * at))
+            for at in range(self._formulas)
         ]
 
     def after(self, joined: int) -> int:
         """From a letter to all states that can be reached by it from one of these, joined."""
-        return reduce(self._join, map(self._functions.__getitem__, _ones(joined)), self._nowhere)
-
-    def joined(self, subsets: Subsets) -> int:
-        """States of each automaton as one number."""
-        return sum(states << begin for begin, states in zip(self._begins, subsets, strict=False))
+        result = self._nowhere
+        for bit in ones(joined):
+            at, state = divmod(bit, self._count)
+            result = self._join(result, self._shifts[at](self._steps[state]))
+        return result
 
     def parted(self, joined: int) -> Subsets:
-        """The states of each automaton."""
-        return tuple((joined & (1 << end) - 1) >> begin for begin, end in pairwise(self._begins))
+        """The states of each formula."""
+        every = (1 << self._count) - 1
+        return tuple(joined >> self._count * at & every for at in range(self._formulas))
 
     def _together(self, some: int, more: int) -> int:
         states = kept = some | more
-        for state in _ones(states):
-            if self._above[state] & states:
-                kept ^= 1 << state
+        for bit in ones(states):
+            at, state = divmod(bit, self._count)
+            if self._above[state] & states >> self._count * at:
+                kept ^= 1 << bit
         return kept
 
 
-def _ones(number: int) -> Iterator[int]:
-    """The bits that are set, the lowest first."""
-    while number:
-        lowest = number & -number
-        yield lowest.bit_length() - 1
-        number ^= lowest
+def _shifted(places: int, states: int) -> int:
+    return states << places
 
 
 def minimal(machine: Machine[T], output: Callable[[T], S]) -> Machine[S]:

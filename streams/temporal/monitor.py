@@ -6,17 +6,15 @@ the three verdicts, and "Comparing LTL semantics for runtime verification" (JLC 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from streams.temporal.automaton import Automaton
+from streams.temporal.beginnings import beginnings
 from streams.temporal.formula import Formula, Unary, propositions
 from streams.temporal.machine import Machine, Subsets, minimal, of_subsets
 from streams.temporal.parser import parse
 from streams.temporal.progress import Progress
-from streams.temporal.reduction import reduced
-from streams.temporal.translate import MAX_STATES, translate
+from streams.temporal.translate import MAX_STATES
 from streams.temporal.verdict import Verdict
 
 __all__ = ["Monitor", "Said"]
@@ -120,8 +118,7 @@ class Monitor:
 @lru_cache(maxsize=256)
 def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     names = tuple(propositions(formula))
-    holds = _without_acceptance(translate(formula, names, max_states))
-    fails = _without_acceptance(translate(Unary("!", formula), names, max_states))
+    automata = beginnings((formula, Unary("!", formula)), names, max_states)
     at_end = Progress(formula, names)
 
     def said(subsets: Subsets, left: int) -> tuple[Said, bool]:
@@ -132,22 +129,5 @@ def _machine(formula: Formula, max_states: int) -> Machine[Said]:
             return Said(Verdict.TRUE, True), True
         return Said(Verdict.INCONCLUSIVE, at_end.may_end(left)), False
 
-    # From every state of these automata some word is accepted, if any is at all.
-    initial = tuple(
-        0 if automaton.is_empty() else sum(1 << state for state in automaton.initial)
-        for automaton in (holds, fails)
-    )
-    edges = (holds.edges, fails.edges)
-    machine = of_subsets(edges, initial, at_end, said, len(names), max_states)
+    machine = of_subsets(automata, at_end, said, len(names), max_states)
     return minimal(machine, lambda one: one)
-
-
-def _without_acceptance(automaton: Automaton) -> Automaton:
-    """The automaton of the words of which every beginning can still be accepted.
-
-    That is all that a verdict asks, and more states are the same by it.
-    """
-    if automaton.is_empty():
-        return automaton
-    edges = tuple(tuple(edge._replace(marks=0) for edge in leaving) for leaving in automaton.edges)
-    return reduced(replace(automaton, edges=edges, sets=0))

@@ -1,69 +1,53 @@
 """Which states of an automaton can do all that others can.
 
-Source: Milner (1971), for simulation; guards are compared one by one, so some pairs are missed.
+Source: Milner (1971), for simulation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from streams.temporal.automaton import Edge
+from streams.temporal.decisions import Decisions, ones
 
 __all__ = ["stronger"]
 
 # Every two are compared, so of more states nothing is told.
-_MOST_STATES = 300
+_MOST_STATES = 500
 
 
-def stronger(edges: tuple[tuple[Edge, ...], ...]) -> list[frozenset[int]]:
-    """For each state those others that have a run whenever it has one, whatever follows.
+def stronger(diagrams: Decisions[int], steps: list[int]) -> list[int]:
+    """For each state those others, as bits, that have a run whenever it has one, whatever follows.
 
-    Of two that have the same only the first is above the other. Time: the square of the edges at
-    worst, as often as pairs of states are told apart by one more letter.
+    `steps[state]` is a diagram from letters to the states after it, as bits. Of two that have the
+    same runs only the first is above the other. Time: the square of all diagrams at worst, as often
+    as pairs of states are told apart by one more letter.
     """
-    count = len(edges)
+    count = len(steps)
     if count > _MOST_STATES:
-        return [frozenset[int]()] * count
-    # Most pairs are told apart by their guards alone, of which many have the same.
-    guards: dict[frozenset[Edge], list[int]] = {}
-    for state, leaving in enumerate(edges):
-        guards.setdefault(frozenset(edge._replace(target=0) for edge in leaving), []).append(state)
-    anywhere = [{0}]
-    above: list[set[int]] = [set() for _ in range(count)]
-    for followed, below in guards.items():
-        enough = [
-            state
-            for following, states in guards.items()
-            if _follows(following, followed, anywhere)
-            for state in states
-        ]
-        for state in below:
-            above[state] = set(enough)
+        return [0] * count
+    above = [(1 << count) - 1] * count
     changed = True
     while changed:
         changed = False
-        for state, others in enumerate(above):
-            fewer = {other for other in others if _follows(edges[other], edges[state], above)}
-            if len(fewer) < len(others):
+
+        def answered(states: int, others: int) -> bool:
+            # As all() it would take twice as long.
+            while states:
+                lowest = states & -states
+                if not above[lowest.bit_length() - 1] & others:
+                    return False
+                states ^= lowest
+            return True
+
+        follows = diagrams.everywhere(answered)
+        for state, step in enumerate(steps):
+            fewer = sum(1 << other for other in ones(above[state]) if follows(step, steps[other]))
+            if fewer != above[state]:
                 above[state] = fewer
                 changed = True
     return [
-        frozenset(other for other in others if other < state or state not in above[other])
+        sum(
+            1 << other
+            for other in ones(others)
+            if other != state and (other < state or not above[other] >> state & 1)
+        )
         for state, others in enumerate(above)
     ]
-
-
-def _follows(edges: Collection[Edge], followed: Collection[Edge], above: list[set[int]]) -> bool:
-    # As all() of any() it would take twice as long.
-    for target, care, value, _ in followed:
-        enough = above[target]
-        for its_target, its_care, its_value, _ in edges:
-            if (
-                its_target in enough
-                and its_care & care == its_care
-                and value & its_care == its_value
-            ):
-                break
-        else:
-            return False
-    return True

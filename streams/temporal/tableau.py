@@ -1,0 +1,76 @@
+"""What is left to be met after each event, for one formula or several, as numbered states.
+
+A `U` that is put off is always met together with all others that have its right side. Matches of
+`<>->` are not: one may be met while others have begun. So those that are waited for are marked,
+and when none of these is left, all that have begun by then are marked.
+
+Source for the marks: Miyano and Hayashi, "Alternating finite automata on omega-words" (1984).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.expansion import MATCH, MOST_TERMS, Expansion
+from streams.temporal.formula import Formula
+from streams.temporal.normal import Normal
+
+__all__ = ["Tableau"]
+
+
+class Tableau:
+    """The states that are left by the formulas given to `first`, and those that these leave.
+
+    `asked` has the diagram of each in `expansion`, whose choices lead to others: it grows while
+    they are asked for. FormulaTooLarge beyond `max_states` states.
+    """
+
+    def __init__(self, names: Iterable[str], max_states: int) -> None:
+        self._normal = Normal(False, names)
+        self.expansion = Expansion(self._normal, min(max_states, MOST_TERMS))
+        self.asked: list[int] = []
+        self._max_states = max_states
+        # States that ask the same are one state, however different their formulas look.
+        self._numbers: dict[int, int] = {}
+        self._known: dict[tuple[frozenset[int], bool], int] = {}
+        self._after: dict[int, int] = {}
+
+    def first(self, formula: Formula) -> int:
+        """The state before any event."""
+        return self._state(frozenset((self._normal.of(formula),)), True)
+
+    def after(self, choice: int) -> int:
+        """The state that a choice leads to."""
+        found = self._after.get(choice)
+        if found is None:
+            formulas, promises = self.expansion.parted(choice)
+            found = self._after[choice] = self._state(formulas, MATCH not in promises)
+        return found
+
+    def acceptance(self) -> tuple[int, dict[int, int]]:
+        """How many acceptance sets there are, one for each promise, and those that each choice
+        met so far is in, as bits."""
+        promises = {choice: self.expansion.parted(choice)[1] for choice in self._after}
+        sets = sorted(frozenset[int]().union(*promises.values()))
+        marks = {
+            choice: sum(1 << at for at, one in enumerate(sets) if one not in its)
+            for choice, its in promises.items()
+        }
+        return len(sets), marks
+
+    def _state(self, formulas: frozenset[int], mark: bool) -> int:
+        key = (formulas, mark)
+        if key in self._known:
+            return self._known[key]
+        normal = self._normal
+        formulas = normal.all_marked(formulas) if mark else normal.not_marked_twice(formulas)
+        asked = self.expansion.all_of(formulas)
+        number = self._numbers.get(asked)
+        if number is None:
+            number = self._numbers[asked] = len(self.asked)
+            if number >= self._max_states:
+                raise FormulaTooLarge("the number of states", number + 1, self._max_states)
+            self.asked.append(asked)
+        self._known[key] = number
+        return number
