@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from streams.blocking import BLOCKED
 from streams.event import Event, Turn
-from streams.lane import end_turns
+from streams.lane import Lane, end_turns
 from streams.limits import Limiter
 from streams.plain import Plain
 from streams.run import Run
@@ -62,28 +63,42 @@ class Inline(Plain):
         if self._at_work or self._late:
             self._late.extend(events)
         else:
-            self._work_on(events)
+            self._begin_with(events)
 
-    def _work_on(self, events: list[Event[Any]]) -> None:
+    def on_turns(self, events: list[Event[Any]], turns: list[Lane], /) -> None:
+        """A chunk of events whose turns, which nobody else shares, are given beside them."""
+        if len(events) > self._stride or self._at_work or self._late:
+            _hold(events, turns)
+            self.on_chunk(events)
+        else:
+            self._stride -= len(events)
+            self._work_on(events, turns)
+
+    def _begin_with(self, events: list[Event[Any]]) -> None:
+        """Work on events that hold their turns."""
+        turns = [event.turn for event in events]
+        if any(turn is not None and turn.holders > 1 for turn in turns):
+            self._give_up_stride(events)
+            return
+        for event in events:
+            event.turn = None
+        self._work_on(events, turns)
+
+    def _work_on(self, events: list[Event[Any]], turns: Sequence[Turn | None]) -> None:
         """The way of a plain call: nothing but the call between two events."""
         now, handler = self._now, self._handler
         ended = now()
         if self._slice_is_over(ended):
+            _hold(events, turns)
             self._late.extend(events)
             return
         self._at_work = True
         self.in_flight = 1
-        done: list[Event[Any]] = []
-        turns: list[Turn | None] = []
         kind: Any = None
         is_plain = True
         deliver_at = ended + _DELIVER_AFTER
+        first = 0
         for i, event in enumerate(events):
-            turn = event.turn
-            if turn is not None and turn.holders > 1:
-                self._deliver(done, turns)
-                self._give_up_stride(events[i:])
-                return
             event.started = ended
             try:
                 result = handler(event.value)
@@ -91,34 +106,37 @@ class Inline(Plain):
                     is_plain = self._is_plain(result)
                     kind = result.__class__
             except BaseException as error:
-                self._deliver(done, turns)
+                _hold(events[i:], turns[i:])
+                self._deliver(events[first:i], turns[first:i])
                 self._give_up_stride(events[i + 1 :], event, error=error)
                 return
             # The end of one call is the start of the next.
             event.ended = ended = now()
             if not is_plain:
-                self._deliver(done, turns)
+                _hold(events[i:], turns[i:])
+                self._deliver(events[first:i], turns[first:i])
                 self._give_up_stride(events[i + 1 :], event, call=result)
                 return
             event.value = result
-            event.turn = None
-            turns.append(turn)
-            done.append(event)
             if ended >= deliver_at:
                 if ended - event.started > BLOCKED:
                     self._blocked(ended - event.started)
-                self._deliver(done, turns)
-                done, turns = [], []
+                self._deliver(events[first : i + 1], turns[first : i + 1])
+                first = i + 1
                 ended = now()
                 deliver_at = ended + _DELIVER_AFTER
                 if self._closing or self._cancelled or self._slice_is_over(ended):
-                    self._late.extendleft(reversed(events[i + 1 :]))
                     break
                 self.in_flight = 1
-        self._deliver(done, turns)
+        else:
+            self._deliver(events[first:], turns[first:])
+            first = len(events)
+        if first < len(events):
+            _hold(events[first:], turns[first:])
+            self._late.extendleft(reversed(events[first:]))
         self._end_of_work()
 
-    def _deliver(self, done: list[Event[Any]], turns: list[Turn | None]) -> None:
+    def _deliver(self, done: list[Event[Any]], turns: Sequence[Turn | None]) -> None:
         """Pass results on, then end the turns that their events had."""
         self.in_flight = 0
         if self._chunky is None:
@@ -197,7 +215,7 @@ class Inline(Plain):
         if self._late:
             late = list(self._late)
             self._late.clear()
-            self._work_on(late)
+            self._begin_with(late)
         elif self._can_begin():
             self._dispatch()
         elif self._waits_for_slice:
@@ -270,3 +288,9 @@ class Inline(Plain):
         numbers = super().statistics()
         numbers["waiting"] += len(self._late)
         return numbers
+
+
+def _hold(events: Iterable[Event[Any]], turns: Iterable[Turn | None]) -> None:
+    """Let events have their turns again."""
+    for event, turn in zip(events, turns, strict=True):
+        event.turn = turn

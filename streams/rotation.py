@@ -43,6 +43,8 @@ class Rotation:
         self.downstream = downstream
         self.chunks = True
         self._chunky = in_chunks(downstream)
+        # Turns need not be held by events that are worked on at once.
+        self._on_turns = getattr(downstream, "on_turns", None) if states is None else None
         self.waiting = self._peak = self._peak_groups = 0
         self.lanes: dict[Any, Lane] = {}
         self._key_of = key_of
@@ -303,14 +305,22 @@ class Rotation:
         self.waiting -= n
         self._freed += n
         taken: list[Event[Any]] = []
+        if self._on_turns is not None:
+            lanes: list[Lane] = []
+            for _ in range(n):
+                lane = line.popleft()
+                event = lane.events.popleft()
+                lane.holders = 1
+                if event.turn is not None:
+                    lane.outer, event.turn = event.turn, None
+                lanes.append(lane)
+                taken.append(event)
+            self._on_turns(taken, lanes)
+            return
         states: list[State] = []
         for _ in range(n):
             lane = line.popleft()
-            event = lane.events.popleft()
-            lane.holders = 1
-            lane.outer = event.turn
-            event.turn = lane
-            taken.append(event)
+            taken.append(lane.take())
             if lane.state is not None:
                 states.append(lane.state)
         downstream.on_chunk(taken)
