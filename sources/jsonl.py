@@ -140,14 +140,15 @@ class _Reading(Emission[dict[str, Any]]):
         self._number = self._blank = self._bad = 0
 
     def produce(self) -> None:
-        run = self.run
-        now = run.now()
+        now = self.run.now()
         while self.demand and not self._slice.is_over(now):
             if length_hint(self._lines):
                 self._emit_lines()
-                before, now = now, run.now()
+                before, now = now, self.run.now()
                 self._chunk = fitting(self._chunk, now - before)
-            elif not self._read():
+            elif self._read():
+                now = self._read_at
+            else:
                 return
             if self._failure is not None:
                 self.error(self._failure)

@@ -223,6 +223,35 @@ def test_the_loop_gets_turns_while_a_large_file_is_read(run: Run, file: Path) ->
     assert turns > 100
 
 
+def test_the_loop_gets_turns_while_a_line_of_many_reads_is_read(
+    run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_bytes(b'{"n":1}' + b" " * 10_000)
+    monkeypatch.setattr("streams.input.CHUNK", 16)
+    turns = 0
+
+    async def story() -> None:
+        nonlocal turns
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        read_file = os.read
+
+        def slowly(descriptor: int, size: int) -> bytes:
+            loop.advance(0.001)
+            return read_file(descriptor, size)
+
+        monkeypatch.setattr(os, "read", slowly)
+        probe = Probe[Any](9)
+        read_jsonl(file).connect(probe)
+        while not probe.ended:
+            turns += 1
+            await asyncio.sleep(0)
+        assert probe.values == [{"n": 1}]
+
+    run(story())
+    assert turns > 100
+
+
 # Bad lines.
 
 BAD = [
