@@ -27,7 +27,12 @@ _Lasso = tuple[list[int], list[int]]
 def shortest_lasso(workflow: Workflow, rule: Rule, max_states: int) -> CounterExample | None:
     """The lasso of a shortest stem, and of a shortest loop among those, that breaks the rule.
 
-    Shortest in the product; where a shorter stem and loop make the same path, it is these.
+    Shortest in the product, so until the automaton comes round as well; where a shorter stem and
+    loop make the same path, it is these. Another path may have a stem that is shorter still, for
+    the automaton needs longer beside it: to find the shortest of all takes more than linear time,
+    see Kupferman and Sheinvald-Faragy, "Finding shortest witnesses to the nonemptiness of automata
+    on infinite words" (CONCUR 2006).
+
     Linear time in the product, and for the loop in the component that it is found in for each
     node that the stem may end at. SearchTooLarge beyond `max_states` states.
     """
@@ -44,10 +49,11 @@ def lassos(
 ) -> Iterator[CounterExample]:
     """Those whose stem comes to nothing twice, in order of stems and then of loops, lazily.
 
-    What can go on in several ways after a stem does so in a shortest loop, and in others after
-    longer stems. None is told twice. Stems of `max_nodes` nodes and more are not looked for, and
-    none has more than that with its loop. Time and memory: the stems of one length, of which
-    there may be exponentially many; SearchTooLarge beyond `max_states` of them.
+    That is their order in the product, as for `shortest_lasso`. What can go on in several ways
+    after a stem does so in a shortest loop, and in others after longer stems. None is told twice.
+    Stems of `max_nodes` nodes and more are not looked for, and none has more than that with its
+    loop. Time and memory: the stems of one length, of which there may be exponentially many;
+    SearchTooLarge beyond `max_states` of them.
     """
     product = _product(workflow, rule, max_states)
     if product is None:

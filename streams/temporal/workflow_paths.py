@@ -43,8 +43,9 @@ def counter_example(
     """A shortest path that breaks the rule, None if there is none.
 
     With a formula and final nodes, the formula fails on the path as a monitor says at the end
-    of such events. Without final nodes it is a lasso, of a shortest stem and then a shortest loop;
-    a path that comes to a node without a next is not considered.
+    of such events. Without final nodes it is a lasso, of a shortest stem and then a shortest loop
+    in the product with the automaton of the formula's negation, told without what only the
+    automaton needed; a path that comes to a node without a next is not considered.
 
     Time and memory: nodes times monitor states times what the arcs can tell apart, which is 2 to
     the number of nodes in conditions at worst; SearchTooLarge beyond `max_states`. BrokenRule
@@ -72,7 +73,8 @@ def counter_examples(
     Where they can go round in circles there is no end of them: `max_nodes` is one. The next is
     found in time linear in its length, and where length grows by one, in the states. Without
     final nodes they are lassos whose stems come to nothing twice, in order of stems and then of
-    loops; of one length there may be exponentially many. Otherwise as `counter_example`.
+    loops, both in the product; of one length there may be exponentially many. Otherwise as
+    `counter_example`.
     """
     limits = [limit for limit in (max_nodes, rule.max_nodes) if limit is not None]
     longest = min(limits, default=None)

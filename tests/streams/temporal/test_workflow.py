@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from operators import violations
 from sinks import collect
 from streams import from_iterable, run
 from streams.errors import CannotOpen
+from streams.temporal.automaton import Automaton
 from streams.temporal.errors import FormulaSyntaxError, UnknownProposition
 from streams.temporal.monitor import Monitor
 from streams.temporal.parser import parse
+from streams.temporal.translate import translate
 from streams.temporal.verdict import Verdict
 from streams.temporal.workflow import Node, Workflow, WorkflowError, read_workflow
 from streams.temporal.workflow_paths import SearchTooLarge, counter_example, counter_examples
@@ -299,6 +301,72 @@ def test_a_lasso_is_told_where_there_is_one(small: Workflow, initial: Any, formu
         assert allowed(workflow.nodes[name], tuple(whole[:at]))
     # Nothing of the stem is repeated in the loop.
     assert not stem or stem[-1] != loop[-1]
+
+
+def shortest_in_the_product(
+    workflow: Workflow, rule: Rule, automaton: Automaton
+) -> tuple[int, int] | None:
+    """How long the stem and the loop are, by trying each length with all runs of that length."""
+    assert callable(rule.initial)
+    nodes = workflow.nodes
+    every = (1 << automaton.sets) - 1
+
+    def steps(state: tuple[str, frozenset[str], int]) -> Iterator[tuple[Any, int]]:
+        name, seen, at = state
+        for edge in automaton.edges[at]:
+            if edge.allows(automaton.letter(nodes[name].facts)):
+                for other in workflow.following(name):
+                    if allowed(nodes[other], tuple(seen)):
+                        yield (other, seen | {other}, edge.target), edge.marks
+
+    def length_of_loop(start: Any) -> int | None:
+        layer, known, length = {(start, 0)}, set[Any](), 0
+        while layer:
+            known |= layer
+            layer = {(to, had | its) for state, had in layer for to, its in steps(state)}
+            length += 1
+            if (start, every) in layer:
+                return length
+            layer -= known
+        return None
+
+    layer = {
+        (name, frozenset((name,)), at)
+        for name in nodes
+        if rule.initial(nodes[name])
+        for at in automaton.initial
+    }
+    known = set[Any]()
+    for stem in count():
+        if not layer:
+            return None
+        loops = [loop for state in layer if (loop := length_of_loop(state)) is not None]
+        if loops:
+            return stem, min(loops)
+        known |= layer
+        layer = {to for state in layer for to, _ in steps(state)} - known
+    return None
+
+
+@given(workflows(), selectors, st.sampled_from(FORMULAS))
+def test_a_lasso_has_the_shortest_stem_and_then_loop_beside_the_automaton_or_shorter_ones(
+    small: Workflow, initial: Any, formula: str
+) -> None:
+    workflow = with_facts(small)
+    rule = Rule("r", initial, formula=formula)
+    found = counter_example(workflow, rule)
+    least = shortest_in_the_product(workflow, rule, translate(parse(f"!({formula})")))
+    assert (found is None) == (least is None)
+    if found is not None and least is not None:
+        assert found.loop is not None
+        loop = len(found.path) - found.loop
+        # Without what only the automaton needed.
+        assert found.loop <= least[0]
+        assert least[1] % loop == 0
+    first = next(counter_examples(workflow, rule), None)
+    assert (first is None) == (found is None)
+    if first is not None and found is not None:
+        assert (first.loop, len(first.path)) <= (found.loop, len(found.path))
 
 
 @given(workflows(), selectors, st.sampled_from(FORMULAS))
