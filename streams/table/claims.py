@@ -60,7 +60,8 @@ class Claims:
         self._took = self._ended - began
         enough = len(claim.rows) + len(claim.buried) == wanted
         self._reclaim_at = began + _RECLAIM if enough else 0.0
-        return claim.rows, enough
+        # One that was not for all rows does not tell that there are no more.
+        return claim.rows, enough or not reclaim
 
     def _worthwhile(self, demand: int, out: int) -> int:
         rate = (out - self._out) / max(self._run.now() - self._ended, 1e-4)

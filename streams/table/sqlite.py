@@ -16,7 +16,7 @@ from orjson import dumps
 from streams import clock
 from streams.table import sqlite_sql as sql
 from streams.table.schema import DEAD, UNPROCESSED, quoted
-from streams.table.sqlite_table import SqliteTable
+from streams.table.sqlite_table import BEFORE_ALL, SqliteTable
 from streams.table.store import (
     EXHAUSTED,
     Claim,
@@ -40,10 +40,13 @@ class SqliteStore(SqliteTable):
 
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
+        values["behind"] = BEFORE_ALL if reclaim else self._last
         async with self._transaction(durable=False) as db:
-            if terms.by is None:
-                return sorted_out(await self._all(db, sql.CLAIM, values), values["token"])
-            return await self._claim_by_key(db, terms.by, values, reclaim)
+            if terms.by is not None:
+                return await self._claim_by_key(db, terms.by, values, reclaim)
+            claim = sorted_out(await self._all(db, sql.CLAIM, values), values["token"])
+        self._last = claim.rows[-1].id if claim.rows else BEFORE_ALL
+        return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
         values = _conditions(terms)
@@ -82,6 +85,8 @@ class SqliteStore(SqliteTable):
     # What became of rows.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        if settlement.failed or settlement.returned:
+            self._last = BEFORE_ALL
         # With results to keep, their commit counts.
         try:
             async with self._transaction(durable=bool(settlement.inserts)) as db:

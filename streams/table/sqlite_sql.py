@@ -64,13 +64,14 @@ _RETURNING = """
 RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), :now - {enqueued}, """
 
 # The oldest of both, each read in the order of the index (status, id). A row that was never to
-# wait is due, although the clock may have been set back since.
+# wait is due, although the clock may have been set back since. A claim begins behind those that the
+# last one took, and from time to time at the beginning: rows that are not due may be many.
 CLAIM = (
     _CLAIMED
     + """WHERE {id} IN (
     SELECT * FROM (
         SELECT * FROM (
-            SELECT {id} FROM {table} WHERE {status} = 0
+            SELECT {id} FROM {table} WHERE {status} = 0 AND {id} > :behind
                 AND ({run_at} <= :now OR {run_at} <= {enqueued})
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (

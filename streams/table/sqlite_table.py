@@ -25,7 +25,10 @@ from streams.table.store import (
     columns_of,
 )
 
-__all__ = ["SqliteTable"]
+__all__ = ["BEFORE_ALL", "SqliteTable"]
+
+# An id.
+BEFORE_ALL = -(2**63)
 
 # Seconds between two looks at a database in which nothing happens: at first, and at most.
 _SOON, _LATEST = 0.005, 0.5
@@ -62,6 +65,8 @@ class SqliteTable(Store):
         self._version: int | None = None
         self._wait = _SOON
         self._key: str | None = None
+        # The last row claimed: those before it are not looked at every time.
+        self._last = BEFORE_ALL
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # The connection.

@@ -176,7 +176,8 @@ class Store(ABC):
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
         """Claim up to `count` rows that are due, oldest first, in one statement.
 
-        With `reclaim` those whose lease has run out are among them.
+        With `reclaim` it is for all of them, and those whose lease has run out are among them.
+        Without, it may begin behind the rows that the last claim took.
         """
 
     @abstractmethod

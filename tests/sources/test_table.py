@@ -20,7 +20,8 @@ from streams.errors import BuildError, CannotOpen, MissingExtra, TableMissing
 from streams.faults import Backoff, retry, route
 from streams.limits import Fixed
 from streams.running import Report
-from streams.table import Store, Terms, open_store
+from streams.table import Settlement, Store, Terms, open_store
+from streams.testing import Probe
 
 SOON = Backoff(0.01, cap=0.01)
 
@@ -411,6 +412,30 @@ def test_a_row_that_failed_is_tried_again_before_the_later_ones_of_its_key(datab
             written = [number(value) for value in await payloads(results)]
             assert [n for n in written if n % 3 == 0] == [0, 3, 6, 9]
             assert sorted(written) == list(range(12))
+
+    run(work())
+
+
+def test_what_others_give_back_or_lose_meanwhile_is_read_before_the_end(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 4) as other:
+            mine = Terms("other")
+            given_back, _ = (await other.claim(2, mine)).rows
+            probe = Probe[dict[str, Any]]()
+            read_table(database, batch=1, follow=False).connect(probe)
+
+            async def answered() -> bool:
+                processed = (await statuses(other)).count(1)
+                return probe.ended or processed == len(probe.values) == probe.requested
+
+            while not probe.ended:
+                # Not before all that came is marked: then nothing is held.
+                probe.request(1)
+                await until(answered)
+                if len(probe.values) == 1:
+                    await other.settle(Settlement(returned=[given_back]), mine)
+                    await other.query("UPDATE {table} SET {expires} = {now} WHERE {id} = 2")
+            assert sorted(map(number, probe.values)) == list(range(4))
 
     run(work())
 
