@@ -34,6 +34,7 @@ from streams.flowable import Flowable
 from streams.groups import Group, Grouped
 from streams.origins import Family
 from streams.run import Run
+from streams.slices import Slice
 from streams.stage import Stage, StageInfo, Subscriber
 
 __all__ = ["spread"]
@@ -81,7 +82,7 @@ class _Spread:
             if groups is not None:
                 groups.rotate(downstream, run, feeders, flowable.info)
             else:
-                spreader = _Spreader(downstream, feeders or _MOST_OPEN, flowable.info)
+                spreader = _Spreader(downstream, run, feeders or _MOST_OPEN, flowable.info)
                 run.add_stage(flowable.info, spreader.statistics)
                 source.attach(spreader, run)
 
@@ -111,8 +112,12 @@ def spread(feeders: int | None = None) -> _Spread:
 class _Spreader(Stage[Any, Any]):
     """Takes items out of plain iterables, `feeders` of them open at a time."""
 
-    def __init__(self, downstream: Subscriber[Any], feeders: int, info: StageInfo) -> None:
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, feeders: int, info: StageInfo
+    ) -> None:
         super().__init__(downstream)
+        self._now = run.now
+        self._slice = Slice(run, self._pump)
         self._feeders = feeders
         self._info = info
         self._rotation: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
@@ -174,7 +179,8 @@ class _Spreader(Stage[Any, Any]):
                         self._done = True
                         self.downstream.on_completed()
                     return
-                if not self._demand:
+                # An iterable may be endless.
+                if not self._demand or self._slice.is_over(self._now()):
                     return
                 self._step()
         finally:
