@@ -11,6 +11,7 @@ from streams.event import Event
 from streams.origins import Family
 from streams.results import Results
 from streams.run import Run
+from streams.slices import Slice
 
 __all__ = ["Calls", "is_iterator"]
 
@@ -43,6 +44,7 @@ class Calls:
         self.iterates = False
         """Whether a call has ever given an iterator, which may be suspended in its slot."""
         self._no_room: list[asyncio.Future[None]] = []
+        self._slice = Slice(run)
 
     async def attempt(self, event: Event[Any], handler: Callable[[Any], Any]) -> Any:
         """Call, and await the outcome; HandlerTimeout if it did not end in time.
@@ -87,6 +89,9 @@ class Calls:
         try:
             async for value in results:
                 ended = self._run.now()
+                if self._slice.is_over(ended):
+                    # An iterator that never waits may be endless.
+                    await asyncio.sleep(0)
                 if not self._results.has_room(event):
                     await self._room(event)
                 child = family.child(value)

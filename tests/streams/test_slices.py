@@ -70,6 +70,7 @@ STAGES: dict[str, tuple[Any, ...]] = {
     "one that holds": (rx.buffer_with_count(3),),
     "lists": (rx.flat_map(twice),),
     "an endless list": (rx.take(1), rx.flat_map(endless)),
+    "an async iterator": (rx.take(1), adaptive_flat_map(lambda _: at_once())),
     "lists that are spread": (rx.take(2), rx.map(endless), spread()),
     "an async handler": (adaptive_flat_map(never_waits, Fixed(1)),),
 }
