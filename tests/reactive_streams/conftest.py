@@ -8,7 +8,7 @@ import pytest
 from tests.reactive_streams.far_away import Connection, Looks, look
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def in_memory() -> Iterator[None]:
     """Sources that look far away find what they look for in this process."""
     with (
