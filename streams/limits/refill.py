@@ -7,7 +7,7 @@ it is the limit that holds the work back.
 
 from __future__ import annotations
 
-from math import log
+from streams.limits.tally import Tally
 
 __all__ = ["Refill"]
 
@@ -20,27 +20,17 @@ class Refill:
     one by one as well, and are replaced one by one. Memory: constant.
     """
 
-    __slots__ = (
-        "_in_flight",
-        "_started",
-        "busy",
-        "busy2",
-        "ignored",
-        "ignored_busy",
-        "logs",
-        "logs2",
-        "seconds",
-        "size",
-    )
+    __slots__ = ("_in_flight", "_started", "size", "tally")
 
     def __init__(self) -> None:
+        self.tally = Tally()
         self._started = 0.0
         self.clear()
 
     def clear(self) -> None:
         """Forget the row."""
-        self.size = self.ignored = self._in_flight = 0
-        self.seconds = self.busy = self.busy2 = self.logs = self.logs2 = self.ignored_busy = 0.0
+        self.size = self._in_flight = 0
+        self.tally.clear()
 
     def continues(self, started: float, in_flight: int) -> bool:
         """Whether a call of which this is told at its end is the next one of the row."""
@@ -50,13 +40,5 @@ class Refill:
         """Take in one completion, `gap` seconds after the last one of any kind."""
         self._started, self._in_flight = started, in_flight
         self.size += 1
-        self.seconds += gap
-        if success:
-            logged = log(took)
-            self.busy += took
-            self.busy2 += took * took
-            self.logs += logged
-            self.logs2 += logged * logged
-        else:
-            self.ignored += 1
-            self.ignored_busy += took
+        self.tally.seconds += gap
+        self.tally.add(took, success)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import ceil, exp, inf, log, sqrt
+from math import ceil, exp, inf, sqrt
 
 from streams.limits.checks import check_bounds
 from streams.limits.outcome import Outcome
 from streams.limits.refill import Refill
 from streams.limits.slow_start import SlowStart
+from streams.limits.tally import Tally
 from streams.limits.window import Spread, Window
 
 __all__ = ["Windowed"]
@@ -50,14 +51,13 @@ class Windowed(ABC):
         self._skipping = False
         # Completions of this window: in all, and still to come.
         self._total = self._left = 0
-        # Those that began below the limit, those dropped and those that failed ordinarily.
-        self._below = self._drops = self._ignored = 0
-        # Time in which the limit was in use, and how much of it is too much for this window.
-        self._seconds, self._overdue = 0.0, inf
-        self._per_completion = inf
-        # Sums of W, W^2, ln W and (ln W)^2 over successes (W: time in the slot), of W over others.
-        self._busy = self._busy2 = self._logs = self._logs2 = 0.0
-        self._below_busy = self._dropped_busy = self._ignored_busy = 0.0
+        # Of those that began at the limit, and the time in which it was in use.
+        self._tally = Tally()
+        # Those that began below the limit and those dropped, and their time in the slots.
+        self._below = self._drops = 0
+        self._below_busy = self._dropped_busy = 0.0
+        # How much time is too much for this window.
+        self._overdue = self._per_completion = inf
         self._start_slowly(self.ceiling)
 
     @abstractmethod
@@ -97,32 +97,24 @@ class Windowed(ABC):
             if not self._skipping and started >= self._steady:
                 if not self._refill.continues(started, in_flight_at_start):
                     self._forgo_refill()
-                success = outcome is Outcome.SUCCESS
-                self._refill.add(gap, started, in_flight_at_start, took, success)
+                self._refill.add(gap, started, in_flight_at_start, took, outcome is Outcome.SUCCESS)
                 return
             self._below += 1
             self._below_busy += took
             if not self._skipping:
                 # It began while a change of the limit was still under way.
                 return
-        elif outcome is Outcome.SUCCESS:
-            logged = log(took)
-            self._busy += took
-            self._busy2 += took * took
-            self._logs += logged
-            self._logs2 += logged * logged
         else:
-            self._ignored += 1
-            self._ignored_busy += took
+            self._tally.add(took, outcome is Outcome.SUCCESS)
         if self._refill.size:
             full = in_flight_at_start >= self.limit
             if full and self._refill.continues(started, in_flight_at_start):
                 self._count_refill()
             else:
                 self._forgo_refill()
-        self._seconds += gap
+        self._tally.seconds += gap
         self._left -= 1
-        if self._left <= 0 or (self._seconds > self._overdue and not self._skipping):
+        if self._left <= 0 or (self._tally.seconds > self._overdue and not self._skipping):
             self._close()
         elif self._drops and not self._skipping and self._overloaded():
             self._drop_work()
@@ -130,19 +122,13 @@ class Windowed(ABC):
     def _count_refill(self) -> None:
         refill = self._refill
         self._left -= refill.size
-        self._seconds += refill.seconds
-        self._busy += refill.busy
-        self._busy2 += refill.busy2
-        self._logs += refill.logs
-        self._logs2 += refill.logs2
-        self._ignored += refill.ignored
-        self._ignored_busy += refill.ignored_busy
+        self._tally.add_all(refill.tally)
         refill.clear()
 
     def _forgo_refill(self) -> None:
         refill = self._refill
         self._below += refill.size
-        self._below_busy += refill.busy + refill.ignored_busy
+        self._below_busy += refill.tally.busy + refill.tally.ignored_busy
         refill.clear()
 
     def _start_slowly(self, ceiling: int) -> None:
@@ -190,41 +176,41 @@ class Windowed(ABC):
         self._total = self._left = self._least()
         self._overdue = _OVERDUE * self._total * self._per_completion
         self._refill.clear()
-        self._below = self._drops = self._ignored = 0
-        self._seconds = 0.0
-        self._busy = self._busy2 = self._logs = self._logs2 = 0.0
-        self._below_busy = self._dropped_busy = self._ignored_busy = 0.0
+        self._tally.clear()
+        self._below = self._drops = 0
+        self._below_busy = self._dropped_busy = 0.0
 
     def _close(self) -> None:
         if self._skipping:
             self._open()
             self._steady = self._now
             return
-        seconds = self._seconds
+        tally = self._tally
+        seconds = tally.seconds
         overdue = seconds > self._overdue
         if overdue or self._left < 0:
             self._total -= self._left
             self._left = 0
         # In a shorter window only the short jobs of a mixture would have had time to finish.
-        mixed = seconds * self._busy < self._busy2
+        mixed = seconds * tally.busy < tally.busy2
         if not overdue and (seconds <= 0 or mixed or seconds < _SETTLED * self._latency):
             self._left = self.limit
             self._total += self.limit
             return
-        successes = self._total - self._drops - self._ignored
+        successes = self._total - self._drops - tally.ignored
         if self._drops and self._overloaded():
             self._drop_work()
         elif successes > self._drops:
-            self._latency = self._busy / successes
+            self._latency = tally.busy / successes
             # Ordinary errors held slots and produced nothing: their share of the time is taken off.
-            working = self._busy + self._dropped_busy
+            working = tally.busy + self._dropped_busy
             self.decide(
                 Window.measure(
                     self.limit,
-                    seconds * working / (working + self._ignored_busy),
+                    seconds * working / (working + tally.ignored_busy),
                     successes,
                     self._drops,
-                    (self._busy, self._busy2, self._logs, self._logs2),
+                    (tally.busy, tally.busy2, tally.logs, tally.logs2),
                     self._spread,
                 )
             )
@@ -242,7 +228,7 @@ class Windowed(ABC):
 
     def _drop_work(self) -> None:
         # By time in a slot: quick refusals would outnumber the work that does get done.
-        useful = self._busy + self._below_busy
+        useful = self._tally.busy + self._below_busy
         working = useful + self._dropped_busy
         self.give_way(useful / working if working else 0.0)
         if not self._skipping:
