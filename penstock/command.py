@@ -59,7 +59,7 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
 
 
 def _usage_error(message: str) -> int:
-    mention(f"{message}")
+    mention(message)
     return _USAGE
 
 

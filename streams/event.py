@@ -169,22 +169,13 @@ def finish_all(events: list[Event[Any]]) -> None:
         events[0].origin.finished_all(events)
         return
     finished: list[Event[Any]] = []
-    holding: list[Event[Any]] = []
-    origin: Any = None
     for event in events:
         event.pending = pending = event.pending - 1
-        if pending:
-            continue
-        if event.origin is not origin:
-            if finished:
-                origin.finished_all(finished)
-                finished = []
-            origin = event.origin
-        finished.append(event)
-        if event.turn is not None:
-            holding.append(event)
+        if not pending:
+            finished.append(event)
+    holding = [event for event in finished if event.turn is not None]
     if finished:
-        origin.finished_all(finished)
+        tell_finished(finished)
     for event in holding:
         event.end_turn()
 

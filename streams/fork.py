@@ -26,11 +26,12 @@ class Fork:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
         observers: list[Any] = [sink for sink in sinks if getattr(sink, "observes", False)]
-        if len(observers) < len(sinks):
+        others = len(sinks) - len(observers)
+        if others:
             for sink in observers:
                 sink.finishes = False
         # Acceptances that an event needs beyond the one that every event needs.
-        self._more = sum(getattr(sink, "finishes", True) for sink in sinks) - 1
+        self._more = (others or len(sinks)) - 1
         self._asked = 0
         # While sinks are told something: what they ask for meanwhile goes up when all know it,
         # or the stream could end before the last of them has got its last event.

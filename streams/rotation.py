@@ -105,8 +105,7 @@ class Rotation:
 
     def _fill(self, events: Iterator[Event[Any]]) -> tuple[Event[Any], Exception] | None:
         """Put events into the lanes of their keys, up to one whose key raises."""
-        lanes, spare, key_of, line = self.lanes, self.spare, self._key_of, self.line
-        lane_of = lanes.get
+        lane_of, key_of, line = self.lanes.get, self._key_of, self.line
         count = 0
         for event in events:
             try:
@@ -117,8 +116,7 @@ class Rotation:
                 return event, error
             count += 1
             if lane is None:
-                lanes[key] = lane = spare.pop() if spare else Lane(key, self)
-                lane.key = key
+                lane = self._opened(key)
                 lane.events.append(event)
                 line.append(lane)
                 continue
