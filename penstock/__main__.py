@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 
 from penstock.interrupt import Interrupted, raising
 
@@ -23,20 +24,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from penstock.command import run_command
 
         return run_command(list(arguments))
+    # Kept: while a pipeline file is loaded, `sys.argv` is that of the file.
+    words = sys.argv[1:]
     # What is imported stays. To look for garbage in it meanwhile takes a tenth of the start.
     gc.disable()
     try:
         with raising():
             from penstock.command import run_command
 
-            return run_command(sys.argv[1:], alone=True)
+            return run_command(words, alone=True)
     except Interrupted as interrupted:
-        from penstock.output import mention
+        # Whoever wants no report, as the parent of workers, reads the exit status.
+        if "none" not in _options("--report", words):
+            from penstock.output import mention
 
-        mention(f"{interrupted} before anything was begun")
+            mention(f"{interrupted} before anything was begun")
         return interrupted.exit_status
     finally:
         gc.enable()
+
+
+def _options(name: str, arguments: Sequence[str]) -> list[str]:
+    """The values of an option on a command line that nobody has parsed."""
+    return [value for word, value in pairwise(arguments) if word == name]
 
 
 if __name__ == "__main__":

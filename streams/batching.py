@@ -17,7 +17,7 @@ from streams.lane import end_turns
 from streams.limits import Outcome
 from streams.origins import Nobody
 from streams.run import Run
-from streams.stage import StageInfo, Subscriber, in_chunks
+from streams.stage import StageInfo, Subscriber
 
 __all__ = ["Batching"]
 
@@ -35,7 +35,6 @@ class Batching(Gathering):
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: BatchSettings
     ) -> None:
         super().__init__(downstream, run, info, settings)
-        self._chunky = in_chunks(downstream)
         self._handler = by_contract(opened_pool(settings.handler, run), settings.name)
         self._faults = Faults(settings.on_error, run, info)
         self._calls = Calls(run, settings.name, settings.timeout, self._results, _no_iterators)
@@ -157,24 +156,12 @@ class Batching(Gathering):
                 if self._parking is not None:
                     self._parking.forget(event)
                 done.append(event)
-        self._deliver(done)
+        self._results.put_all(done)
         for turn in turns:
             self._turn_over(turn)
         end_turns(turns)
         self._settling = False
         self._ask()
-
-    def _deliver(self, done: list[Event[Any]]) -> None:
-        results = self._results
-        if self._chunky is not None and len(done) <= results.demand and not results.ready and done:
-            results.demand -= len(done)
-            self._chunky.on_chunk(done)
-            return
-        for event in done:
-            if self._cancelled:
-                event.give_back()
-            else:
-                results.put(event, event)
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from streams.event import Event
-from streams.stage import Subscriber
+from streams.stage import Subscriber, in_chunks
 
 __all__ = ["InOrder", "Results"]
 
@@ -22,6 +22,7 @@ class Results:
         self.window = window
         self.ready: deque[Event[Any]] = deque()
         self._downstream = downstream
+        self._chunky = in_chunks(downstream)
         self._delivering = False
 
     @property
@@ -43,9 +44,14 @@ class Results:
         else:
             self.ready.append(result)
 
+    def put_all(self, results: list[Event[Any]]) -> None:
+        """The results of several calls, one of each."""
+        self.ready.extend(results)
+        self.deliver()
+
     def has_room(self, event: Event[Any]) -> bool:
         """Whether the call of `event` may bring another result."""
-        return self.demand > 0 or len(self.ready) < self.window
+        return len(self.ready) < max(self.demand, self.window)
 
     def request(self, n: int) -> None:
         """Let `n` more results go."""
@@ -57,12 +63,16 @@ class Results:
         # A request that comes inside is seen by the loop, or many would nest too deep.
         if self._delivering or not (self.demand and self.ready):
             return
-        ready = self.ready
+        ready, chunky = self.ready, self._chunky
         self._delivering = True
         try:
             while self.demand and ready:
-                self.demand -= 1
-                self._downstream.on_next(ready.popleft())
+                n = 1 if chunky is None else min(self.demand, len(ready))
+                self.demand -= n
+                if chunky is None:
+                    self._downstream.on_next(ready.popleft())
+                else:
+                    chunky.on_chunk([ready.popleft() for _ in range(n)])
         finally:
             self._delivering = False
 

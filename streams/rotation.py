@@ -228,19 +228,28 @@ class Rotation:
         if self.demand and (self.line or self.open_lanes) and not self.passing:
             self.pass_on()
 
-    def take(self) -> Event[Any] | None:
-        """`request(1)` for a stage that is ready for the event at once: its return value.
+    def exchange(self, lane: Any) -> Event[Any] | None:
+        """End the turn that one event from here held, and `request(1)`: its return value.
 
-        None where none is ready; the demand then stands, and the event comes by `on_next`.
+        For a stage that is ready for the event at once. None where none is ready; the demand
+        then stands, and the event comes by `on_next`.
         """
         line = self.line
+        if lane.outer is not None or not self.direct:
+            lane.end()
+        else:
+            lane.holders = 0
+            if lane.events:
+                line.append(lane)
+            elif self.lanes.pop(lane.key, None) is not None:
+                self.spare.append(lane)
         if not line or self.passing or self._done:
             self.demand += 1
             if self._nothing_to_come and not self.passing:
                 self._complete_if_empty()
             return None
         lane = line.popleft()
-        event = lane.events.popleft()
+        event: Event[Any] = lane.events.popleft()
         lane.holders = 1
         lane.outer = event.turn
         event.turn = lane

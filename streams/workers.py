@@ -27,6 +27,8 @@ __all__ = ["Workers"]
 class Workers(Working):
     """As many workers as the limit at most, each of them a task that awaits the handler."""
 
+    chunks = True
+
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -46,6 +48,18 @@ class Workers(Working):
         self._sleepers: list[asyncio.Future[None]] = []
         # Types of results that are a single one.
         self._single: set[type] = set()
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        """Events that were asked for, in order; those that may begin do so together."""
+        for event in events:
+            if self._closing or self._cancelled:
+                event.give_back()
+            else:
+                self._admit(event)
+        if not (self._busy and len(self._inbox) == 1 and self._shared is None):
+            self._dispatch()
+        if self._arrivals is not None or self._shared is not None:
+            self._ask()
 
     def _dispatch(self) -> None:
         if self._shared is not None:
@@ -69,21 +83,22 @@ class Workers(Working):
 
     async def _work(self) -> None:
         """One worker: take, call, settle, and sleep when there is nothing to do."""
-        inbox, now, slice_ = self._inbox, self._now, self._slice
+        inbox, handler, now, slice_ = self._inbox, self._handler, self._now, self._slice
+        direct, single = self._direct, self._single
         while not self._cancelled:
             while inbox and self.in_flight < self.slots:
-                event = inbox.popleft()
-                self._results.begin(event)
+                event = self._begin_next()
+                in_flight = self._among
                 event.started = started = now()
-                self.in_flight = in_flight = self.in_flight + 1
-                if in_flight > self.peak_in_flight:
-                    self.peak_in_flight = in_flight
-                if self._shared is not None:
-                    in_flight = self._shared.in_flight
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
-                    result = await self._calls.attempt(event, self._handler)
+                    if not direct:
+                        result = await self._calls.attempt(event, handler)
+                    else:
+                        result = await handler(event.value)
+                        if type(result) not in single and not self._is_single(result):
+                            result = await self._calls.iterate(event, result)
                 except BaseException as error:
                     self._busy = True
                     self._failed(event, error, started, in_flight)
@@ -95,22 +110,14 @@ class Workers(Working):
                 await self._sleep()
 
     async def _work_directly(self) -> None:
-        """The same for a coroutine function without timeout or order, with no call to spare."""
-        inbox, handler, now, results = self._inbox, self._handler, self._now, self._results
-        slice_ = self._slice
-        pass_on, single = self.downstream.on_next, self._single
-        take: Callable[[], Event[Any] | None] | None = getattr(self.upstream, "take", None)
-        event: Event[Any] | None = None
-        while not self._cancelled:
-            while event is not None or (inbox and self.in_flight < self.slots):
-                if event is None:
-                    event = inbox.popleft()
-                    self.in_flight = in_flight = self.in_flight + 1
-                    if in_flight > self.peak_in_flight:
-                        self.peak_in_flight = in_flight
-                in_flight = self.in_flight
-                if self._shared is not None:
-                    in_flight = self._shared.in_flight
+        """The same with no call to spare, until a success needs more than the shortest way."""
+        inbox, handler, now, slice_ = self._inbox, self._handler, self._now, self._slice
+        results, ready, single = self._results, self._results.ready, self._single
+        exchange: Callable[[Any], Event[Any] | None] | None
+        exchange = getattr(self.upstream, "exchange", None)
+        while not self._special:
+            event = self._begin_next() if inbox else None
+            while event is not None:
                 event.started = started = now()
                 try:
                     if started >= slice_.end and slice_.is_over(started):
@@ -120,45 +127,49 @@ class Workers(Working):
                         result = await self._calls.iterate(event, result)
                 except BaseException as error:
                     self._busy = True
-                    self._failed(event, error, started, in_flight)
-                    self._busy = False
-                    event = None
-                    continue
-                self._busy = True
-                if self._special or not results.demand or results.ready or type(result) is Family:
-                    self._succeeded(event, result, started, in_flight)
-                    event = None
-                else:
-                    event.ended = now()
-                    results.demand -= 1
-                    turn = event.turn
-                    event.turn = None
-                    event.value = result
-                    pass_on(event)
+                    self._failed(event, error, started, self.in_flight)
+                    break
+                if self._special or type(result) is Family or len(ready) >= results.demand:
+                    self._busy = True
+                    self._succeeded(event, result, started, self.in_flight)
+                    break
+                event.ended = now()
+                event.value = result
+                turn = event.turn
+                event.turn = None
+                if not ready:
+                    self._run.loop.call_soon(self._pass_on)
+                ready.append(event)
+                if exchange is None or inbox:
+                    self._call_ended()
                     if turn is not None:
                         turn.end()
-                    event = None
-                    # The place that is free is asked for anew, and the event that comes for it
-                    # is this worker's next. Until then it counts, or the stage might end.
-                    if self._special or self._open > self.slots:
-                        self.in_flight -= 1
-                        self._open -= 1
-                        self._ask()
-                    elif take is None or inbox:
-                        self.in_flight -= 1
-                        self.upstream.request(1)
-                    else:
-                        event = take()
-                        if event is None:
-                            self.in_flight -= 1
-                            if self._closing:
-                                self._end_if_idle()
-                        elif self._error is not None or self._cancelled:
-                            self._not_begun(event)
-                            event = None
-                self._busy = False
-            if not self._cancelled:
+                    break
+                event = exchange(turn)
+                if event is None or self._special:
+                    self._stand_back(event)
+                    break
+            self._busy = False
+            if ready and not inbox:
+                # What is asked for when they go on may be this worker's next.
+                await asyncio.sleep(0)
+            if not (inbox or self._special):
                 await self._sleep()
+        await self._work()
+
+    def _begin_next(self) -> Event[Any]:
+        event = self._inbox.popleft()
+        self._results.begin(event)
+        self.in_flight = in_flight = self.in_flight + 1
+        if in_flight > self.peak_in_flight:
+            self.peak_in_flight = in_flight
+        return event
+
+    def _pass_on(self) -> None:
+        """Results go on together, once a turn of the loop, and so does what is asked for anew."""
+        self._results.deliver()
+        self._calls.look_for_room()
+        self._ask()
 
     async def _give_way(self, event: Event[Any]) -> float:
         """Let the loop have its turn, which handlers that never wait would not; then begin."""
@@ -168,10 +179,16 @@ class Workers(Working):
         self._slice.is_over(started)
         return started
 
-    def _not_begun(self, event: Event[Any]) -> None:
+    def _stand_back(self, event: Event[Any] | None) -> None:
+        """The place that is free has got no event, or one that must not begin by itself."""
         self.in_flight -= 1
-        event.give_back()
-        self._end_if_idle()
+        if event is not None:
+            if self._error is not None or self._cancelled:
+                event.give_back()
+            else:
+                self._inbox.appendleft(event)
+        if self._closing:
+            self._end_if_idle()
 
     def _is_single(self, result: object) -> bool:
         kind = type(result)

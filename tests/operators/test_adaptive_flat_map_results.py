@@ -7,7 +7,8 @@ import pytest
 from reactivex import operators as rx
 
 from operators import adaptive_flat_map
-from streams import Fixed, from_iterable
+from streams import Fixed, Flowable, from_iterable
+from streams.stage import Stage, StageInfo, Subscriber
 from streams.testing import CountedSource, MemorySink, MemorySource, Probe
 from streams.testing.plugin import Run
 
@@ -72,6 +73,37 @@ def test_nothing_is_emitted_that_was_not_asked_for(run: Run, handler: Any, order
         assert probe.completed
 
     run(story())
+
+
+class Asked(Stage[int, int]):
+    """Notes what is asked for."""
+
+    def __init__(self, downstream: Subscriber[int], requests: list[int]) -> None:
+        super().__init__(downstream)
+        self._requests = requests
+
+    def request(self, n: int, /) -> None:
+        self._requests.append(n)
+        super().request(n)
+
+
+def test_places_that_become_free_in_one_turn_of_the_loop_are_asked_for_at_once(run: Run) -> None:
+    requests: list[int] = []
+    source = from_iterable(range(1000))
+    asked = Flowable[int](
+        lambda downstream, run: source.attach(Asked(downstream, requests), run),
+        StageInfo("asked"),
+        source,
+    )
+    sink = MemorySink()
+    run(asked.pipe(adaptive_flat_map(nothing_later, Fixed(100))).to(sink).run())
+    assert sink.values == list(range(1000))
+    assert requests == [100] * 10
+
+
+async def nothing_later(value: int) -> int:
+    await asyncio.sleep(1)
+    return value
 
 
 def test_leaving_the_iteration_early_gives_back_what_was_in_flight(run: Run) -> None:

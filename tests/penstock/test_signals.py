@@ -189,6 +189,21 @@ def test_a_signal_while_the_file_is_loaded_ends_with_one_line(
     assert err == f"penstock: ended by {number.name} before anything was begun\n"
 
 
+def test_a_signal_before_anything_was_begun_is_not_told_where_no_report_is_wanted(
+    script: list[str], write_file: Write
+) -> None:
+    path = write_file(
+        "job.py",
+        "import sys, time\nprint('loading', file=sys.stderr, flush=True)\ntime.sleep(60)\n",
+    )
+    with _started([*script, "run", str(path), "--report", "none"]) as running:
+        running.wait_for("loading")
+        running.process.send_signal(signal.SIGTERM)
+        status, _, err = running.end()
+    assert status == 128 + signal.SIGTERM
+    assert err == ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_penstock_itself_is_imported_ends_with_one_line(
     number: signal.Signals,
