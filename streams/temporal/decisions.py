@@ -14,11 +14,10 @@ from typing import Generic, TypeVar
 
 from streams.temporal.errors import FormulaTooLarge
 
-__all__ = ["Decisions", "ones"]
+__all__ = ["Decisions"]
 
 T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
-U = TypeVar("U", bound=Hashable)
 
 Guarded = tuple[int, int, T]
 Join = Callable[[int, int], int]
@@ -151,30 +150,6 @@ class Decisions(Generic[T]):
             return number, number
         return self._without[number], self._with[number]
 
-    def pairing(
-        self, other: Decisions[S], into: Decisions[U], join: Callable[[T, S], U]
-    ) -> Callable[[int, int], int]:
-        """From a function, and one of `other`, to the one, of `into`, whose values are joined of
-        theirs; it remembers."""
-        known: dict[tuple[int, int], int] = {}
-
-        def build(one: int, its: int) -> int:
-            key = (one, its)
-            found = known.get(key)
-            if found is None:
-                bit = min(self._bits[one], other._bits[its])
-                if bit == _LEAF:
-                    found = into.leaf(join(self._values[one], other._values[its]))
-                else:
-                    without, with_it = self.halves(one, bit)
-                    its_without, its_with = other.halves(its, bit)
-                    low = build(without, its_without)
-                    found = into.fork(bit, low, build(with_it, its_with))
-                known[key] = found
-            return found
-
-        return build
-
     def mapping(self, into: Decisions[S], change: Callable[[T], S]) -> Callable[[int], int]:
         """From a function to the one, of `into`, whose values are `change` of its; it remembers."""
         known: dict[int, int] = {}
@@ -193,29 +168,77 @@ class Decisions(Generic[T]):
 
         return build
 
-    def everywhere(self, holds: Callable[[T, T], bool]) -> Callable[[int, int], bool]:
-        """Whether a relation holds of the values of two functions for all letters; it remembers."""
-        known: dict[tuple[int, int], bool] = {}
+    def choosing(
+        self, choose: Callable[[T, T, T], T], always: int, never: int
+    ) -> Callable[[int, int, int], int]:
+        """From three functions to the one whose values are chosen by the first, of those of the
+        second and the third; it remembers.
+
+        Where the first is `always` the second is chosen, where it is `never` the third, and of two
+        equal ones that.
+        """
+        known: dict[tuple[int, int, int], int] = {}
         bits, without, with_it, values = self._bits, self._without, self._with, self._values
 
-        def check(one: int, other: int) -> bool:
-            key = (one, other)
+        def build(where: int, one: int, other: int) -> int:
+            if one == other or where == always:
+                return one
+            if where == never:
+                return other
+            key = (where, one, other)
+            found = known.get(key)
+            if found is not None:
+                return found
+            bit, its, others = bits[where], bits[one], bits[other]
+            first = min(bit, its, others)
+            if first == _LEAF:
+                found = self.leaf(choose(values[where], values[one], values[other]))
+            else:
+                no, yes = (without[where], with_it[where]) if bit == first else (where, where)
+                one_no, one_yes = (without[one], with_it[one]) if its == first else (one, one)
+                if others == first:
+                    low = build(no, one_no, without[other])
+                    found = self.fork(first, low, build(yes, one_yes, with_it[other]))
+                else:
+                    low = build(no, one_no, other)
+                    found = self.fork(first, low, build(yes, one_yes, other))
+            known[key] = found
+            return found
+
+        return build
+
+    def constraining(self, care: int) -> Callable[[int], int]:
+        """From a function to one that is the same where that of `care` is true, whatever it is
+        elsewhere: of two that are the same there, to the same. It remembers.
+
+        Source: Coudert, Berthet and Madre, "Verification of synchronous sequential machines based
+        on symbolic execution" (1989).
+        """
+        known: dict[tuple[int, int], int] = {}
+        bits = self._bits
+
+        def build(one: int, where: int) -> int:
+            if bits[one] == _LEAF or bits[where] == _LEAF:
+                return one
+            key = (one, where)
             found = known.get(key)
             if found is None:
-                bit, its = bits[one], bits[other]
-                if bit == its == _LEAF:
-                    found = holds(values[one], values[other])
-                elif bit < its:
-                    found = check(without[one], other) and check(with_it[one], other)
-                elif its < bit:
-                    found = check(one, without[other]) and check(one, with_it[other])
+                bit = min(bits[one], bits[where])
+                without, with_it = self.halves(one, bit)
+                no, yes = self.halves(where, bit)
+                if self._is_nowhere(no):
+                    found = build(with_it, yes)
+                elif self._is_nowhere(yes):
+                    found = build(without, no)
                 else:
-                    low = check(without[one], without[other])
-                    found = low and check(with_it[one], with_it[other])
+                    found = self.fork(bit, build(without, no), build(with_it, yes))
                 known[key] = found
             return found
 
-        return check
+        return lambda one: build(one, care)
+
+    def _is_nowhere(self, number: int) -> bool:
+        return self._bits[number] == _LEAF and not self._values[number]
 
     def cubes(self, number: int, care: int = 0, value: int = 0) -> Iterator[Guarded[T]]:
         """All `(care, value, leaf)`, of which exactly one allows any letter."""
@@ -225,6 +248,25 @@ class Decisions(Generic[T]):
             bit = 1 << self._bits[number]
             yield from self.cubes(self._without[number], care | bit, value)
             yield from self.cubes(self._with[number], care | bit, value | bit)
+
+    def row(self, bits: int) -> Callable[[int], list[T]]:
+        """From a function to its values for all letters of so many bits; it remembers."""
+        known: dict[int, list[T]] = {}
+
+        def build(number: int, begin: int) -> list[T]:
+            """For letters without the first bits."""
+            bit = self._bits[number]
+            if bit == _LEAF:
+                return [self._values[number]] * (1 << bits - begin)
+            row = known.get(number)
+            if row is None:
+                without, with_it = self._without[number], self._with[number]
+                row = known[number] = _mixed(build(without, bit + 1), build(with_it, bit + 1))
+            for _ in range(begin, bit):
+                row = _mixed(row, row)
+            return row
+
+        return lambda number: build(number, 0)
 
     def leaves(self, number: int) -> set[T]:
         """All values of a function."""
@@ -238,9 +280,7 @@ class Decisions(Generic[T]):
         return {self._values[at] for at in work if self._bits[at] == _LEAF}
 
 
-def ones(number: int) -> Iterator[int]:
-    """The bits that are set, the lowest first."""
-    while number:
-        lowest = number & -number
-        yield lowest.bit_length() - 1
-        number ^= lowest
+def _mixed(even: list[T], odd: list[T]) -> list[T]:
+    row = even + odd
+    row[::2], row[1::2] = even, odd
+    return row

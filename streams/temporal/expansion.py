@@ -61,6 +61,7 @@ class Expansion:
         self._derivatives = Derivatives(normal)
         self._made = 0
         self._bits: dict[tuple[int, bool], int] = {}
+        self._parted: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
         self.diagrams: Decisions[_Choices] = Decisions()
         self._always = self.diagrams.leaf(_NOTHING_LEFT)
         self._never = self.diagrams.leaf(_NO_WAY)
@@ -115,6 +116,12 @@ class Expansion:
     def parted(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
         """The formulas for the following events, and the promises: the right sides of `U` that
         are put off, and `MATCH` if a marked match is."""
+        found = self._parted.get(choice)
+        if found is None:
+            found = self._parted[choice] = self._part(choice)
+        return found
+
+    def _part(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
         named = [key for key, bit in self._bits.items() if choice & bit]
         after = frozenset(number for number, promised in named if not promised)
         return after, frozenset(number for number, promised in named if promised)
@@ -128,7 +135,7 @@ class Expansion:
             return self.all_of(parts)
         if kind == "|":
             return reduce(self._or, map(self.of, parts))
-        if kind == "X":
+        if kind == "X" or kind == "N":
             return self._later(parts[0])
         if kind == "U":
             left, right = parts

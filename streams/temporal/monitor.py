@@ -9,9 +9,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from streams.temporal.beginnings import beginnings
-from streams.temporal.formula import Formula, Unary, propositions
-from streams.temporal.machine import Machine, Subsets, minimal, of_subsets
+from streams.temporal.continuations import Continuations, leading_on
+from streams.temporal.formula import Formula, propositions
+from streams.temporal.machine import Machine, followed, minimal
 from streams.temporal.parser import parse
 from streams.temporal.progress import Progress
 from streams.temporal.translate import MAX_STATES
@@ -96,7 +96,7 @@ class Monitor:
     @property
     def verdicts(self) -> Machine[Verdict]:
         """The smallest machine that tells the three verdicts, and nothing of ends."""
-        return minimal(self.machine, lambda said: said.verdict)
+        return minimal(self.machine, [said.verdict for said in self._said])
 
     @property
     def monitorable(self) -> bool:
@@ -118,16 +118,24 @@ class Monitor:
 @lru_cache(maxsize=256)
 def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     names = tuple(propositions(formula))
-    automata = beginnings((formula, Unary("!", formula)), names, max_states)
-    at_end = Progress(formula, names)
+    progress = Progress(formula, names)
+    continuations = Continuations(progress.normal, max_states)
+    machine = followed(progress.first, progress.after, progress.diagrams, len(names), max_states)
+    left = machine.outputs
+    successors = [machine.successors(state) for state in range(len(machine))]
+    negation = progress.normal.negation
+    may_hold = leading_on(
+        successors, lambda state: continuations.exist(progress.formula(left[state]))
+    )
+    may_fail = leading_on(
+        successors, lambda state: continuations.exist(negation(progress.formula(left[state])))
+    )
 
-    def said(subsets: Subsets, left: int) -> tuple[Said, bool]:
-        may_hold, may_fail = subsets
-        if not may_hold:
-            return Said(Verdict.FALSE, False), True
-        if not may_fail:
-            return Said(Verdict.TRUE, True), True
-        return Said(Verdict.INCONCLUSIVE, at_end.may_end(left)), False
+    def said(state: int) -> Said:
+        if state not in may_hold:
+            return Said(Verdict.FALSE, False)
+        if state not in may_fail:
+            return Said(Verdict.TRUE, True)
+        return Said(Verdict.INCONCLUSIVE, progress.may_end(left[state]))
 
-    machine = of_subsets(automata, at_end, said, len(names), max_states)
-    return minimal(machine, lambda one: one)
+    return minimal(machine, list(map(said, range(len(machine)))))

@@ -1,9 +1,10 @@
-"""What is left of a formula over finite traces (LTLf) after each event of one.
+"""What is left of a formula after each event, as one deterministic machine.
 
-After an event a formula is a Boolean function of formulas that must hold at the next event, if
-there must be or if there is one. Two that are equal as functions are one state, and the next
-event takes each of its formulas to a function of others. So the machine is deterministic from
-the beginning, and no automaton is needed.
+After an event a formula is a Boolean function: of whether there is a next event, and of formulas
+that hold there or do not. Two that are equal as functions are one state, and the next event takes
+each of its formulas to a function of others. So the machine is deterministic from the beginning,
+over traces with an end as over those without, and no automaton is needed. Of formulas that cannot
+hold together it makes no difference what would be if they did, so that it is nearly minimal.
 
 Sources: De Giacomo and Vardi, "Linear temporal logic and linear dynamic logic on finite traces"
 (IJCAI 2013) for the meaning; Bacchus and Kabanza, "Using temporal logics to express search control
@@ -19,73 +20,65 @@ from streams.temporal.decisions import Decisions
 from streams.temporal.derivatives import Derivatives
 from streams.temporal.formula import Constant, Formula, Match, Nary, Proposition, Unary
 from streams.temporal.normal import FALSE, TRUE, Normal
+from streams.temporal.obligations import Obligations
 from streams.temporal.sere import EMPTY, Sere, may_be_empty
 
 __all__ = ["Progress"]
 
 
 class Progress:
-    """The machine of one formula. A state is a number; `first` is that before any event."""
+    """The machine of one formula. A state is a number; `first` is that before any event.
+
+    `normal` has the formulas that are left.
+    """
 
     def __init__(self, formula: Formula, names: tuple[str, ...]) -> None:
-        self._normal = normal = Normal(True, names)
-        self._derivatives = Derivatives(normal)
-        # States: functions of what is asked of the next event, which `_asked` has by bit: `X` if
-        # there must be one, and `N` if not.
-        self._states: Decisions[bool] = Decisions()
-        self._asked: list[int] = []
-        self._bits: dict[tuple[str, int], int] = {}
-        self._false, self._true = self._states.leaf(False), self._states.leaf(True)
-        self._both = self._states.joining(lambda a, b: a and b, self._true, self._false)
-        self._either = self._states.joining(lambda a, b: a or b, self._false, self._true)
+        self.normal = Normal(True, names)
+        self._derivatives = Derivatives(self.normal)
+        number = self.normal.of(formula)
+        self._left = left = Obligations(self.normal, self._derivatives, number)
+        self.first = left.then(_holds_of_nothing(formula), number)
         # From letters to states.
         self.diagrams: Decisions[int] = Decisions()
-        self._never, self._surely = map(self.diagrams.leaf, (self._false, self._true))
-        self._and = self.diagrams.joining(self._both, self._surely, self._never)
-        self._or = self.diagrams.joining(self._either, self._never, self._surely)
+        self._never, self._surely = map(self.diagrams.leaf, (left.false, left.true))
+        self._and = self.diagrams.joining(left.both, self._surely, self._never)
+        self._or = self.diagrams.joining(left.either, self._never, self._surely)
+        self._not = self.diagrams.mapping(self.diagrams, left.negation)
+        self._choice = self.diagrams.choosing(left.choice, self._surely, self._never)
         self._of: dict[int, int] = {FALSE: self._never, TRUE: self._surely}
-        self._after: dict[int, int] = {self._false: self._never, self._true: self._surely}
-        self.first = self._then("N" if _holds_of_nothing(formula) else "X", normal.of(formula))
+        self._after: dict[int, int] = {left.false: self._never, left.true: self._surely}
 
     def may_end(self, state: int) -> bool:
         """Whether the formula holds if there are no more events."""
-        weak = sum(1 << bit for (kind, _), bit in self._bits.items() if kind == "N")
-        return self._states.at(state, weak)
+        return self._left.may_end(state)
+
+    def formula(self, state: int) -> int:
+        """What must hold of the events after a state, if there are any."""
+        return self._left.written(self._left.going_on(state))
 
     def after(self, state: int) -> int:
         """From the next letter to the next state, in `diagrams`."""
+        return self._next(self._left.going_on(state))
+
+    def _next(self, state: int) -> int:
         found = self._after.get(state)
         if found is None:
-            bit = self._states.first_bit(state)
-            without, with_it = self._states.halves(state, bit)
-            # More being met never makes it false.
-            met = self._and(self._expand(self._asked[bit]), self.after(with_it))
-            found = self._after[state] = self._or(self.after(without), met)
+            number, without, with_it = self._left.first(state)
+            choice = self._choice(self._expand(number), self._next(with_it), self._next(without))
+            found = self._after[state] = choice
         return found
-
-    def _then(self, kind: str, number: int) -> int:
-        """The state in which a formula must hold at the next event."""
-        if number == (TRUE if kind == "N" else FALSE):
-            return self._true if kind == "N" else self._false
-        its, parts, _ = self._normal.nodes[number]
-        if its in "&|":
-            join = self._both if its == "&" else self._either
-            return reduce(join, (self._then(kind, part) for part in parts))
-        bit = self._bits.get((kind, number))
-        if bit is None:
-            bit = self._bits[kind, number] = len(self._asked)
-            self._asked.append(number)
-        return self._states.fork(bit, self._false, self._true)
 
     def _expand(self, number: int) -> int:
         """From a letter to what a formula leaves to be met after it."""
         found = self._of.get(number)
         if found is None:
-            found = self._of[number] = self._expanded(number)
+            contrary = self._of.get(self.normal.negation(number))
+            found = self._expanded(number) if contrary is None else self._not(contrary)
+            self._of[number] = found
         return found
 
     def _expanded(self, number: int) -> int:
-        kind, parts, sere = self._normal.nodes[number]
+        kind, parts, sere = self.normal.nodes[number]
         if kind == "+" or kind == "-":
             ends = (self._never, self._surely)
             return self.diagrams.fork(parts[0], *(ends if kind == "+" else ends[::-1]))
@@ -94,14 +87,14 @@ class Progress:
         if kind == "&" or kind == "|":
             return reduce(self._and if kind == "&" else self._or, map(self._expand, parts))
         if kind == "X" or kind == "N":
-            return self._later(kind, parts[0])
+            return self._later(kind == "N", parts[0])
         left, right = map(self._expand, parts)
         if kind == "U":
-            return self._or(right, self._and(left, self._later("X", number)))
-        return self._and(right, self._or(left, self._later("N", number)))
+            return self._or(right, self._and(left, self._later(False, number)))
+        return self._and(right, self._or(left, self._later(True, number)))
 
-    def _later(self, kind: str, number: int) -> int:
-        return self.diagrams.leaf(self._then(kind, number))
+    def _later(self, at_end: bool, number: int) -> int:
+        return self.diagrams.leaf(self._left.then(at_end, number))
 
     def _match(self, kind: str, sere: Sere, number: int) -> int:
         every = kind == "A"
@@ -112,9 +105,9 @@ class Progress:
             if may_be_empty(rest):
                 asked = join(asked, self._expand(number))
             if rest != EMPTY:
-                again = self._normal.match(kind, rest, number)
-                asked = join(asked, self._later("N" if every else "X", again))
-            passed = self._normal.negation(guard) if every else guard
+                again = self.normal.match(kind, rest, number)
+                asked = join(asked, self._later(every, again))
+            passed = self.normal.negation(guard) if every else guard
             result = join(result, other(self._expand(passed), asked))
         return result
 

@@ -9,11 +9,8 @@ Source for the marks: Miyano and Hayashi, "Alternating finite automata on omega-
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.expansion import MATCH, MOST_TERMS, Expansion
-from streams.temporal.formula import Formula
 from streams.temporal.normal import Normal
 
 __all__ = ["Tableau"]
@@ -26,9 +23,9 @@ class Tableau:
     they are asked for. FormulaTooLarge beyond `max_states` states.
     """
 
-    def __init__(self, names: Iterable[str], max_states: int) -> None:
-        self._normal = Normal(False, names)
-        self.expansion = Expansion(self._normal, min(max_states, MOST_TERMS))
+    def __init__(self, normal: Normal, max_states: int) -> None:
+        self._normal = normal
+        self.expansion = Expansion(normal, min(max_states, MOST_TERMS))
         self.asked: list[int] = []
         self._max_states = max_states
         # States that ask the same are one state, however different their formulas look.
@@ -36,9 +33,17 @@ class Tableau:
         self._known: dict[tuple[frozenset[int], bool], int] = {}
         self._after: dict[int, int] = {}
 
-    def first(self, formula: Formula) -> int:
-        """The state before any event."""
-        return self._state(frozenset((self._normal.of(formula),)), True)
+    def first(self, number: int) -> int:
+        """The state of a formula before any event."""
+        return self._state(frozenset((number,)), True)
+
+    def promises(self, choice: int) -> frozenset[int]:
+        """What a choice puts off, and must not for ever."""
+        return self.expansion.parted(choice)[1]
+
+    def choices(self, state: int) -> list[int]:
+        """What a state leaves to choose from, whatever the event is."""
+        return sorted(frozenset[int]().union(*self.expansion.diagrams.leaves(self.asked[state])))
 
     def after(self, choice: int) -> int:
         """The state that a choice leads to."""
@@ -51,7 +56,7 @@ class Tableau:
     def acceptance(self) -> tuple[int, dict[int, int]]:
         """How many acceptance sets there are, one for each promise, and those that each choice
         met so far is in, as bits."""
-        promises = {choice: self.expansion.parted(choice)[1] for choice in self._after}
+        promises = {choice: self.promises(choice) for choice in self._after}
         sets = sorted(frozenset[int]().union(*promises.values()))
         marks = {
             choice: sum(1 << at for at, one in enumerate(sets) if one not in its)

@@ -8,6 +8,7 @@ from streams.temporal.automaton import Automaton, Edge
 from streams.temporal.errors import UnknownProposition
 from streams.temporal.expansion import Term
 from streams.temporal.formula import Formula, propositions
+from streams.temporal.normal import Normal
 from streams.temporal.reduction import reduced
 from streams.temporal.tableau import Tableau
 
@@ -31,8 +32,9 @@ def translate(
     for name, position in own.items():
         if name not in names:
             raise UnknownProposition(name, position, names)
-    tableau = Tableau(names, max_states)
-    initial = tableau.first(formula)
+    normal = Normal(False, names)
+    tableau = Tableau(normal, max_states)
+    initial = tableau.first(normal.of(formula))
     steps: list[list[tuple[int, Term]]] = []
     for asked in tableau.asked:
         terms = tableau.expansion.terms(asked)

@@ -226,9 +226,21 @@ def test_diagrams_that_exceed_their_bound_say_so(monkeypatch: pytest.MonkeyPatch
         Monitor(alternatives)
 
 
-def test_a_formula_of_too_many_alternatives_says_so() -> None:
-    with pytest.raises(FormulaTooLarge, match="number of alternatives reached 300,"):
-        Monitor(" & ".join(f"(F p{at} | G q{at})" for at in range(14)))
+# Twelve operators each, and most of the propositions only once.
+INTRICATE = {
+    "!(p1 W p2 <-> (((p7 R p4 <-> p5) -> G F p5) U p0) W p1 W p6) U p0": 8_000,
+    "F(p5 | p7) M F(p1 R p4 W p5 <-> (F p3 <-> F(p2 M p8)) <-> p8)": 8_000,
+    "G(((F p5 <-> p7 & p1) W (G(p8 <-> p12) <-> p6)) W p2 <-> p11 <-> p3 M p9)": 45_000,
+    "p0 U p1 U p2 U p3 U p4 U p5 U p6 U p7 U p8 U p9 U p10 U p11 U p12": 500,
+}
+
+
+@pytest.mark.parametrize("formula", INTRICATE)
+def test_a_dozen_operators_need_diagrams_of_few_parts(
+    formula: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions, "_MOST_PARTS", INTRICATE[formula])
+    assert len(Monitor(formula).machine) > 10
 
 
 def test_a_monitor_of_a_wrong_text_says_where() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.temporal.automaton import Automaton
-from streams.temporal.formula import Formula
+from streams.temporal.continuations import Continuations
+from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.formula import Formula, Unary
+from streams.temporal.normal import Normal
+from streams.temporal.parser import parse
 from streams.temporal.translate import translate
 from streams.temporal.words import accepts
 from tests.streams.temporal.brute_force import NAMES, Word, formulas, holds, loops, words
@@ -24,3 +29,23 @@ def test_an_automaton_accepts_the_words_on_which_its_formula_holds(
     automaton = translate(formula, NAMES)
     for stem, loop in lassos:
         assert accepts_word(automaton, stem, loop) == holds(formula, stem, loop)
+
+
+@settings(max_examples=500)
+@given(formulas)
+def test_a_formula_can_come_to_hold_if_its_automaton_accepts_a_word(formula: Formula) -> None:
+    negation = Unary("!", formula)
+    accepts_some = [not translate(one, NAMES).is_empty() for one in (formula, negation)]
+    # What is simplified over finite words holds on infinite ones as well.
+    for finite in (False, True):
+        normal = Normal(finite, NAMES)
+        continuations = Continuations(normal, 10_000)
+        # What is known of the states by then changes nothing.
+        for _ in range(2):
+            found = [continuations.exist(normal.of(one)) for one in (formula, negation)]
+            assert found == accepts_some
+
+
+def test_a_formula_of_too_many_alternatives_says_so() -> None:
+    with pytest.raises(FormulaTooLarge, match="number of alternatives reached 300,"):
+        translate(parse(" & ".join(f"(F p{at} | G q{at})" for at in range(14))))

@@ -1,0 +1,103 @@
+"""Whether a formula holds of some word without end, and of some that goes on from a state.
+
+Source: Couvreur, "On-the-fly verification of linear temporal logic" (FM 1999).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from streams.temporal.automaton import components
+from streams.temporal.normal import Normal
+from streams.temporal.tableau import Tableau
+
+__all__ = ["Continuations", "leading_on"]
+
+_Promises = frozenset[int]
+
+
+@dataclass(slots=True)
+class _Root:
+    """The first state of what may become a component, by its place on the stack.
+
+    `entry` are the promises of the step that led here, `broken` those that no step within keeps,
+    None if there is none.
+    """
+
+    place: int
+    entry: _Promises
+    broken: _Promises | None = None
+
+
+class Continuations:
+    """Answers for the formulas of one `Normal`; FormulaTooLarge beyond `max_states` states.
+
+    No more states are looked at than it takes to find a cycle on which all promises are kept.
+    Time and memory: exponential in the size of the formula at worst.
+    """
+
+    def __init__(self, normal: Normal, max_states: int) -> None:
+        self._tableau = Tableau(normal, max_states)
+        self._empty: set[int] = set()
+
+    def exist(self, number: int) -> bool:
+        """Whether the formula holds of some word without end."""
+        first = self._tableau.first(number)
+        if first in self._empty:
+            return False
+        stack = [first]
+        places = {first: 0}
+        roots = [_Root(0, frozenset())]
+        work = [(first, self._steps(first))]
+        while work:
+            state, steps = work[-1]
+            for target, promises in steps:
+                if target in self._empty:
+                    continue
+                if target not in places:
+                    places[target] = len(stack)
+                    roots.append(_Root(len(stack), promises))
+                    stack.append(target)
+                    work.append((target, self._steps(target)))
+                    break
+                if not _closed(roots, places[target], promises):
+                    return True
+            else:
+                work.pop()
+                if roots[-1].place == places[state]:
+                    # All that can be reached from here was looked at, and has no such cycle.
+                    self._empty.update(stack[roots.pop().place :])
+                    del stack[places[state] :]
+        return False
+
+    def _steps(self, state: int) -> Iterator[tuple[int, _Promises]]:
+        tableau = self._tableau
+        # What asks for little is most likely to be met.
+        for choice in sorted(tableau.choices(state), key=int.bit_count):
+            yield tableau.after(choice), tableau.promises(choice)
+
+
+def _closed(roots: list[_Root], place: int, promises: _Promises) -> _Promises:
+    """Join all that a step back to `place` makes one component; what no step in it keeps."""
+    broken = promises
+    while roots[-1].place > place:
+        root = roots.pop()
+        broken &= root.entry if root.broken is None else root.entry & root.broken
+    root = roots[-1]
+    root.broken = broken if root.broken is None else root.broken & broken
+    return root.broken
+
+
+def leading_on(successors: Sequence[set[int]], goes_on: Callable[[int], bool]) -> frozenset[int]:
+    """The states from which some word without end is accepted, of a deterministic machine.
+
+    `goes_on` tells it of one state: it is asked of one of each component from which no state is
+    reached that is known to be one of these. Linear time besides.
+    """
+    found: set[int] = set()
+    for component in components(range(len(successors)), successors.__getitem__):
+        on = any(not found.isdisjoint(successors[state]) for state in component)
+        if on or goes_on(min(component)):
+            found.update(component)
+    return frozenset(found)
