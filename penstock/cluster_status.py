@@ -36,7 +36,7 @@ async def _show(urls: tuple[str, ...], name: str | None, *, watch: bool) -> int:
             layouts = await layouts_there(js)
             if name is not None:
                 layouts = [one_of(layouts, name)]
-            views = [await look(js, layout, partitions) for layout, partitions in layouts]
+            views = [await look(client, layout, partitions) for layout, partitions in layouts]
             texts = [as_text(view, _rate(view, before)) for view in views]
             if not texts:
                 texts = [f"No pipeline of penstock at {shown(urls)}.\n"]

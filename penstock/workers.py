@@ -19,7 +19,7 @@ from penstock.run import Options, end_of, redirect, warnings_to_standard_error
 from penstock.run_on import Cluster, name_of
 from streams import clock
 from streams.errors import BuildError
-from streams.jetstream.connection import connect, jetstream
+from streams.jetstream.connection import connect
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers, server_binary
 from streams.jetstream.view import lag_of, look
@@ -92,10 +92,10 @@ async def _run(
             with drain_on_signals(running, said.drain_deadline, mention):
                 report = await _unless_a_worker_ends(running, workers)
                 while report.outcome == "completed" and not _ended(workers):
-                    if not sum((await lag_of(jetstream(client), layout, count)).values()):
+                    if not sum((await lag_of(client, layout, count)).values()):
                         break
                     await asyncio.sleep(_LOOK)
-            view = await look(jetstream(client), layout, count)
+            view = await look(client, layout, count)
         seconds = clock.monotonic() - began
         statuses = [worker.returncode or 0 for worker in workers]
         finished = publisher.published - view.unfinished - view.letters

@@ -90,7 +90,7 @@ class Bench:
 
     async def look(self) -> View:
         client = await connect(self.urls)
-        view = await look(jetstream(client), self.layout, PARTITIONS)
+        view = await look(client, self.layout, PARTITIONS)
         await client.close()
         return view
 
@@ -104,9 +104,8 @@ class Bench:
 
     async def finished(self) -> None:
         client = await connect(self.urls)
-        js = jetstream(client)
         # A look asks for every partition, so more of them would be work for the servers.
-        while sum((await lag_of(js, self.layout, PARTITIONS)).values()):  # noqa: ASYNC110
+        while sum((await lag_of(client, self.layout, PARTITIONS)).values()):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         await client.close()
 

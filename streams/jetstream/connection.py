@@ -20,18 +20,18 @@ __all__ = ["Urls", "connect", "jetstream", "shown"]
 Urls = Sequence[str]
 
 _PATIENCE = 10.0
-# The first version that can reset a consumer, which is how a partition is taken over.
-_OLDEST = (2, 14)
+# The first version that says how many messages come after one that it is asked for.
+_OLDEST = (2, 11)
 
 
 async def connect(
-    urls: Urls, *, name: str = "penstock", patience: float = _PATIENCE, resets: bool = True
+    urls: Urls, *, name: str = "penstock", patience: float = _PATIENCE, counts: bool = True
 ) -> Client:
     """Connect to any of `urls`, and stay connected.
 
     A connection that breaks is made anew as often as needed. Raises CannotConnect when no server
-    has let us in within `patience` seconds, ServerTooOld for one that cannot `resets` a consumer,
-    MissingExtra without nats-py.
+    has let us in within `patience` seconds, MissingExtra without nats-py, and, where what comes
+    after a message `counts`, ServerTooOld for one that does not tell.
     """
     try:
         nats: Any = import_module("nats")
@@ -77,11 +77,11 @@ async def connect(
         connecting.cancel()
         await asyncio.gather(refusal, connecting, return_exceptions=True)
     version = client.connected_server_version
-    if resets and (version.major, version.minor) < _OLDEST:
+    if counts and (version.major, version.minor) < _OLDEST:
         await client.close()
         raise ServerTooOld(
-            f"The NATS server at {shown(urls)} is of version {version}; resetting a consumer, by "
-            "which a worker takes a partition over, needs 2.14 or newer. Update the server."
+            f"The NATS server at {shown(urls)} is of version {version}; direct reads in batches, "
+            "by which unfinished events are counted, need 2.11 or newer. Update the server."
         )
     return client
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +12,17 @@ from streams.errors import BadLine, describe
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.jetstream.partition import Delivery, Partition
-from streams.jetstream.replies import ACK, Replies
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-
     from streams.faults import DeadLetter
     from streams.sink import Sink
 
 __all__ = ["Deliveries"]
 
 _CHUNK = 256
-# Seconds for which acknowledgements are gathered: the last of a partition is for all of them.
-_GATHERED = 0.02
 
 
 class Deliveries:
@@ -37,16 +31,13 @@ class Deliveries:
     Memory: the messages that are delivered and not finished, 128 a partition.
     """
 
-    def __init__(self, client: Client, stream: str, letters: Sink[DeadLetter]) -> None:
+    def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
             self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
         )
         self.ready: deque[Delivery] = deque()
         self.letters = letters
-        self._replies = Replies(client)
         self._stage: _Stage | None = None
-        self._untold: list[Partition] = []
-        self._telling: asyncio.TimerHandle | None = None
 
     def _attach(self, downstream: Subscriber[Any], run: Run) -> None:
         self._stage = _Stage(downstream, run, self.flowable.info, self)
@@ -61,27 +52,6 @@ class Deliveries:
         left = [delivery for delivery in self.ready if delivery.partition is not partition]
         self.ready.clear()
         self.ready.extend(left)
-
-    def acknowledge(self, partition: Partition) -> None:
-        # What is lost is noticed by the floor that stands still.
-        self._untold.append(partition)
-        if self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(_GATHERED, self._tell)
-
-    def _tell(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
-        untold, self._untold = self._untold, []
-        for partition in untold:
-            reply = partition.tell()
-            if reply:
-                self._replies.send(reply, ACK)
-
-    async def flush(self) -> None:
-        """Wait until the acknowledgements have reached the server, if it can be reached."""
-        self._tell()
-        await self._replies.flush()
 
 
 class _Stage(Emission[Any]):

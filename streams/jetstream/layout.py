@@ -11,6 +11,7 @@ from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
 
 from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.connection import jetstream
+from streams.jetstream.floors import Floors
 from streams.keys import By, key_name
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ PARTITIONS = 64
 
 # Seconds in which the server drops a repeated identity, where the pipeline says nothing.
 _WINDOW = 10.0
-# More than a partition has above its floor, which is bounded there.
-_IN_FLIGHT = 8192
+# Seconds after which servers forget a reader of a partition whose worker was killed.
+_FORGOTTEN = 60.0
 # Bytes of events that a stream holds; a server sets them aside when the stream is made.
 _ROOM = 1 << 30
 _HOUR = 3600
@@ -75,18 +76,19 @@ class Layout:
     def letters_subject(self) -> str:
         return f"penstock.{self.name}.dead"
 
-    def consumer(self, partition: int) -> ConsumerConfig:
-        """The reader of one partition. Its timer never redelivers: that would break the order. An
-        acknowledgement is for everything before it, too, which servers need to copy but once."""
-        from nats.js.api import AckPolicy, ConsumerConfig
+    def consumer(self, partition: int, start: int) -> ConsumerConfig:
+        """A reader of one partition from message `start` on. It is in one server's memory and
+        knows nothing of what is done, so servers have nothing to copy; it is made anew at will."""
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
         return ConsumerConfig(
-            durable_name=f"p{partition}",
             filter_subject=self.subject(partition),
-            ack_policy=AckPolicy.ALL,
-            ack_wait=_HOUR,
-            max_ack_pending=_IN_FLIGHT,
-            max_deliver=-1,
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=start,
+            ack_policy=AckPolicy.NONE,
+            num_replicas=1,
+            mem_storage=True,
+            inactive_threshold=_FORGOTTEN,
         )
 
     def subject(self, partition: int) -> str:
@@ -107,17 +109,26 @@ class Layout:
 
     async def leases(self, js: JetStreamContext, ttl: float) -> KeyValue:
         """The table of who owns which partition; its entries end `ttl` seconds after a renewal."""
+        return await self._table(js, self.stream, ttl)
+
+    async def floors(self, js: JetStreamContext) -> Floors:
+        """Up to where each partition is done."""
+        born = str((await js.stream_info(self.stream)).created)
+        # No pipeline's own name can have the same.
+        return Floors(await self._table(js, f"penstock_floors-{self.name}", None), born)
+
+    async def _table(self, js: JetStreamContext, bucket: str, ttl: float | None) -> KeyValue:
         from nats.js.api import KeyValueConfig
         from nats.js.errors import BucketNotFoundError
 
         try:
-            return await js.key_value(self.stream)
+            return await js.key_value(bucket)
         except BucketNotFoundError:
             info = await js.stream_info(self.stream)
             replicas = info.config.num_replicas or 1
             untyped: Any = js
             table: KeyValue = await untyped.create_key_value(
-                KeyValueConfig(bucket=self.stream, ttl=ttl, replicas=replicas)
+                KeyValueConfig(bucket=bucket, ttl=ttl, replicas=replicas)
             )
             return table
 
@@ -137,6 +148,8 @@ class Layout:
             discard=DiscardPolicy.NEW,
             max_bytes=self.room or _ROOM,
             duplicate_window=self.window,
+            # To be asked how many events come after one.
+            allow_direct=True,
             subject_transform=SubjectTransform(
                 src=f"{self.inlet}.*",
                 dest=f"penstock.{self.name}.p.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}",

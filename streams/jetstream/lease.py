@@ -31,7 +31,7 @@ class Lease:
         self.deadline = deadline
         self._table = table
         self._key = key
-        self._owner = owner
+        self.owner = owner
         self._revision = revision
         self.now = now
         self._lost = False
@@ -47,7 +47,7 @@ class Lease:
 
         began = self.now()
         try:
-            self._revision = await self._table.update(self._key, self._owner, self._revision)
+            self._revision = await self._table.update(self._key, self.owner, self._revision)
         except KeyWrongLastSequenceError:
             await self._look()
         else:
@@ -62,7 +62,7 @@ class Lease:
         except NotFoundError:
             self._lost = True
             return
-        if entry.value == self._owner and (entry.revision or 0) > self._revision:
+        if entry.value == self.owner and (entry.revision or 0) > self._revision:
             self._revision = entry.revision or 0
         else:
             self._lost = True

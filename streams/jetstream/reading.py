@@ -122,7 +122,7 @@ class Reading(Emission[Any]):
     async def _open(self) -> None:
         settings = self._settings
         try:
-            client = self._client = await connect(settings.servers, resets=False)
+            client = self._client = await connect(settings.servers, counts=False)
             self._replies = Replies(client)
             self._consumer = consumer = await consumer_of(
                 client, settings.what, settings.durable, settings.lease, settings.since

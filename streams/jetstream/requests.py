@@ -24,6 +24,9 @@ _NANOSECONDS = 1_000_000_000
 _EXPIRES = 30.0
 # Messages in one request at most; twice as many are on request, however great the demand.
 _LARGEST = 256
+# Seconds between two signs of life of a request for which there is no message, and until one that
+# gives none is given up.
+_BEAT, _SILENT = 1.0, 3.0
 # Seconds until the next request after one that was refused, and between looks at the connection.
 _PAUSE, _LOOK = 0.1, 0.5
 
@@ -32,9 +35,11 @@ class Requests:
     """Has as many messages on request as `room()` says; requests are long-lived.
 
     `arrived` is called with each message, in the order in which they come; `failed` once, when the
-    consumer is no more. `look` is to be called when there may be more room. More is asked for when
-    half of the room or less is on request, so that few requests wait at the server. After a
-    reconnection, when servers may not know of them any more, they are made anew in another inbox.
+    consumer is no more, or, when that is `easily` said, may be no more. `look` is to be called
+    when there may be more room. More is asked for when half of the room or less is on request, so
+    that few requests wait at the server. After a reconnection, or when a request gives no sign of
+    life, servers may not know of them any more: they are made anew in another inbox. `beat` is
+    told with each sign of life how many messages the consumer has delivered in all.
     """
 
     def __init__(
@@ -45,7 +50,9 @@ class Requests:
         room: Callable[[], int],
         arrived: Callable[[Msg], None],
         failed: Callable[[Exception], None],
-        expires: float = _EXPIRES,
+        *,
+        easily: bool = False,
+        beat: Callable[[int], None] | None = None,
     ) -> None:
         self.on_request = 0
         self._client = client
@@ -56,9 +63,10 @@ class Requests:
         self._room = room
         self._arrived = arrived
         self._failed = failed
-        self._expires = expires
+        self._easily = easily
+        self._beat = beat
         self._wanted = asyncio.Event()
-        self._until = 0.0
+        self._signs = 0
         self._subscription: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._doubtful = False
@@ -83,7 +91,7 @@ class Requests:
         self._wanted.set()
 
     async def stop(self) -> None:
-        """Ask for no more; what is under way has arrived when this returns."""
+        """Ask for no more; what is under way has arrived when this returns, or never does."""
         from nats.errors import Error
 
         for task in self._tasks:
@@ -96,11 +104,11 @@ class Requests:
             with suppress(Error, TimeoutError):
                 async with asyncio.timeout(1):
                     await subscription.drain()
+        self._arrived = _ignored
 
     async def _ask(self) -> None:
         from nats.errors import Error
 
-        loop = asyncio.get_running_loop()
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -110,24 +118,33 @@ class Requests:
                 continue
             if missing == _LARGEST:
                 self.look()
-            self._until = loop.time() + self._expires + 1
             self.on_request += missing
             # What does not go out is made anew after the reconnection.
             with suppress(Error):
                 await self._client.publish(
                     self._subject,
-                    dumps({"batch": missing, "expires": int(self._expires * _NANOSECONDS)}),
+                    dumps(
+                        {
+                            "batch": missing,
+                            "expires": int(_EXPIRES * _NANOSECONDS),
+                            "idle_heartbeat": int(_BEAT * _NANOSECONDS),
+                        }
+                    ),
                     reply=self._inbox,
                 )
 
     async def _message(self, message: Msg) -> None:
+        self._signs += 1
         headers: dict[str, Any] = message.headers or {}
         status = headers.get("Status")
         if status is None or message.reply:
             self.on_request = max(0, self.on_request - 1)
             self._arrived(message)
             self.look()
-        elif status != "100":
+        elif status == "100":
+            if self._beat is not None:
+                self._beat(int(headers.get("Nats-Last-Consumer", 0)))
+        else:
             # A request is over, with so many messages of it not sent.
             left = int(headers.get("Nats-Pending-Messages", self.on_request))
             self.on_request = max(0, self.on_request - left)
@@ -135,33 +152,42 @@ class Requests:
                 self.look()
             else:
                 # No leader, a server that shuts down, or a consumer that was deleted.
-                self._doubtful = True
+                self._doubt()
                 asyncio.get_running_loop().call_later(_PAUSE, self.look)
 
-    async def _watch(self) -> None:
-        from nats.errors import Error
+    def _doubt(self) -> None:
+        if self._easily:
+            self._failed(self._gone())
+        else:
+            self._doubtful = True
 
-        loop = asyncio.get_running_loop()
-        connections = self._connections()
+    async def _watch(self) -> None:
+        connections, signs, silent = self._connections(), -1, 0.0
         while True:
             await asyncio.sleep(_LOOK)
+            silent = silent + _LOOK if self.on_request and self._signs == signs else 0.0
+            signs = self._signs
             if connections != (connections := self._connections()):
-                old = self._subscription
-                await self._subscribe()
-                self._forget()
-                if old is not None:
-                    with suppress(Error):
-                        await old.unsubscribe()
-            elif self.on_request and loop.time() > self._until:
-                self._forget()
+                await self._begin_again()
+            elif silent >= _SILENT:
+                silent = 0.0
+                await self._begin_again()
+                self._doubt()
             if self._doubtful:
                 self._doubtful = False
                 await self._verify()
 
-    def _forget(self) -> None:
+    async def _begin_again(self) -> None:
         """Nothing will come of what was requested."""
+        from nats.errors import Error
+
+        old = self._subscription
+        await self._subscribe()
         self.on_request = 0
         self.look()
+        if old is not None:
+            with suppress(Error):
+                await old.unsubscribe()
 
     def _connections(self) -> int:
         client: Any = self._client
@@ -174,12 +200,17 @@ class Requests:
         try:
             await self._js.consumer_info(self._stream, self._consumer)
         except NotFoundError:
-            self._failed(
-                StreamMissing(
-                    f"the consumer '{self._consumer}' of the stream '{self._stream}' is no more: "
-                    "somebody deleted it. Start again, which makes it anew."
-                )
-            )
+            self._failed(self._gone())
         except (Error, TimeoutError):
             # No leader yet: the next request tells.
             return
+
+    def _gone(self) -> StreamMissing:
+        return StreamMissing(
+            f"the consumer '{self._consumer}' of the stream '{self._stream}' is no more: somebody "
+            "deleted it. Start again, which makes it anew."
+        )
+
+
+def _ignored(message: Msg) -> None:
+    """It came too late."""

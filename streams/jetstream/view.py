@@ -7,10 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from orjson import dumps
+
+from streams.jetstream.connection import jetstream
 from streams.jetstream.layout import Layout
 from streams.jetstream.worker import members_of
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
     from nats.js import JetStreamContext
 
 __all__ = ["View", "lag_of", "layouts_there", "look"]
@@ -48,30 +52,30 @@ async def layouts_there(js: JetStreamContext) -> list[tuple[Layout, int]]:
     return sorted(found, key=lambda one: one[0].name)
 
 
-async def lag_of(js: JetStreamContext, layout: Layout, partitions: int) -> dict[int, int]:
+async def lag_of(client: Client, layout: Layout, partitions: int) -> dict[int, int]:
     """The events of each partition that are not finished."""
-    from nats.js.errors import NotFoundError
+    js = jetstream(client)
+    floors = await layout.floors(js)
+    subject = f"$JS.API.DIRECT.GET.{layout.stream}"
 
     async def lag(partition: int) -> int:
-        try:
-            info = await js.consumer_info(layout.stream, f"p{partition}")
-        except NotFoundError:
-            # Nobody has read it yet.
-            stored = await js.stream_info(layout.stream, subjects_filter=layout.subject(partition))
-            subjects: dict[str, int] = stored.state.subjects or {}
-            return sum(subjects.values())
-        return (info.num_pending or 0) + (info.num_ack_pending or 0)
+        floor, _ = await floors.read(partition)
+        first = {"seq": floor + 1, "next_by_subj": layout.subject(partition), "batch": 1}
+        answer = await client.request(subject, dumps(first), timeout=2)
+        headers = answer.headers or {}
+        return 0 if headers.get("Status") == "404" else int(headers["Nats-Num-Pending"]) + 1
 
     return await _of_each(partitions, lag)
 
 
-async def look(js: JetStreamContext, layout: Layout, partitions: int) -> View:
-    """Ask the servers, twice for each partition."""
+async def look(client: Client, layout: Layout, partitions: int) -> View:
+    """Ask the servers, three times for each partition."""
     from nats.js.errors import BucketNotFoundError, NotFoundError
 
+    js = jetstream(client)
     stored = (await js.stream_info(layout.stream)).state.messages
     letters = (await js.stream_info(layout.letters)).state.messages
-    lag = await lag_of(js, layout, partitions)
+    lag = await lag_of(client, layout, partitions)
     try:
         table = await js.key_value(layout.stream)
     except BucketNotFoundError:

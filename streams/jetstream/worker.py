@@ -87,7 +87,7 @@ class Worker:
         letters = JetStreamLetters(
             lambda: self._outbox, layout.letters, layout.letters_subject, self._id_of
         )
-        self._deliveries = Deliveries(client, layout.stream, letters)
+        self._deliveries = Deliveries(layout.stream, letters)
         self._engine = Engine(
             self._deliveries.flowable,
             retry(_ATTEMPTS, then=route(letters)),
@@ -110,6 +110,8 @@ class Worker:
         """Work until it is drained, or an error ends the pipeline, which is raised; report."""
         self._count = await self._layout.prepare(self._client)
         self._table = await self._layout.leases(self._js, self._ttl)
+        self._floors = await self._layout.floors(self._js)
+        self._floors.start()
         await self._outbox.start()
         keeping = asyncio.create_task(self._keep(), name="penstock leases")
         try:
@@ -121,8 +123,8 @@ class Worker:
                 if self._leaving:
                     self.running.begin_drain(self._drain_deadline, by_signal=True)
                 for partition in self.partitions.values():
-                    partition.read_anew()
-                    self._work_on(partition, partition.look)
+                    partition.begin_anew()
+                    self._attend(partition)
                 report = await self.running.wait()
                 if self._leaving or not self._lost:
                     return report
@@ -131,6 +133,7 @@ class Worker:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await self._go()
+            await self._floors.stop()
             await self._outbox.stop()
 
     async def _keep(self) -> None:
@@ -147,7 +150,7 @@ class Worker:
             if began - looked >= _LOOK:
                 looked = began
                 for partition in self.partitions.values():
-                    self._work_on(partition, partition.look)
+                    self._attend(partition)
             await asyncio.sleep(max(0.0, self._ttl / 5 - (clock.monotonic() - began)))
 
     async def _tick(self) -> None:
@@ -191,6 +194,9 @@ class Worker:
             first = min(partition.lease.deadline for partition in self.partitions.values())
             self._alarm = loop.call_later(max(0.0, first - clock.monotonic()), self._drop_lost)
 
+    def _attend(self, partition: Partition) -> None:
+        self._work_on(partition, partition.look)
+
     def _work_on(
         self,
         partition: Partition,
@@ -223,10 +229,17 @@ class Worker:
         owner = self._id.encode()
         lease = await take(self._table, f"p.{number}", owner, self._ttl, clock.monotonic)
         if lease is not None:
-            partition = Partition(number, lease, self._client, self._layout, self._deliveries)
-            partition.read_anew()
+            partition = Partition(
+                number,
+                lease,
+                self._client,
+                self._layout,
+                self._deliveries,
+                self._floors,
+                self._attend,
+            )
             self.partitions[number] = partition
-            self._work_on(partition, partition.look)
+            self._attend(partition)
 
     async def _hand_over(self, number: int) -> None:
         partition = self.partitions[number]

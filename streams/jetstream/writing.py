@@ -66,7 +66,7 @@ class Writing(SinkStage[Any]):
     async def _connect(self) -> None:
         settings = self._settings
         try:
-            self._client = await connect(settings.servers, resets=False)
+            self._client = await connect(settings.servers, counts=False)
         except PenstockError as error:
             self._give_back()
             self.break_off(error)

@@ -128,7 +128,7 @@ class RemoteDesk(Emission[Any]):
     async def _open(self) -> None:
         wire = self._wire
         try:
-            client: Any = await connect(wire.servers, name=f"worker of {wire.name}", resets=False)
+            client: Any = await connect(wire.servers, name=f"worker of {wire.name}", counts=False)
             self._client = client
             lease = await wire.prepare(client)
         except PenstockError as error:

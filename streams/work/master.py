@@ -102,7 +102,7 @@ class Master:
     async def _begin(self) -> None:
         wire = self._wire
         try:
-            client: Any = await connect(wire.servers, name=f"master of {wire.name}", resets=False)
+            client: Any = await connect(wire.servers, name=f"master of {wire.name}", counts=False)
             self._client = client
             await wire.prepare(client)
             lease = self._lease = await self._be_the_only_one()

@@ -1,4 +1,4 @@
-"""A model of the servers: one partition of a stream, its one consumer, and what can get lost."""
+"""A model of the servers: one partition of a stream, a table, and what can get lost."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["Client", "Message", "Server"]
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+
+__all__ = ["Client", "Message", "Server", "Table"]
 
 _LATENCY = 0.001
-_MOST_PENDING = 8192
 
 
 class Message(SimpleNamespace):
@@ -23,17 +25,15 @@ class Message(SimpleNamespace):
 
 
 class Server:
-    """The facts that are documented of JetStream: acknowledgements of all up to a message, a floor,
-    a reset. One that arrives late, after a reset, may make it deaf to those that carry lower
-    numbers of deliveries, until the next reset."""
+    """One partition of a stream: whoever asks is given what comes next, by the newest consumer.
+    One that is made `lags` that many messages, as a copy of the stream does that is behind."""
 
     def __init__(self) -> None:
         self.stored: list[tuple[str, bytes]] = []
-        self.floor = self._floor_delivery = 0
-        self.lose_deliveries = self.lose_acknowledgements = 0
-        self.last_acknowledgement = (0, 0)
-        self._next = 1
+        self.table = Table()
+        self.lose_deliveries = self.lags = 0
         self.delivery = 0
+        self._next = 1
         self._requests: deque[tuple[Client, str, int]] = deque()
 
     def publish(self, key: str, data: bytes) -> None:
@@ -44,24 +44,21 @@ class Server:
         self._requests.append((client, inbox, batch))
         self._deliver()
 
-    def reset(self) -> None:
-        self._next = self.floor + 1
-        self.delivery = self._floor_delivery = 0
+    def read_from(self, sequence: int) -> None:
+        """Make a consumer."""
+        self._next = max(1, sequence - self.lags)
+        self.delivery = self.lags = 0
         self._requests.clear()
 
-    def acknowledge(self, sequence: int, delivery: int) -> None:
-        self.last_acknowledgement = sequence, delivery
-        if sequence > self.floor and delivery > self._floor_delivery:
-            self.floor, self._floor_delivery = sequence, delivery
-            self._next = max(self._next, sequence + 1)
-        self._deliver()
+    def beat(self) -> None:
+        """Give the newest request a sign of life."""
+        if self._requests:
+            client, inbox, _ = self._requests[-1]
+            headers = {"Status": "100", "Nats-Last-Consumer": str(self.delivery)}
+            client.deliver(inbox, Message(subject=inbox, reply="", data=b"", headers=headers))
 
     def _deliver(self) -> None:
-        while (
-            self._requests
-            and self._next <= len(self.stored)
-            and self._next - self.floor <= _MOST_PENDING
-        ):
+        while self._requests and self._next <= len(self.stored):
             client, inbox, batch = self._requests.popleft()
             if batch > 1:
                 self._requests.appendleft((client, inbox, batch - 1))
@@ -74,6 +71,54 @@ class Server:
             pending = len(self.stored) - sequence
             reply = f"$JS.ACK.stream.p0.1.{sequence}.{self.delivery}.0.{pending}"
             client.deliver(inbox, Message(subject=key, reply=reply, data=data, headers=None))
+
+
+class Table:
+    """A table in which an entry is written only where nobody has written since; a writing may get
+    lost on its way, or its answer, and the last one may arrive late, or again."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, tuple[bytes, int]] = {}
+        self.lose_writings = self.lose_answers = 0
+        self._revision = 0
+        self._last: tuple[str, bytes, int] | None = None
+
+    @property
+    def floor(self) -> int:
+        """That of the one partition."""
+        value, _ = self.entries.get("p.0", (b'{"floor": 0}', 0))
+        return int(json.loads(value)["floor"])
+
+    async def get(self, key: str) -> Any:
+        await asyncio.sleep(_LATENCY)
+        if key not in self.entries:
+            raise KeyNotFoundError
+        value, revision = self.entries[key]
+        return SimpleNamespace(value=value, revision=revision)
+
+    async def update(self, key: str, value: bytes, last: int) -> int:
+        await asyncio.sleep(_LATENCY)
+        self._last = key, value, last
+        if self.lose_writings:
+            self.lose_writings -= 1
+            raise TimeoutError
+        self._write(key, value, last)
+        await asyncio.sleep(_LATENCY)
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise TimeoutError
+        return self.entries[key][1]
+
+    def arrives_late(self) -> None:
+        if self._last is not None:
+            with suppress(KeyWrongLastSequenceError):
+                self._write(*self._last)
+
+    def _write(self, key: str, value: bytes, last: int) -> None:
+        if self.entries.get(key, (b"", 0))[1] != last:
+            raise KeyWrongLastSequenceError
+        self._revision += 1
+        self.entries[key] = value, self._revision
 
 
 class Client:
@@ -118,43 +163,15 @@ class Client:
         if subject.startswith("$JS.API.CONSUMER.MSG.NEXT"):
             self.server.pull(self, reply, json.loads(payload)["batch"])
             return
-        assert payload == b"+ACK"
-        if self.server.lose_acknowledgements:
-            self.server.lose_acknowledgements -= 1
-        else:
-            self.server.acknowledge(*_numbers(subject))
-
-    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109
-        await asyncio.sleep(_LATENCY)
-
-    async def request(self, subject: str, payload: bytes, timeout: float) -> None:  # noqa: ASYNC109
-        await asyncio.sleep(_LATENCY)
-        self.server.acknowledge(*_numbers(subject))
+        assert subject.startswith("$JS.API.CONSUMER.DELETE")
 
     def jetstream(self, timeout: float) -> Client:
         return self
 
-    async def add_consumer(self, stream: str, config: Any) -> None:
+    async def add_consumer(self, stream: str, config: Any) -> Any:
         await asyncio.sleep(_LATENCY)
-
-    async def reset_consumer(self, stream: str, consumer: str) -> None:
-        await asyncio.sleep(_LATENCY)
-        self.server.reset()
-
-    async def consumer_info(self, stream: str, consumer: str) -> Any:
-        await asyncio.sleep(_LATENCY)
-        return SimpleNamespace(
-            ack_floor=SimpleNamespace(stream_seq=self.server.floor),
-            delivered=SimpleNamespace(consumer_seq=self.server.delivery),
-            num_pending=0,
-            num_ack_pending=0,
-        )
+        self.server.read_from(config.opt_start_seq or 1)
+        return SimpleNamespace(name="reader")
 
     async def purge_stream(self, stream: str, seq: int, subject: str) -> None:
-        assert seq <= self.server.floor + 1
-
-
-def _numbers(reply: str) -> tuple[int, int]:
-    """The message's number in the stream and among the deliveries."""
-    words = reply.split(".")
-    return int(words[5]), int(words[6])
+        assert seq <= self.server.table.floor + 1

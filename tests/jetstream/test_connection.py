@@ -27,8 +27,8 @@ class _Version(SimpleNamespace):
         return f"{self.major}.{self.minor}.0"
 
 
-@pytest.mark.parametrize(("major", "minor", "old"), [(2, 13, True), (2, 14, False), (3, 0, False)])
-def test_a_server_that_cannot_reset_a_consumer_is_named(
+@pytest.mark.parametrize(("major", "minor", "old"), [(2, 10, True), (2, 11, False), (3, 0, False)])
+def test_a_server_that_cannot_count_what_is_unfinished_is_named(
     monkeypatch: pytest.MonkeyPatch, major: int, minor: int, old: bool
 ) -> None:
     server = OldServer(major, minor)
@@ -38,7 +38,9 @@ def test_a_server_that_cannot_reset_a_consumer_is_named(
 
     monkeypatch.setattr(nats, "connect", connected)
     if old:
-        with pytest.raises(ServerTooOld, match=r"version 2\.13\.0; resetting a consumer.* 2\.14"):
+        with pytest.raises(
+            ServerTooOld, match=r"version 2\.10\.0; direct reads in batches.* 2\.11"
+        ):
             asyncio.run(connect(["nats://a"]))
         assert server.closed
     else:

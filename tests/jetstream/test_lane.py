@@ -6,6 +6,8 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Coroutine
+from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
@@ -18,28 +20,32 @@ from sinks import for_each
 from streams import from_iterable, retry, route
 from streams.engine import Engine
 from streams.jetstream.deliveries import Deliveries
+from streams.jetstream.floors import Floors
 from streams.jetstream.layout import Layout
 from streams.jetstream.lease import Lease
 from streams.jetstream.partition import Partition
 from streams.running import Running
 from streams.testing import MemorySink, VirtualTimeLoop
-from tests.jetstream.model import Client, Server
+from tests.jetstream.model import Client, Server, Table
 
 T = TypeVar("T")
+_EPOCHS = count()
+LAGS = st.sampled_from([0, 3])
 KEYS = st.sampled_from("abc")
 
 
 class Book:
     """What the handlers did, whoever owned the partition."""
 
-    def __init__(self) -> None:
-        self.begun: Counter[tuple[str, int]] = Counter()
+    def __init__(self, table: Table) -> None:
+        self._table = table
         self.over: set[tuple[str, int]] = set()
         self.working: Counter[str] = Counter()
         self.wrong: list[str] = []
 
-    def begin(self, key: str, n: int) -> None:
-        self.begun[key, n] += 1
+    def begin(self, key: str, n: int, sequence: int) -> None:
+        if sequence <= self._table.floor:
+            self.wrong.append(f"{key} {n} began although the floor is above it")
         self.working[key] += 1
         if self.working[key] > 1:
             self.wrong.append(f"{key} has two events at work, {n} is one")
@@ -58,24 +64,37 @@ class Owner:
         self._book = book
         loop = asyncio.get_running_loop()
         table: Any = None
-        self.lease = Lease(table, "p.0", b"me", 1, math.inf, loop.time)
+        self.lease = Lease(table, "p.0", b"me", next(_EPOCHS), math.inf, loop.time)
         self.letters = MemorySink()
-        self.deliveries = Deliveries(self.client, "stream", self.letters)
+        self.deliveries = Deliveries("stream", self.letters)
         layout = Layout("lane", None, "key", partitions=1)
-        self.partition = Partition(0, self.lease, self.client, layout, self.deliveries)
-        pipeline = (
+        floors: Any = server.table
+        self.floors = Floors(floors, "today")
+        self.floors.start()
+        self.partition = Partition(0, self.lease, self.client, layout, self.deliveries, self.floors)
+        self.pipeline = (
             from_iterable(list[dict[str, Any]]())
             .pipe(group_by("key"), spread(), adaptive_flat_map(self._handle))
             .to(for_each(self._done))
         )
+        self.running = self._run()
+
+    def _run(self) -> Running:
         policy = retry(2, then=route(self.letters))
-        self.running: Running = pipeline.start(
+        return self.pipeline.start(
             engine=Engine(self.deliveries.flowable, policy), drain_deadline=1
         )
 
+    async def begin_anew(self) -> None:
+        """As after the loss of another lease."""
+        self.running.cancel()
+        await self.running.wait()
+        self.running = self._run()
+        self.partition.begin_anew()
+
     async def _handle(self, event: dict[str, Any]) -> dict[str, Any]:
         key, n = event["key"], event["n"]
-        self._book.begin(key, n)
+        self._book.begin(key, n, event["sequence"])
         try:
             await asyncio.sleep(event["seconds"])
             if event["poison"]:
@@ -99,7 +118,7 @@ class Owner:
         self.running.cancel()
         await self.running.wait()
         await self.partition.abandon()
-        await self.deliveries.flush()
+        await self.floors.stop()
         await self.client.close()
 
 
@@ -108,7 +127,7 @@ class Lane(RuleBasedStateMachine):
         super().__init__()
         self.loop = VirtualTimeLoop()
         self.server = Server()
-        self.book = Book()
+        self.book = Book(self.server.table)
         self.sent: Counter[str] = Counter()
         self.owner = self.do(self._new_owner())
 
@@ -117,7 +136,8 @@ class Lane(RuleBasedStateMachine):
 
     async def _new_owner(self) -> Owner:
         owner = Owner(self.server, self.book)
-        await owner.partition.open()
+        with suppress(TimeoutError):
+            await owner.partition.look()
         return owner
 
     @rule(
@@ -131,6 +151,7 @@ class Lane(RuleBasedStateMachine):
             for _ in range(count):
                 self.sent[key] += 1
                 event = {"key": key, "n": self.sent[key], "seconds": seconds, "poison": poison}
+                event["sequence"] = len(self.server.stored) + 1
                 self.server.publish(key, dumps(event))
 
         self.do(publish())
@@ -144,30 +165,48 @@ class Lane(RuleBasedStateMachine):
         self.server.lose_deliveries += count
 
     @rule(count=st.integers(1, 3))
-    def acknowledgements_get_lost(self, count: int) -> None:
-        self.server.lose_acknowledgements += count
+    def writings_of_the_floor_get_lost(self, count: int) -> None:
+        self.server.table.lose_writings += count
 
     @rule()
-    def an_acknowledgement_arrives_late(self) -> None:
-        self.do(self._acknowledge(*self.server.last_acknowledgement))
-
-    async def _acknowledge(self, sequence: int, delivery: int) -> None:
-        self.server.acknowledge(sequence, delivery)
+    def the_answer_to_a_writing_gets_lost(self) -> None:
+        self.server.table.lose_answers += 1
 
     @rule()
-    def the_owner_compares(self) -> None:
-        self.do(self.owner.partition.look())
+    def a_writing_arrives_late(self) -> None:
+        self.server.table.arrives_late()
 
     @rule()
-    def another_worker_is_given_the_partition(self) -> None:
+    def the_owner_looks(self) -> None:
+        self.server.beat()
+        self.do(self._look())
+
+    async def _look(self) -> None:
+        with suppress(TimeoutError):
+            await self.owner.partition.look()
+
+    @rule()
+    def the_pipeline_begins_anew(self) -> None:
+        async def change() -> None:
+            await self.owner.begin_anew()
+            await self._look()
+
+        self.do(change())
+
+    @rule(lags=LAGS)
+    def another_worker_is_given_the_partition(self, lags: int) -> None:
+        self.server.lags = lags
+
         async def change() -> Owner:
             await self.owner.leave()
             return await self._new_owner()
 
         self.owner = self.do(change())
 
-    @rule()
-    def the_owner_dies(self) -> None:
+    @rule(lags=LAGS)
+    def the_owner_dies(self, lags: int) -> None:
+        self.server.lags = lags
+
         async def change() -> Owner:
             await self.owner.gone()
             return await self._new_owner()
@@ -179,12 +218,13 @@ class Lane(RuleBasedStateMachine):
         assert self.book.wrong == []
 
     def teardown(self) -> None:
-        self.server.lose_deliveries = self.server.lose_acknowledgements = 0
+        table = self.server.table
+        self.server.lose_deliveries = table.lose_writings = table.lose_answers = 0
         try:
             self.do(self._to_the_end())
             everything = {(key, n) for key, last in self.sent.items() for n in range(1, last + 1)}
             assert everything == self.book.over
-            assert self.server.floor == len(self.server.stored)
+            assert self.server.table.floor == len(self.server.stored)
             assert self.book.wrong == []
         finally:
             self.do(self._end_all())
@@ -192,9 +232,10 @@ class Lane(RuleBasedStateMachine):
 
     async def _to_the_end(self) -> None:
         for _ in range(200):
-            if self.server.floor == len(self.server.stored):
+            if self.server.table.floor == len(self.server.stored):
                 break
             await asyncio.sleep(1)
+            self.server.beat()
             await self.owner.partition.look()
         await self.owner.leave()
 
@@ -207,7 +248,7 @@ class Lane(RuleBasedStateMachine):
 
 TestLane = Lane.TestCase
 TestLane.settings = settings(
-    max_examples=60,
+    max_examples=100,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -34,6 +34,9 @@ class Connection(Client):
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         await asyncio.sleep(0)
 
+    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109
+        await asyncio.sleep(0)
+
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
         # One consumer gets each message once, whatever it says of them.
         if reply:

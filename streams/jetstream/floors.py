@@ -1,0 +1,145 @@
+"""Up to where the partitions are done: a table on the servers, in which only owners write."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from orjson import dumps, loads
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+__all__ = ["Floor", "Floors"]
+
+# Seconds between two writings of a floor at least: what is done within them is repeated when its
+# worker is killed, and a writing costs about as much as an event.
+_GATHERED = 0.1
+# Seconds until the next writing after one that has failed.
+_PAUSE = 1.0
+
+
+class Floors:
+    """The table, read by anybody; and the task that writes the floors of one worker.
+
+    `born` tells this stream from an earlier one with the same name, whose floors say nothing.
+    """
+
+    def __init__(self, table: KeyValue, born: str) -> None:
+        self._table = table
+        self._born = born
+        self._risen: set[Floor] = set()
+        self._wanted = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Write what rises from now on."""
+        self._writing = asyncio.get_running_loop().create_task(
+            self._write(), name="penstock floors"
+        )
+
+    async def stop(self) -> None:
+        """Write no more; a floor that is to be known is to be settled before."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    async def read(self, partition: int) -> tuple[int, int]:
+        """The last event up to which all are done, 0 for none, and the entry's revision."""
+        from nats.js.errors import KeyNotFoundError
+
+        try:
+            entry = await self._table.get(f"p.{partition}")
+        except KeyNotFoundError:
+            return 0, 0
+        said = loads(entry.value or b"{}")
+        floor: int = said["floor"] if said["of"] == self._born else 0
+        return floor, entry.revision or 0
+
+    async def claim(self, partition: int, owner: str) -> Floor:
+        """Have the floor for oneself: what owners before have still under way is refused."""
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        while True:
+            known, revision = await self.read(partition)
+            floor = Floor(self, partition, owner, known, revision)
+            with suppress(KeyWrongLastSequenceError):
+                await floor.write()
+                return floor
+
+    async def put(self, partition: int, owner: str, floor: int, revision: int) -> int:
+        """Write, if nobody has since that revision: KeyWrongLastSequenceError; the new revision."""
+        value = dumps({"floor": floor, "owner": owner, "of": self._born})
+        return await self._table.update(f"p.{partition}", value, revision)
+
+    async def is_of(self, partition: int, owner: str) -> int:
+        """The entry's revision if it is the owner's, or else 0."""
+        entry = await self._table.get(f"p.{partition}")
+        said = loads(entry.value or b"{}")
+        return (entry.revision or 0) if said["owner"] == owner else 0
+
+    def risen(self, floor: Floor) -> None:
+        """Write this one soon."""
+        self._risen.add(floor)
+        self._wanted.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            risen, self._risen = self._risen, set()
+            answers = await asyncio.gather(
+                *(floor.settle() for floor in risen), return_exceptions=True
+            )
+            failed = [one for one, e in zip(risen, answers, strict=True) if e is not None]
+            await asyncio.sleep(_PAUSE if failed else _GATHERED)
+            for floor in failed:
+                self.risen(floor)
+
+
+class Floor:
+    """That of one partition, while it is one worker's."""
+
+    def __init__(
+        self, floors: Floors, partition: int, owner: str, known: int, revision: int
+    ) -> None:
+        self.known = known
+        """What the servers have."""
+        self._floors = floors
+        self._partition = partition
+        self._owner = owner
+        self._revision = revision
+        self._reached = known
+        self._lost = False
+        self._one = asyncio.Lock()
+
+    def rise(self, floor: int) -> None:
+        """Everything up to there is done; it is written soon."""
+        self._reached = floor
+        self._floors.risen(self)
+
+    async def settle(self) -> None:
+        """Have what is reached written, unless another owner has come, whom it is left to.
+
+        Raises what the servers' silence raises.
+        """
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        async with self._one:
+            while self.known < self._reached and not self._lost:
+                try:
+                    await self.write()
+                except KeyWrongLastSequenceError:
+                    # Ourselves, where the answer got lost?
+                    revision = await self._floors.is_of(self._partition, self._owner)
+                    self._lost = revision <= self._revision
+                    self._revision = max(revision, self._revision)
+
+    async def write(self) -> None:
+        """Write it once; KeyWrongLastSequenceError where somebody has since."""
+        reached = self._reached
+        self._revision = await self._floors.put(
+            self._partition, self._owner, reached, self._revision
+        )
+        self.known = reached
