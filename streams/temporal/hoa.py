@@ -120,6 +120,7 @@ class _Reader:
         self._need("v1")
         initial: list[int] = []
         states: int | None = None
+        accepts = False
         while not self._skip("--BODY--"):
             header = self._take()
             if header == "States:":
@@ -132,15 +133,21 @@ class _Reader:
                 self._names = tuple(self._text() for _ in range(count))
             elif header == "Acceptance:":
                 self._acceptance()
+                accepts = True
             elif header == "Alias:":
                 self._at -= 1
                 raise self._wrong("aliases are not supported")
+            elif header[0].isupper():
+                self._at -= 1
+                raise self._wrong(f"`{header}` has a meaning that is not supported")
             elif header.endswith(":"):
                 while not self._token.endswith(":") and self._token != "--BODY--":
                     self._take()
             else:
                 self._at -= 1
                 raise self._wrong(f"`{header}` should be a header")
+        if not accepts:
+            raise self._wrong("the header `Acceptance:` is missing")
         return self._body(states, initial)
 
     def _text(self) -> str:

@@ -221,6 +221,8 @@ def test_a_malformed_lbtt_is_told_with_its_line(
         ("[0] 0", "[0] 9", 12, "no state 9"),
         ("1 {0}\n[0]", "1 {3}\n[0]", 11, "acceptance set 3 of 1"),
         ("--END--", "", 16, "should be where"),
+        ("Acceptance: 1 Inf(0)\n", "", 9, "Acceptance.* is missing"),
+        ("acc-name: Buchi", "Players: 2", 7, "Players.* is not supported"),
     ],
 )  # fmt: skip
 def test_a_malformed_hoa_is_told_with_its_line_and_the_feature(
