@@ -58,7 +58,7 @@ class _Sum(Tally):
     def __init__(self) -> None:
         super().__init__()
         self._sum: int | Fraction = 0
-        self._floats = self._decimals = 0
+        self._floats = self._decimals = self._fractions = 0
 
     def enter(self, at: Any, amount: Any) -> None:
         self.pending.setdefault(at, []).append((1, amount))
@@ -71,11 +71,15 @@ class _Sum(Tally):
             self.rows += sign
             self._floats += sign * isinstance(amount, float)
             self._decimals += sign * isinstance(amount, Decimal)
+            self._fractions += sign * isinstance(amount, Fraction)
             self._sum += sign * (amount if isinstance(amount, int) else Fraction(amount))
 
     @property
     def value(self) -> Any:
-        return self._plain(self._sum) if self._floats or self._decimals else self._sum
+        if self._floats or self._decimals:
+            return self._plain(self._sum)
+        # Of what is left; a number that is none may have left.
+        return self._sum if self._fractions else int(self._sum)
 
     def _plain(self, exact: int | Fraction) -> Any:
         if self._floats:

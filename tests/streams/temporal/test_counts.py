@@ -136,6 +136,14 @@ def test_decimals_stay_decimals() -> None:
     assert sequenced(table, "avg", begin=0, end=1, of=2)[-1].value == Decimal("0.15")
 
 
+def test_a_sum_is_of_the_kind_of_what_is_summed_and_not_of_what_has_left() -> None:
+    table = [(0, 3, 10), (1, 2, 0.5), (4, 5, Fraction(1, 2)), (4, 6, Fraction(3, 2))]
+    periods = sequenced(table, "sum", begin=0, end=1, of=2)
+    assert repr([period.value for period in periods]) == repr(
+        [10, 10.5, 10, Fraction(2), Fraction(3, 2)]
+    )
+
+
 def test_an_hour_that_the_clock_says_twice_is_counted_as_two() -> None:
     zone = ZoneInfo("Europe/Berlin")
     begin = datetime(2024, 10, 27, 2, 30, tzinfo=zone)
