@@ -55,8 +55,11 @@ def _insides() -> tuple[str, ...]:
 
 def users_line(error: BaseException) -> str | None:
     """`file:line` of the innermost frame that is the user's, if there is one."""
+    import sysconfig
+
     trace = TracebackException.from_exception(error)
+    not_theirs = (*_insides(), sysconfig.get_paths()["stdlib"] + os.sep)
     for frame in reversed(trace.stack):
-        if not frame.filename.startswith(_insides()):
+        if not frame.filename.startswith(not_theirs):
             return f"{frame.filename}:{frame.lineno}"
     return None

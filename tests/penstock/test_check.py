@@ -53,6 +53,21 @@ def test_an_impossible_pipeline_is_explained_at_its_line(
     assert "Traceback" not in result.err
 
 
+def test_a_formula_that_cannot_be_watched_is_explained_at_its_line(
+    penstock: Penstock, write_file: Write
+) -> None:
+    lines = (
+        "from operators import monitor\n"
+        "watch = monitor('G(paid -> F sendt)', paid={'type': 1}, sent={'type': 2})\n"
+        "pipeline = read_jsonl().pipe(watch).to(write_jsonl())\n"
+    )
+    path = write_file("job.py", lines)
+    result = penstock("check", path)
+    assert result.status == 2
+    assert f"{path}:8: this pipeline cannot be built: " in result.err
+    assert "Did you mean 'sent'?" in result.err
+
+
 def test_a_stream_cannot_end_in_a_plain_function(penstock: Penstock, write_file: Write) -> None:
     result = penstock("check", write_file("job.py", "pipeline = read_jsonl().to(print)\n"))
     assert result.status == 2
