@@ -163,36 +163,36 @@ def new_events(
 
 def finish_all(events: list[Event[Any]]) -> None:
     """`finish` for each of `events`; their origins are told in as few calls as possible."""
-    if _are_alike(events):
-        for event in events:
-            event.pending = 0
-        events[0].origin.finished_all(events)
-        return
-    finished: list[Event[Any]] = []
-    for event in events:
-        event.pending = pending = event.pending - 1
-        if not pending:
-            finished.append(event)
-    holding = [event for event in finished if event.turn is not None]
-    if finished:
+    alike = _finish_alike(events)
+    finished = events[:alike]
+    if alike < len(events):
+        for event in events[alike:]:
+            event.pending = pending = event.pending - 1
+            if not pending:
+                finished.append(event)
         tell_finished(finished)
-    for event in holding:
-        event.end_turn()
+        for event in finished[alike:]:
+            event.end_turn()
+    elif events:
+        events[0].origin.finished_all(events)
 
 
-def _are_alike(events: list[Event[Any]]) -> bool:
-    """Whether all have one origin, hold no turn and lack one acceptance, as most have."""
+def _finish_alike(events: list[Event[Any]]) -> int:
+    """Finish the first of `events` that are of one origin and hold no turn; how many these are."""
     if not events:
-        return False
+        return 0
     origin = events[0].origin
-    for event in events:
+    for place, event in enumerate(events):
         if event.pending != 1 or event.origin is not origin or event.turn is not None:
-            return False
-    return True
+            return place
+        event.pending = 0
+    return len(events)
 
 
 def tell_finished(events: list[Event[Any]]) -> None:
-    """Tell the origins of these events, one or more, that they finished, in few calls."""
+    """Tell the origins of these events that they finished, in few calls."""
+    if not events:
+        return
     begin = 0
     origin = events[0].origin
     for place, event in enumerate(events):

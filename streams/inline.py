@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from streams.blocking import BLOCKED
@@ -17,6 +17,8 @@ from streams.slices import SLICE, fitting
 from streams.stage import StageInfo, Subscriber, in_chunks
 
 __all__ = ["Inline"]
+
+EndTurns = Callable[[Sequence[Any]], None]
 
 # Results that are finished wait at most about this long (seconds) for others of their chunk.
 _DELIVER_AFTER = 0.001
@@ -65,14 +67,14 @@ class Inline(Plain):
         else:
             self._begin_with(events)
 
-    def on_turns(self, events: list[Event[Any]], turns: list[Lane], /) -> None:
+    def on_turns(self, events: list[Event[Any]], turns: list[Lane], end: EndTurns, /) -> None:
         """A chunk of events whose turns, which nobody else shares, are given beside them."""
         if len(events) > self._stride or self._at_work or self._late:
             _hold(events, turns)
             self.on_chunk(events)
         else:
             self._stride -= len(events)
-            self._work_on(events, turns)
+            self._work_on(events, turns, end)
 
     def _begin_with(self, events: list[Event[Any]]) -> None:
         """Work on events that hold their turns."""
@@ -82,9 +84,11 @@ class Inline(Plain):
             return
         for event in events:
             event.turn = None
-        self._work_on(events, turns)
+        self._work_on(events, turns, end_turns)
 
-    def _work_on(self, events: list[Event[Any]], turns: Sequence[Turn | None]) -> None:
+    def _work_on(
+        self, events: list[Event[Any]], turns: Sequence[Turn | None], end: EndTurns
+    ) -> None:
         """The way of a plain call: nothing but the call between two events."""
         now, handler = self._now, self._handler
         ended = now()
@@ -107,21 +111,21 @@ class Inline(Plain):
                     kind = result.__class__
             except BaseException as error:
                 _hold(events[i:], turns[i:])
-                self._deliver(events[first:i], turns[first:i])
+                self._deliver(events[first:i], turns[first:i], end)
                 self._give_up_stride(events[i + 1 :], event, error=error)
                 return
             # The end of one call is the start of the next.
             event.ended = ended = now()
             if not is_plain:
                 _hold(events[i:], turns[i:])
-                self._deliver(events[first:i], turns[first:i])
+                self._deliver(events[first:i], turns[first:i], end)
                 self._give_up_stride(events[i + 1 :], event, call=result)
                 return
             event.value = result
             if ended >= deliver_at:
                 if ended - event.started > BLOCKED:
                     self._blocked(ended - event.started)
-                self._deliver(events[first : i + 1], turns[first : i + 1])
+                self._deliver(events[first : i + 1], turns[first : i + 1], end)
                 first = i + 1
                 ended = now()
                 deliver_at = ended + _DELIVER_AFTER
@@ -129,14 +133,14 @@ class Inline(Plain):
                     break
                 self.in_flight = 1
         else:
-            self._deliver(events[first:], turns[first:])
+            self._deliver(events[first:], turns[first:], end)
             first = len(events)
         if first < len(events):
             _hold(events[first:], turns[first:])
             self._late.extendleft(reversed(events[first:]))
         self._end_of_work()
 
-    def _deliver(self, done: list[Event[Any]], turns: Sequence[Turn | None]) -> None:
+    def _deliver(self, done: list[Event[Any]], turns: Sequence[Turn | None], end: EndTurns) -> None:
         """Pass results on, then end the turns that their events had."""
         self.in_flight = 0
         if self._chunky is None:
@@ -144,7 +148,7 @@ class Inline(Plain):
                 self.downstream.on_next(event)
         elif done:
             self._chunky.on_chunk(done)
-        end_turns(turns)
+        end(turns)
 
     def _give_up_stride(
         self,

@@ -8,7 +8,7 @@ when the event's turn ends. A lane lives only while it holds an event or a turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -228,6 +228,20 @@ class Rotation:
         if self.demand and (self.line or self.open_lanes) and not self.passing:
             self.pass_on()
 
+    def end_turns(self, lanes: Sequence[Any]) -> None:
+        """End turns that one event each held; these are all in line before the next events go."""
+        line, alive, spare = self.line, self.lanes, self.spare
+        for lane in lanes:
+            if lane.outer is not None or not self.direct:
+                lane.end()
+                continue
+            lane.holders = 0
+            if lane.events:
+                line.append(lane)
+            elif alive.pop(lane.key, None) is not None:
+                spare.append(lane)
+        self.go_on()
+
     def exchange(self, lane: Any) -> Event[Any] | None:
         """End the turn that one event from here held, and `request(1)`: its return value.
 
@@ -313,16 +327,14 @@ class Rotation:
         self._freed += n
         taken: list[Event[Any]] = []
         if self._on_turns is not None:
-            lanes: list[Lane] = []
-            for _ in range(n):
-                lane = line.popleft()
+            lanes = [line.popleft() for _ in range(n)]
+            for lane in lanes:
                 event = lane.events.popleft()
                 lane.holders = 1
                 if event.turn is not None:
                     lane.outer, event.turn = event.turn, None
-                lanes.append(lane)
                 taken.append(event)
-            self._on_turns(taken, lanes)
+            self._on_turns(taken, lanes, self.end_turns)
             return
         states: list[State] = []
         for _ in range(n):

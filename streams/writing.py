@@ -79,24 +79,33 @@ class LineWriting(SinkStage[Any]):
             for event in events:
                 event.give_back()
             return
-        encode, buffer, accept = self._encode, self._buffer, self._accepted.append
-        refused: list[tuple[Event[Any], Exception]] = []
-        for event in events:
-            try:
-                buffer += encode(event.value)
-            except Exception as error:
-                refused.append((event, error))
-            else:
-                accept(event)
-        # Afterwards: what they bring about may come back here.
-        for event, reason in refused:
-            self._cannot_encode(event, reason)
+        try:
+            lines = b"".join(map(self._encode, [event.value for event in events]))
+        except Exception:
+            self._take_in(events)
+        else:
+            self._buffer += lines
+            self._accepted += events
         if self._full or not self._accepted:
             return
         if len(self._buffer) >= _BATCH or len(self._accepted) >= WINDOW // 2:
             self._write()
         elif not self._scheduled:
             self._schedule()
+
+    def _take_in(self, events: list[Event[Any]]) -> None:
+        """One by one, for some cannot be encoded."""
+        refused: list[tuple[Event[Any], Exception]] = []
+        for event in events:
+            try:
+                self._buffer += self._encode(event.value)
+            except Exception as error:
+                refused.append((event, error))
+            else:
+                self._accepted.append(event)
+        # Afterwards: what they bring about may come back here.
+        for event, reason in refused:
+            self._cannot_encode(event, reason)
 
     def _schedule(self) -> None:
         self._scheduled = True
