@@ -33,7 +33,8 @@ class Violation(Generic[T]):
     def __str__(self) -> str:
         whose = "" if self.key is None else f" of {describe(self.key)}"
         if self.at_end:
-            when = f"at the end of the stream, after {self.index:,} events{whose}"
+            plural = "" if self.index == 1 else "s"
+            when = f"at the end of the stream, after {self.index:,} event{plural}{whose}"
         else:
             when = f"by event {self.index:,}{whose}"
         last = f": {describe(self.evidence[-1])}" if self.evidence else ""
