@@ -9,11 +9,11 @@ transitions; Tarjan (1972) for the components.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Automaton", "Edge", "components"]
+__all__ = ["Automaton", "Edge", "components", "live"]
 
 
 class Edge(NamedTuple):
@@ -67,26 +67,35 @@ class Automaton:
 
     def live(self) -> frozenset[int]:
         """The states from which some infinite word is accepted. Linear time."""
-        all_sets = (1 << self.sets) - 1
-        live: set[int] = set()
-        # A component comes after all that can be reached from it.
-        for component in components(range(len(self.edges)), self.successors):
-            inside = frozenset(component)
-            marks, cyclic = 0, False
-            for state in component:
-                for edge in self.edges[state]:
-                    if edge.target in inside:
-                        marks |= edge.marks
-                        cyclic = True
-                    elif edge.target in live:
-                        live |= inside
-            if cyclic and marks == all_sets:
-                live |= inside
-        return frozenset(live)
+        return live([[(edge.target, edge.marks) for edge in row] for row in self.edges], self.sets)
 
     def is_empty(self) -> bool:
         """Whether it accepts no word at all."""
         return self.live().isdisjoint(self.initial)
+
+
+def live(leaving: Sequence[Collection[tuple[int, int]]], sets: int) -> frozenset[int]:
+    """The states from which some infinite word is accepted. Linear time.
+
+    Each has the targets and the marks of the edges that leave it.
+    """
+    found: set[int] = set()
+    # A component comes after all that can be reached from it.
+    for component in components(
+        range(len(leaving)), lambda state: (target for target, _ in leaving[state])
+    ):
+        inside = frozenset(component)
+        passed, cyclic = 0, False
+        for state in component:
+            for target, marks in leaving[state]:
+                if target in inside:
+                    passed |= marks
+                    cyclic = True
+                elif target in found:
+                    found |= inside
+        if cyclic and passed == (1 << sets) - 1:
+            found |= inside
+    return frozenset(found)
 
 
 def components(

@@ -5,15 +5,26 @@ Source: Minato, "Fast generation of prime-irredundant covers from binary decisio
 
 from __future__ import annotations
 
-from streams.temporal.decisions import Decisions
+from typing import Generic, TypeVar
 
-__all__ = ["Cubes"]
+from streams.temporal.decisions import Decisions
+from streams.temporal.errors import FormulaTooLarge
+
+__all__ = ["Cubes", "Guards"]
+
+T = TypeVar("T")
+
+# Of one guard. That an odd number of thirteen propositions hold takes 4,096.
+_MOST_CUBES = 10_000
 
 _Cover = tuple[tuple[tuple[int, int], ...], int]
 
 
 class Cubes:
-    """Covers of the functions of `diagrams`; what was found for a part of one is remembered."""
+    """Covers of the functions of `diagrams`; what was found for a part of one is remembered.
+
+    FormulaTooLarge for a cover of more than 10,000.
+    """
 
     def __init__(self, diagrams: Decisions[bool]) -> None:
         self._diagrams = diagrams
@@ -58,5 +69,36 @@ class Cubes:
             *((care | literal, value | literal) for care, value in yes),
             *free,
         )
+        if len(cubes) > _MOST_CUBES:
+            raise FormulaTooLarge("the number of edges of a state", len(cubes), _MOST_CUBES)
         made = diagrams.fork(bit, self.either(no_made, free_made), self.either(yes_made, free_made))
         return cubes, made
+
+
+class Guards(Generic[T]):
+    """On which letters something is in the set that a function of `sets` gives."""
+
+    def __init__(self, sets: Decisions[frozenset[T]]) -> None:
+        self._sets = sets
+        self._guards: Decisions[bool] = Decisions()
+        self._never, self._always = self._guards.leaf(False), self._guards.leaf(True)
+        self._known: dict[int, dict[T, int]] = {}
+        self.cubes = Cubes(self._guards)
+
+    def of(self, number: int) -> dict[T, int]:
+        """The guard of each that is in one of the sets, for `cubes`."""
+        found = self._known.get(number)
+        if found is None:
+            found = self._known[number] = self._find(number)
+        return found
+
+    def _find(self, number: int) -> dict[T, int]:
+        sets = self._sets
+        if sets.is_leaf(number):
+            return dict.fromkeys(sets.at(number, 0), self._always)
+        bit = sets.first_bit(number)
+        no, yes = map(self.of, sets.halves(number, bit))
+        return {
+            one: self._guards.fork(bit, no.get(one, self._never), yes.get(one, self._never))
+            for one in (*no, *(one for one in yes if one not in no))
+        }

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import permutations
 
-from streams.temporal.automaton import Automaton, Edge
+from streams.temporal.automaton import Automaton
+from streams.temporal.decisions import Decisions
 from streams.temporal.reduction import reduced
+from streams.temporal.steps import Step, Steps, best, drawn_up, steps_of
 
 __all__ = ["degeneralised"]
 
@@ -23,30 +26,34 @@ def degeneralised(automaton: Automaton) -> Automaton:
     """
     if automaton.sets < 2:
         return automaton
+    steps = steps_of(automaton)
     orders = permutations(range(automaton.sets))
     tried = orders if automaton.sets <= _MOST_TRIED else (range(automaton.sets),)
-    return min((_counted(automaton, order) for order in tried), key=len)
+    found = min((_counted(steps, order) for order in tried), key=lambda one: len(one.functions))
+    return drawn_up(found, automaton.propositions)
 
 
-def _counted(automaton: Automaton, order: Sequence[int]) -> Automaton:
+def _counted(steps: Steps, order: Sequence[int]) -> Steps:
     sets = len(order)
-    numbers: dict[tuple[int, int], int] = {
-        (state, 0): at for at, state in enumerate(automaton.initial)
-    }
+    numbers = {(state, 0): at for at, state in enumerate(steps.initial)}
     found = list(numbers)
-    edges: list[tuple[Edge, ...]] = []
-    while len(edges) < len(found):
-        state, level = found[len(edges)]
-        row: list[Edge] = []
-        for edge in automaton.edges[state]:
+    diagrams: Decisions[frozenset[Step]] = Decisions()
+
+    def onward(level: int, its: frozenset[Step]) -> frozenset[Step]:
+        onto: set[Step] = set()
+        for target, marks in sorted(its):
             passed = level
-            while passed < sets and edge.marks >> order[passed] & 1:
+            while passed < sets and marks >> order[passed] & 1:
                 passed += 1
-            key = (edge.target, passed % sets)
+            key = (target, passed % sets)
             if key not in numbers:
                 numbers[key] = len(found)
                 found.append(key)
-            row.append(Edge(numbers[key], edge.care, edge.value, int(passed == sets)))
-        edges.append(tuple(row))
-    initial = tuple(range(len(automaton.initial)))
-    return reduced(Automaton(automaton.propositions, tuple(edges), initial, 1))
+            onto.add((numbers[key], int(passed == sets)))
+        return best(frozenset(onto))
+
+    maps = [steps.diagrams.mapping(diagrams, partial(onward, level)) for level in range(sets)]
+    # It grows meanwhile.
+    functions = tuple([maps[level](steps.functions[state]) for state, level in found])
+    initial = tuple(range(len(steps.initial)))
+    return reduced(Steps(diagrams, functions, initial, 1))

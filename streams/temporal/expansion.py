@@ -9,31 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from functools import reduce
-from typing import NamedTuple
 
-from streams.temporal.cubes import Cubes
 from streams.temporal.decisions import Decisions
 from streams.temporal.derivatives import Derivatives
 from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.normal import FALSE, TRUE, Normal
 from streams.temporal.sere import EMPTY, Sere, may_be_empty
 
-__all__ = ["MATCH", "MOST_TERMS", "Expansion", "Term"]
+__all__ = ["MATCH", "Expansion"]
 
-
-class Term(NamedTuple):
-    """Of the propositions in `care` those in `value` must hold, and the others not.
-
-    `choice` is what that leaves, see `Expansion.parted`.
-    """
-
-    care: int
-    value: int
-    choice: int
-
-
-# No formula has so many unless it has far more states than anybody wants.
-MOST_TERMS = 2_000
 
 # All that are made for one formula. Those of a dozen operators need a fifth of it at most.
 _MOST_CHOICES = 300_000
@@ -49,15 +33,14 @@ _NO_WAY: _Choices = frozenset()
 
 
 class Expansion:
-    """Expands the formulas of one `Normal`; at most `limit` terms each, else FormulaTooLarge.
+    """Expands the formulas of one `Normal`; FormulaTooLarge if there are too many alternatives.
 
     What a formula asks is a diagram, from letters to what they leave to choose from. Two
     formulas that ask the same have the same.
     """
 
-    def __init__(self, normal: Normal, limit: int) -> None:
+    def __init__(self, normal: Normal) -> None:
         self._normal = normal
-        self._limit = limit
         self._derivatives = Derivatives(normal)
         self._made = 0
         self._bits: dict[tuple[int, bool], int] = {}
@@ -68,9 +51,6 @@ class Expansion:
         self._and = self.diagrams.joining(self._product, self._always, self._never)
         self._or = self.diagrams.joining(self._sum, self._never, self._always)
         self._known: dict[int, int] = {FALSE: self._never, TRUE: self._always}
-        self._guards: Decisions[bool] = Decisions()
-        self._cubes = Cubes(self._guards)
-        self._by_choice: dict[int, dict[int, int]] = {}
 
     def all_of(self, numbers: Iterable[int]) -> int:
         """The diagram of the conjunction of several formulas."""
@@ -82,36 +62,6 @@ class Expansion:
         if found is None:
             found = self._known[number] = self._expand(number)
         return found
-
-    def terms(self, diagram: int) -> list[Term]:
-        """Few terms, of which some is met where the diagram is."""
-        guards = self._guards_of(diagram)
-        terms: list[Term] = []
-        for choice, guard in guards.items():
-            cubes = self._cubes.of(guard, guard)
-            terms += [Term(care, value, choice) for care, value in cubes]
-            if len(terms) > self._limit:
-                raise FormulaTooLarge("the number of edges of a state", len(terms), self._limit)
-        return terms
-
-    def _guards_of(self, diagram: int) -> dict[int, int]:
-        """On which letters each of the choices is there."""
-        found = self._by_choice.get(diagram)
-        if found is None:
-            found = self._by_choice[diagram] = self._find_guards(diagram)
-        return found
-
-    def _find_guards(self, diagram: int) -> dict[int, int]:
-        diagrams, guards = self.diagrams, self._guards
-        never, always = guards.leaf(False), guards.leaf(True)
-        if diagrams.is_leaf(diagram):
-            return dict.fromkeys(diagrams.at(diagram, 0), always)
-        bit = diagrams.first_bit(diagram)
-        no, yes = map(self._guards_of, diagrams.halves(diagram, bit))
-        return {
-            choice: guards.fork(bit, no.get(choice, never), yes.get(choice, never))
-            for choice in (*no, *(choice for choice in yes if choice not in no))
-        }
 
     def parted(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
         """The formulas for the following events, and the promises: the right sides of `U` that

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from streams.temporal.automaton import Automaton, Edge
+from streams.temporal.cubes import Guards
 from streams.temporal.expansion import Expansion
 from streams.temporal.formula import Formula
 from streams.temporal.normal import Normal
 
 __all__ = ["cubes", "literals", "marks", "sets_of"]
-
-_MOST_CUBES = 10_000
 
 
 def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
@@ -20,9 +19,10 @@ def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
     FormulaTooLarge for more than 10,000 of them.
     """
     normal = Normal(False, names)
-    expansion = Expansion(normal, _MOST_CUBES)
-    terms = expansion.terms(expansion.of(normal.of(guard)))
-    return sorted((term.care, term.value) for term in terms)
+    expansion = Expansion(normal)
+    guards = Guards(expansion.diagrams)
+    found = guards.of(expansion.of(normal.of(guard))).values()
+    return sorted(cube for one in found for cube in guards.cubes.of(one, one))
 
 
 def literals(automaton: Automaton, edge: Edge) -> list[tuple[int, bool]]:

@@ -10,7 +10,7 @@ Source for the marks: Miyano and Hayashi, "Alternating finite automata on omega-
 from __future__ import annotations
 
 from streams.temporal.errors import FormulaTooLarge
-from streams.temporal.expansion import MATCH, MOST_TERMS, Expansion
+from streams.temporal.expansion import MATCH, Expansion
 from streams.temporal.normal import Normal
 
 __all__ = ["Tableau"]
@@ -25,7 +25,7 @@ class Tableau:
 
     def __init__(self, normal: Normal, max_states: int) -> None:
         self._normal = normal
-        self.expansion = Expansion(normal, min(max_states, MOST_TERMS))
+        self.expansion = Expansion(normal)
         self.asked: list[int] = []
         self._max_states = max_states
         # States that ask the same are one state, however different their formulas look.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from streams.temporal.automaton import Automaton, Edge
+from streams.temporal.automaton import Automaton
+from streams.temporal.decisions import Decisions
 from streams.temporal.errors import UnknownProposition
-from streams.temporal.expansion import Term
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.normal import Normal
 from streams.temporal.reduction import reduced
+from streams.temporal.steps import Step, Steps, best, drawn_up
 from streams.temporal.tableau import Tableau
 
 __all__ = ["MAX_STATES", "translate"]
@@ -35,13 +36,14 @@ def translate(
     normal = Normal(False, names)
     tableau = Tableau(normal, max_states)
     initial = tableau.first(normal.of(formula))
-    steps: list[list[tuple[int, Term]]] = []
-    for asked in tableau.asked:
-        terms = tableau.expansion.terms(asked)
-        steps.append([(tableau.after(term.choice), term) for term in terms])
+    # It grows meanwhile.
+    for state, _ in enumerate(tableau.asked):
+        for choice in tableau.choices(state):
+            tableau.after(choice)
     sets, marks = tableau.acceptance()
-    edges = tuple(
-        tuple(Edge(target, term.care, term.value, marks[term.choice]) for target, term in leaving)
-        for leaving in steps
+    diagrams: Decisions[frozenset[Step]] = Decisions()
+    to_steps = tableau.expansion.diagrams.mapping(
+        diagrams, lambda its: best(frozenset((tableau.after(one), marks[one]) for one in its))
     )
-    return reduced(Automaton(names, edges, (initial,), sets))
+    functions = tuple(map(to_steps, tableau.asked))
+    return drawn_up(reduced(Steps(diagrams, functions, (initial,), sets)), names)

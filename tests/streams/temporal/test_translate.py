@@ -49,3 +49,14 @@ def test_a_formula_can_come_to_hold_if_its_automaton_accepts_a_word(formula: For
 def test_a_formula_of_too_many_alternatives_says_so() -> None:
     with pytest.raises(FormulaTooLarge, match="number of alternatives reached 300,"):
         translate(parse(" & ".join(f"(F p{at} | G q{at})" for at in range(14))))
+
+
+def test_edges_that_ask_for_all_of_a_dozen_operators_are_as_few_as_can_be() -> None:
+    automaton = translate(parse(" <-> ".join(f"p{at}" for at in range(13))))
+    # One for each letter that it allows, for any two of them differ in two propositions.
+    assert [len(leaving) for leaving in automaton.edges] == [1 << 12, 1]
+
+
+def test_a_guard_of_too_many_conjunctions_says_so() -> None:
+    with pytest.raises(FormulaTooLarge, match="number of edges of a state reached 16,384"):
+        translate(parse(" <-> ".join(f"p{at}" for at in range(15))))
