@@ -3,15 +3,18 @@
 A call of n events that takes c(n) seconds gives n / c(n) events a second. `BatchSize` measures
 that rate at two sizes in turn, a few calls each, and goes on from the better one: by doubling
 while that pays, then by steps that shrink to 8 %. It settles where the elasticity of the rate,
-d ln rate / d ln size, is 0.03: more would make every event wait longer for next to nothing. That
+d ln rate / d ln size, is 0.02: more would make every event wait longer for next to nothing. That
 finds the knee of a plant that has one, the maximum of one that does worse with more, and about
-32 a / b where c(n) = a + b n.
+49 a / b where c(n) = a + b n.
 
 Calls at another size are compared with those just before and after them: what is linear in time
 cancels out, so that a machine that becomes slower or faster says nothing about sizes. How far such
 a comparison can be trusted is measured in the same way, where the size stayed as it was. Samples
-are calls, not events, for those of one call are no two observations. Trials go on for ever, small
-steps and large ones, but what they lose is kept below 1 % of the calls' time.
+are calls, not events, for those of one call are no two observations. A trial is a sequential test
+whose boundaries meet (a triangular test: J. Whitehead, The Design and Analysis of
+Sequential Clinical Trials, 1983): the longer it has taken, the less there is to lose by
+deciding. Trials go on for ever, small steps and large ones, but what they lose is kept below 1 % of
+the calls' time.
 
 Multiplying every time by a constant changes no decision, unless there is a target for latency;
 the same calls always give the same sizes.
@@ -19,63 +22,24 @@ the same calls always give the same sizes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
+from streams.limits.blocks import Block, Variance
 from streams.limits.checks import check_count
 from streams.limits.outcome import Outcome
 
 __all__ = ["BatchSize"]
 
-_TARGET = 0.03  # the elasticity to settle at: at most about 3 % are left unused
+_TARGET = 0.02  # the elasticity to settle at: at most about 2 % are left unused
 _DOUBLE, _FINEST = 2.0, 1.08  # the largest step, and the least: a finer one is lost in noise
 _BLOCK, _MOST = 3, 32  # calls at a size before it is the other's turn, and turns of a trial
-_SURE, _WORSE, _DOUBT = 2.0, 3.0, 0.3  # standard errors: more pays, it does not, and in the end
+_SURE, _WORSE, _DOUBT = 2.0, 3.0, 0.3  # standard errors: more pays, it does not; both at first
 _SPREAD, _WEIGHT = 0.1, 4.0  # what comparisons are taken to differ by at first, as so many
 _NOISE = 0.007  # of the rate; however alike they were, the next may differ
+_HOPELESS = 0.3  # so much less of ln rate
 _CHANGED = 0.2  # a move of ln rate at one size by which the plant itself has changed
-_FADE = 0.9  # for each block or trial
 _CREDIT, _SHARE = 20.0, 0.01  # what trials may cost: so many calls, and that share of all others
 _RENEWED = 0.01  # what they may cost besides because the plant has changed, of all calls
-
-
-@dataclass(slots=True)
-class _Block:
-    """A few calls at one size, one after the other."""
-
-    size: int
-    took: list[float] = field(default_factory=list[float])
-    oldest: float = 0.0
-
-    def add(self, seconds: float, oldest: float) -> None:
-        self.took.append(seconds)
-        self.oldest += oldest
-
-    @property
-    def rate(self) -> float:
-        """The logarithm of the events a second."""
-        # The median: now and then a call takes very much longer.
-        return log(self.size / sorted(self.took)[len(self.took) // 2])
-
-    @property
-    def latency(self) -> float:
-        """What the oldest event of a call took, on average."""
-        return self.oldest / len(self.took)
-
-
-class _Variance:
-    """The mean of squares that fade; of what they were taken to be, at first."""
-
-    def __init__(self, value: float, weight: float) -> None:
-        self._sum, self._weight = value * weight, weight
-
-    def add(self, squares: float, weight: float = 1.0) -> None:
-        self._sum = _FADE * self._sum + squares
-        self._weight = _FADE * self._weight + weight
-
-    @property
-    def value(self) -> float:
-        return self._sum / self._weight
 
 
 class BatchSize:
@@ -90,7 +54,7 @@ class BatchSize:
         self.ceiling = check_count("ceiling", ceiling)
         self.reason = "start"
         self._latency = latency
-        self._block = _Block(1)
+        self._block = Block(1)
         self._skips = False
         # The size to go back to, and the one that is compared with it.
         self._base, self._trial = 1, 0
@@ -99,10 +63,10 @@ class BatchSize:
         self._step, self._up, self._failed = _DOUBLE, True, 0
         # What trials may still lose, in calls at the base; and if the plant changes.
         self._credit, self._reserve = _CREDIT, 0.0
-        self._errors = _Variance(_SPREAD**2, _WEIGHT)
+        self._errors = Variance(_SPREAD**2, _WEIGHT)
         # What the rate at the base usually is, and how far from it blocks are.
         self._level: float | None = None
-        self._moves = _Variance(_SPREAD**2, _WEIGHT)
+        self._moves = Variance(_SPREAD**2, _WEIGHT)
         self._strikes = 0
         self._late = 0
         # A size that was dropped; the trials that will stay below it, and that did the last time.
@@ -137,7 +101,7 @@ class BatchSize:
                 self._skips = False
                 return
             self._block.add(seconds, oldest)
-            if len(self._block.took) >= _BLOCK:
+            if len(self._block.took) >= _BLOCK or self._is_hopeless():
                 self._judge(self._block)
 
     def _look_for_late(self, events: int, oldest: float) -> None:
@@ -162,11 +126,19 @@ class BatchSize:
     def _measure(self, size: int) -> None:
         # Whoever is in the first call of another size has waited for one of the size before.
         self._skips = self._latency is not None and size != self.size
-        self._block = _Block(size)
+        self._block = Block(size)
 
     # Judging.
 
-    def _judge(self, block: _Block) -> None:
+    def _is_hopeless(self) -> bool:
+        """Whether no further call can make the trial as good as the base, which is far better."""
+        block = self._block
+        if not self._rates or block.size != self._trial or len(block.took) < _BLOCK - 1:
+            return False
+        worst = max(_HOPELESS, 4 * sqrt(self._errors.value))
+        return log(block.size / min(block.took)) < self._rates[-1] - worst
+
+    def _judge(self, block: Block) -> None:
         if self._latency is not None and block.latency > self._latency:
             if self._trial and block.size > self._base:
                 self._credit -= len(block.took)
@@ -258,8 +230,9 @@ class BatchSize:
         error = sqrt(max(_NOISE**2, self._errors.value) / turns) / abs(step)
         # Where much is gained by doubling, to be sure of it costs more than to be wrong.
         doubling = self._up and self._step == _DOUBLE and elasticity > 0.5
-        sure = doubling or not -_WORSE * error <= elasticity - _TARGET <= _SURE * error
-        if not sure and turns < _MOST:
+        left = error * (1 - turns / _MOST)
+        sure = doubling or not -_WORSE * left < elasticity - _TARGET < _SURE * left
+        if not sure:
             self._measure(self._trial if self.size == self._base else self._base)
             return
         # In doubt more: too much costs little, where it is not too much by far.

@@ -88,10 +88,10 @@ def latency(operator: Any, every: float, events: int = 600) -> float:
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_under_heavy_load_it_does_95_percent_of_what_the_best_fixed_size_does(name: str) -> None:
+def test_under_heavy_load_it_does_97_percent_of_what_the_best_fixed_size_does(name: str) -> None:
     cost = PLANTS[name]
     best = max(rate(by_size(cost, size)) for size in SIZES)
-    assert rate(by_load(cost)) >= 0.95 * best
+    assert rate(by_load(cost)) >= 0.97 * best
     # It is worth choosing: without batches it would be a fraction.
     assert rate(by_size(cost, 1)) <= 0.2 * best
 

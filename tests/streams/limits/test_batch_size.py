@@ -96,21 +96,21 @@ PLANTS: dict[str, tuple[Cost, int]] = {
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_it_comes_within_5_percent_of_the_best_fixed_size_without_being_told_which(
+def test_it_comes_within_3_percent_of_the_best_fixed_size_without_being_told_which(
     name: str,
 ) -> None:
     cost, ceiling = PLANTS[name]
     calls = work(BatchSize(ceiling), cost, 1000)
-    assert rate(calls[200:]) >= 0.95 * best_rate(cost, ceiling)
+    assert rate(calls[200:]) >= 0.97 * best_rate(cost, ceiling)
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_calls_that_differ_by_a_tenth_cost_it_no_more_than_7_percent(name: str) -> None:
+def test_calls_that_differ_by_a_tenth_cost_it_no_more_than_3_percent(name: str) -> None:
     cost, ceiling = PLANTS[name]
     best = best_rate(cost, ceiling)
     rates = [rate(work(BatchSize(ceiling), cost, 3000, 0.1, s)[200:]) / best for s in range(5)]
-    assert min(rates) >= 0.93
-    assert sum(rates) / 5 >= 0.95
+    assert min(rates) >= 0.97
+    assert sum(rates) / 5 >= 0.98
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -119,12 +119,12 @@ def test_calls_that_differ_by_a_tenth_cost_it_no_more_than_7_percent(name: str) 
     [stumbling, drifting(0.2, 300), drifting(0.2, 30), drifting(0.4, 100)],
     ids=["stumbles", "drifts slowly", "drifts fast", "drifts far"],
 )
-def test_a_machine_that_stumbles_or_drifts_costs_it_no_more_than_7_percent(
+def test_a_machine_that_stumbles_or_drifts_costs_it_no_more_than_5_percent(
     name: str, disturbed: Callable[[random.Random], Iterator[float]]
 ) -> None:
     cost, ceiling = PLANTS[name]
     calls = work(BatchSize(ceiling), cost, 3000, disturbed=disturbed)
-    assert rate(calls[200:]) >= 0.93 * best_rate(cost, ceiling)
+    assert rate(calls[200:]) >= 0.95 * best_rate(cost, ceiling)
 
 
 def test_where_calls_differ_wildly_it_still_finds_most_of_what_there_is() -> None:
@@ -133,8 +133,8 @@ def test_where_calls_differ_wildly_it_still_finds_most_of_what_there_is() -> Non
         rates.append(
             rate(work(BatchSize(ceiling), cost, 3000, 0.3)[200:]) / best_rate(cost, ceiling)
         )
-    assert min(rates) >= 0.8
-    assert sum(rates) / len(rates) >= 0.93
+    assert min(rates) >= 0.85
+    assert sum(rates) / len(rates) >= 0.96
 
 
 def test_it_stays_small_where_more_would_only_make_events_wait() -> None:
