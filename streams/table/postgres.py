@@ -40,11 +40,12 @@ class PostgresStore(PostgresTable):
         if terms.by is not None:
             return await self._claim_by_key(terms.by, values, reclaim)
         text = sql.CLAIM
-        if self._last is not None and not reclaim:
-            text, values["behind"] = sql.CLAIM_BEHIND, self._last
+        values["behind"] = self._position.behind(reclaim)
+        if values["behind"] is not None:
+            text = sql.CLAIM_BEHIND
         async with self._using() as db:
             claim = sorted_out(await self._all(db, text, values), values["token"])
-        self._last = claim.rows[-1].id if claim.rows else None
+        self._position.claimed(claim)
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
@@ -76,8 +77,7 @@ class PostgresStore(PostgresTable):
     # What became of rows.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
-        if settlement.failed or settlement.returned:
-            self._last = None
+        self._position.settles(settlement)
         try:
             if settlement.only_finished:
                 async with self._using() as db:

@@ -16,6 +16,7 @@ from psycopg.sql import Literal
 
 from streams.errors import CannotOpen, ColumnMissing, TableMissing
 from streams.table import postgres_sql as sql
+from streams.table.position import Position
 from streams.table.schema import Layout, quoted
 from streams.table.store import (
     DatabaseLost,
@@ -65,8 +66,7 @@ class PostgresTable(Store):
         self._lock = asyncio.Lock()
         self._statements: dict[tuple[str, str | None], str] = {}
         self._by: str | None = None
-        # The last row claimed: those before it are not looked at every time.
-        self._last: Any = None
+        self._position = Position()
 
     # The connection.
 

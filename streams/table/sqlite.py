@@ -16,7 +16,7 @@ from orjson import dumps
 from streams import clock
 from streams.table import sqlite_sql as sql
 from streams.table.schema import DEAD, UNPROCESSED, quoted
-from streams.table.sqlite_table import BEFORE_ALL, SqliteTable
+from streams.table.sqlite_table import SqliteTable
 from streams.table.store import (
     EXHAUSTED,
     Claim,
@@ -32,6 +32,8 @@ from streams.table.store import (
 
 __all__ = ["SqliteStore"]
 
+_BEFORE_ALL = -(2**63)  # an id
+
 
 class SqliteStore(SqliteTable):
     """Claims, and what became of rows."""
@@ -40,12 +42,13 @@ class SqliteStore(SqliteTable):
 
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
-        values["behind"] = BEFORE_ALL if reclaim else self._last
+        behind = self._position.behind(reclaim)
+        values["behind"] = _BEFORE_ALL if behind is None else behind
         async with self._transaction(durable=False) as db:
             if terms.by is not None:
                 return await self._claim_by_key(db, terms.by, values, reclaim)
             claim = sorted_out(await self._all(db, sql.CLAIM, values), values["token"])
-        self._last = claim.rows[-1].id if claim.rows else BEFORE_ALL
+        self._position.claimed(claim)
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
@@ -85,8 +88,7 @@ class SqliteStore(SqliteTable):
     # What became of rows.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
-        if settlement.failed or settlement.returned:
-            self._last = BEFORE_ALL
+        self._position.settles(settlement)
         # With results to keep, their commit counts.
         try:
             async with self._transaction(durable=bool(settlement.inserts)) as db:

@@ -17,6 +17,7 @@ from orjson import dumps
 from streams import clock
 from streams.errors import CannotOpen, ColumnMissing, TableMissing
 from streams.table import sqlite_sql as sql
+from streams.table.position import Position
 from streams.table.schema import Layout, quoted
 from streams.table.store import (
     DatabaseLost,
@@ -25,10 +26,7 @@ from streams.table.store import (
     columns_of,
 )
 
-__all__ = ["BEFORE_ALL", "SqliteTable"]
-
-# An id.
-BEFORE_ALL = -(2**63)
+__all__ = ["SqliteTable"]
 
 # Seconds between two looks at a database in which nothing happens: at first, and at most.
 _SOON, _LATEST = 0.005, 0.5
@@ -65,8 +63,7 @@ class SqliteTable(Store):
         self._version: int | None = None
         self._wait = _SOON
         self._key: str | None = None
-        # The last row claimed: those before it are not looked at every time.
-        self._last = BEFORE_ALL
+        self._position = Position()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     # The connection.
