@@ -7,6 +7,7 @@ import random
 from time import process_time
 from typing import Any
 
+from benchmarks.temporal.formulas import random_formulas
 from operators import monitor
 from sinks import for_each
 from streams import Flowable, from_iterable
@@ -72,7 +73,17 @@ def compile_formulas() -> list[tuple[str, float]]:
     """What was done, and the seconds it took; at most 1 each."""
     told: list[tuple[str, float]] = []
     for formula in (TWELVE, *(" & ".join(f"G F p{at}" for at in range(n)) for n in (1, 3, 5))):
-        before = process_time()
-        states = len(Monitor(formula).machine)
-        told.append((f"{formula}: {states} states", process_time() - before))
+        states, took = _compiled(formula)
+        told.append((f"{formula}: {states} states", took))
+    for intricate in (False, True):
+        formulas = random_formulas(1_000, 12, intricate=intricate)
+        longest = max(_compiled(formula)[1] for formula in formulas)
+        kind = "intricate" if intricate else "random"
+        told.append((f"the slowest of {len(formulas):,} {kind} formulas of 12 operators", longest))
     return told
+
+
+def _compiled(formula: str) -> tuple[int, float]:
+    before = process_time()
+    states = len(Monitor(formula).machine)
+    return states, process_time() - before

@@ -27,7 +27,7 @@ Join = Callable[[int, int], int]
 _LEAF = 1 << 30
 
 # Twenty alternatives that each ask for a proposition of their own would make a million parts, which
-# take minutes and gigabytes; formulas of a dozen operators make a fifth of this at most.
+# take minutes and gigabytes; formulas of a dozen operators make half of this at most.
 _MOST_PARTS = 500_000
 
 

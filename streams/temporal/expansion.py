@@ -19,8 +19,9 @@ from streams.temporal.sere import EMPTY, Sere, may_be_empty
 __all__ = ["MATCH", "Expansion"]
 
 
-# All that are made for one formula. Those of a dozen operators need a fifth of it at most.
-_MOST_CHOICES = 300_000
+# All that are made for one formula. Of some thousands of random ones of a dozen operators, the most
+# needed 600,000.
+_MOST_CHOICES = 1_000_000
 
 MATCH = -1
 
