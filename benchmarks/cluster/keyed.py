@@ -20,10 +20,10 @@ from penstock.publish import publishing
 from streams import from_async_iterable, from_iterable
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import Layout, layout_of, token
+from streams.jetstream.members import members_of
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers
 from streams.jetstream.view import View, lag_of, look
-from streams.jetstream.worker import members_of
 
 __all__ = ["main"]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,8 @@ _FORGOTTEN = 60.0
 # Bytes of events that a stream holds; a server sets them aside when the stream is made.
 _ROOM = 1 << 30
 _HOUR = 3600
+# Tries, and seconds between them, while the servers choose a leader.
+_TRIES, _PAUSE = 20, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,11 @@ class Layout:
     def inlet(self) -> str:
         """The subject, but for its last token, that events are published to."""
         return f"penstock.{self.name}.in"
+
+    @property
+    def news(self) -> str:
+        """Where workers tell each other that one has come or gone, or let go of a partition."""
+        return f"penstock.{self.name}.news"
 
     @property
     def letters_subject(self) -> str:
@@ -118,19 +127,30 @@ class Layout:
         return Floors(await self._table(js, f"penstock_floors-{self.name}", None), born)
 
     async def _table(self, js: JetStreamContext, bucket: str, ttl: float | None) -> KeyValue:
+        from nats.errors import Error
         from nats.js.api import KeyValueConfig
-        from nats.js.errors import BucketNotFoundError
+        from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
         try:
-            return await js.key_value(bucket)
+            table = await js.key_value(bucket)
         except BucketNotFoundError:
             info = await js.stream_info(self.stream)
             replicas = info.config.num_replicas or 1
             untyped: Any = js
-            table: KeyValue = await untyped.create_key_value(
+            table = await untyped.create_key_value(
                 KeyValueConfig(bucket=bucket, ttl=ttl, replicas=replicas)
             )
-            return table
+        # One that somebody has just made has no leader yet.
+        for left in reversed(range(_TRIES)):
+            try:
+                with suppress(KeyNotFoundError):
+                    await table.get("p.0")
+                return table
+            except (Error, TimeoutError):
+                if not left:
+                    raise
+                await asyncio.sleep(_PAUSE)
+        raise AssertionError("unreachable")
 
     async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
         from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig, SubjectTransform

@@ -11,7 +11,7 @@ from orjson import dumps
 
 from streams.jetstream.connection import jetstream
 from streams.jetstream.layout import Layout
-from streams.jetstream.worker import members_of
+from streams.jetstream.members import members_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

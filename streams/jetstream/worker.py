@@ -8,9 +8,8 @@ import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
-
-from orjson import dumps, loads
 
 from streams import clock
 from streams.engine import Engine
@@ -22,6 +21,7 @@ from streams.jetstream.deliveries import Deliveries
 from streams.jetstream.layout import token
 from streams.jetstream.lease import take
 from streams.jetstream.letters import JetStreamLetters
+from streams.jetstream.members import News, about, members_of
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.partition import Partition
 from streams.running import Report, Running
@@ -34,15 +34,19 @@ if TYPE_CHECKING:
     from streams.jetstream.layout import Layout
     from streams.pipeline import Pipeline
 
-__all__ = ["Worker", "members_of"]
+__all__ = ["Worker"]
 
 _ATTEMPTS = 3
-# A partition is compared with what the server knows so often, in seconds.
+# What is to be done about a partition, and has not succeeded, is tried again after so long, in
+# seconds.
 _LOOK = 1.0
+# Seconds between two looks at who is there at least.
+_GATHERED = 0.02
 
 
 class Worker:
-    """Renews its leases five times in their length; takes and hands over as workers come and go.
+    """Renews its leases five times in their length; takes and hands over as workers come and go,
+    which they tell each other, and which it looks for ten times in that length.
 
     A partition that is handed over is read no more, what of it is in the pipeline ends, and the
     next owner goes on at once. A lease that is lost cancels the running: what it had begun is
@@ -79,6 +83,9 @@ class Worker:
         self._since = clock.wall()
         self._count = 0
         self._table: KeyValue | None = None
+        # Whether others know of it.
+        self._known = False
+        self._news = News(client, layout.news)
         self._leaving = False
         self._lost = False
         self._alarm: asyncio.TimerHandle | None = None
@@ -112,6 +119,7 @@ class Worker:
         self._table = await self._layout.leases(self._js, self._ttl)
         self._floors = await self._layout.floors(self._js)
         self._floors.start()
+        await self._news.start()
         await self._outbox.start()
         keeping = asyncio.create_task(self._keep(), name="penstock leases")
         try:
@@ -133,31 +141,43 @@ class Worker:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await self._go()
+            await self._news.stop()
             await self._floors.stop()
             await self._outbox.stop()
 
     async def _keep(self) -> None:
         """Renew, take and hand over, until this task is cancelled."""
-        looked = 0.0
+        renewed = looked = -inf
         while True:
             began = clock.monotonic()
+            self._news.clear()
             try:
-                await self._tick()
+                if began >= renewed + self._ttl / 5:
+                    renewed = began
+                    await self._renew()
+                if not self._lost and not self._leaving:
+                    await self._share()
             except Exception as error:
                 # The servers are away, or choose a leader. Leases end by the clock.
                 self._warn(f"worker {self.name}: {type(error).__name__}: {error}")
             self._drop_lost()
-            if began - looked >= _LOOK:
+            if began >= looked + _LOOK:
                 looked = began
                 for partition in self.partitions.values():
                     self._attend(partition)
-            await asyncio.sleep(max(0.0, self._ttl / 5 - (clock.monotonic() - began)))
+            # What several workers have to say comes together.
+            await asyncio.sleep(_GATHERED)
+            due = min(renewed + self._ttl / 5, began + self._ttl / 10)
+            await self._news.wait(max(0.0, due - clock.monotonic()))
 
-    async def _tick(self) -> None:
+    async def _renew(self) -> None:
         table = self._table
         assert table is not None
         renewed = await asyncio.gather(
-            table.put(f"m.{self._id}", self._about()),
+            table.put(
+                f"m.{self._id}",
+                about(self.name, self._since, self.partitions, self.restarts, self.running),
+            ),
             *(partition.lease.renew(self._ttl) for partition in self.partitions.values()),
             return_exceptions=True,
         )
@@ -165,9 +185,14 @@ class Worker:
         for error in renewed:
             if isinstance(error, Exception):
                 raise error
-        if self._lost or self._leaving:
-            return
-        workers = {self._id, *await members_of(table, self._js, self._layout)}
+        if not self._known:
+            self._known = True
+            await self._news.tell()
+
+    async def _share(self) -> None:
+        """Hand over what others should have, and take what nobody has of what should be ours."""
+        assert self._table is not None
+        workers = {self._id, *await members_of(self._table, self._js, self._layout)}
         mine = {one for one, worker in assign(self._count, workers).items() if worker == self._id}
         for number in set(self.partitions) - mine:
             self._work_on(self.partitions[number], partial(self._hand_over, number))
@@ -246,6 +271,7 @@ class Worker:
         await partition.stop()
         if self.partitions.pop(number, None) is not None:
             await partition.lease.release()
+            await self._news.tell()
 
     async def _go(self) -> None:
         """Hand everything over, as far as the servers can be reached."""
@@ -255,41 +281,10 @@ class Worker:
             self._alarm.cancel()
         with suppress(Exception):
             async with asyncio.timeout(self._ttl):
-                await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))
                 if self._table is not None:
                     await self._table.delete(f"m.{self._id}")
+                await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))
 
     def _id_of(self, letter: DeadLetter) -> str:
         """That of the message it came of: it may fail again after a take-over."""
         return f"{self._layout.stream}:{getattr(letter.token, 'sequence', letter.token)}"
-
-    def _about(self) -> bytes:
-        statistics: dict[str, Any] = {} if self.running is None else self.running.statistics()
-        return dumps(
-            {
-                "name": self.name,
-                "since": self._since,
-                "partitions": sorted(self.partitions),
-                "finished": statistics.get("finished", 0),
-                "failed": statistics.get("failed", 0),
-                "in_flight": statistics.get("in_flight", 0),
-                "waiting": statistics.get("waiting", 0),
-                "restarts": self.restarts,
-                "at": clock.wall(),
-            }
-        )
-
-
-async def members_of(table: KeyValue, js: Any, layout: Layout) -> dict[str, dict[str, Any]]:
-    """The workers that are there, by id, with what each says of itself."""
-    from nats.js.errors import NotFoundError
-
-    prefix = f"$KV.{layout.stream}."
-    info = await js.stream_info(f"KV_{layout.stream}", subjects_filter=f"{prefix}m.>")
-    members: dict[str, dict[str, Any]] = {}
-    subjects: dict[str, int] = info.state.subjects or {}
-    for subject in subjects:
-        with suppress(NotFoundError):
-            entry = await table.get(subject.removeprefix(prefix))
-            members[subject.rpartition(".")[2]] = loads(entry.value or b"{}")
-    return members

@@ -22,8 +22,8 @@ from streams import from_async_iterable
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import layout_of
 from streams.jetstream.letters import Letter, letters_of
+from streams.jetstream.members import members_of
 from streams.jetstream.publisher import Publisher
-from streams.jetstream.worker import members_of
 
 # Seconds after which something does not happen any more, on however slow a machine.
 _PATIENCE = 90.0
@@ -238,6 +238,8 @@ class Fleet:
                     if there == set(names) and len(owned) == self.layout.partitions:
                         return
                     await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(self._story()) from None
         finally:
             await client.close()
 

@@ -1,0 +1,98 @@
+"""Which workers are there, what each says of itself, and what they tell each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from orjson import dumps, loads
+
+from streams import clock
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+    from nats.js.kv import KeyValue
+
+    from streams.jetstream.layout import Layout
+    from streams.running import Running
+
+__all__ = ["News", "about", "members_of"]
+
+
+def about(
+    name: str, since: float, partitions: Iterable[int], restarts: int, running: Running | None
+) -> bytes:
+    """What a worker says of itself."""
+    statistics: dict[str, Any] = {} if running is None else running.statistics()
+    counted = ("finished", "failed", "in_flight", "waiting")
+    return dumps(
+        {
+            "name": name,
+            "since": since,
+            "partitions": sorted(partitions),
+            **{what: statistics.get(what, 0) for what in counted},
+            "restarts": restarts,
+            "at": clock.wall(),
+        }
+    )
+
+
+async def members_of(table: KeyValue, js: Any, layout: Layout) -> dict[str, dict[str, Any]]:
+    """The workers that are there, by id, with what each says of itself."""
+    from nats.js.errors import NotFoundError
+
+    prefix = f"$KV.{layout.stream}."
+    info = await js.stream_info(f"KV_{layout.stream}", subjects_filter=f"{prefix}m.>")
+    members: dict[str, dict[str, Any]] = {}
+    subjects: dict[str, int] = info.state.subjects or {}
+    for subject in subjects:
+        with suppress(NotFoundError):
+            entry = await table.get(subject.removeprefix(prefix))
+            members[subject.rpartition(".")[2]] = loads(entry.value or b"{}")
+    return members
+
+
+class News:
+    """That one has come or gone, or let go of a partition. It may get lost: they look now and then
+    in any case."""
+
+    def __init__(self, client: Client, subject: str) -> None:
+        self._client = client
+        self._subject = subject
+        self._subscription: Subscription | None = None
+        self._told = asyncio.Event()
+
+    async def start(self) -> None:
+        client: Any = self._client
+        self._subscription = await client.subscribe(self._subject, cb=self._hear)
+
+    async def stop(self) -> None:
+        from nats.errors import Error
+
+        if self._subscription is not None:
+            with suppress(Error):
+                await self._subscription.unsubscribe()
+
+    async def tell(self) -> None:
+        """Have all of them, this one as well, look at once."""
+        from nats.errors import Error
+
+        with suppress(Error):
+            await self._client.publish(self._subject, b"")
+
+    async def _hear(self, message: Msg) -> None:
+        self._told.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Until there is news, or so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._told.wait()
+
+    def clear(self) -> None:
+        """What was told is being looked at."""
+        self._told.clear()
