@@ -21,6 +21,7 @@ __all__ = ["random_formulas"]
 UNARY: tuple[UnaryOperator, ...] = ("!", "X", "F", "G")
 JOINED: tuple[NaryOperator, ...] = ("&", "|")
 BINARY: tuple[BinaryOperator, ...] = ("->", "<->", "U", "W", "R", "M")
+INTRICATE: tuple[BinaryOperator, ...] = (*BINARY, "<->", "<->", "<->")
 
 
 def random_formulas(count: int, operators: int, *, intricate: bool = False) -> list[str]:
@@ -29,7 +30,7 @@ def random_formulas(count: int, operators: int, *, intricate: bool = False) -> l
     Intricate ones have 7 to 10, and often `<->`, which doubles what an automaton has to follow.
     """
     dice = Random(1)
-    binary = (*BINARY, *("<->",) * 3) if intricate else BINARY
+    binary = INTRICATE if intricate else BINARY
     found: list[str] = []
     for _ in range(count):
         propositions = dice.randint(7, 10) if intricate else dice.randint(2, 6)
