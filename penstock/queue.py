@@ -104,14 +104,13 @@ def _line(row: Found) -> str:
         "enqueued": _time(row.enqueued),
         "run_at": _time(row.run_at),
     }
-    for name, value in (("owner", row.owner), ("error", row.error)):
-        if value is not None:
-            fields[name] = value
+    fields |= {"owner": row.owner, "error": row.error}
+    fields = {name: value for name, value in fields.items() if value is not None}
     return dumps({**fields, "payload": shown}, option=OPT_APPEND_NEWLINE).decode()
 
 
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(round(seconds, 3), UTC)
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(round(seconds, 3), UTC)
 
 
 async def _retry(store: Store, options: argparse.Namespace) -> int:

@@ -65,7 +65,6 @@ def _add_retry(add_parser: AddParser, name: str) -> None:
     retry = _action(add_parser, name, "let rows that failed for good be tried again")
     retry.add_argument(
         "--id",
-        type=int,
         nargs="+",
         action="extend",
         metavar="ID",

@@ -83,8 +83,11 @@ class QueueStats:
 
 # A row that was to wait was not due when it was enqueued. A clock that was set back makes no time
 # negative.
-_IS_DUE = "{run_at} <= {now} OR {run_at} <= {enqueued}"
-_DUE = "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE {enqueued} END"
+# In a table of a user's both may be null.
+_IS_DUE = "{run_at} IS NULL OR {run_at} <= {now} OR {run_at} <= coalesce({enqueued}, {now})"
+_DUE = (
+    "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE coalesce({enqueued}, {run_at}, {now}) END"
+)
 _WAITING = f"{{seconds}}CASE WHEN {{started}} > {_DUE} THEN {{started}} - ({_DUE}) END)"
 _WORKING = "{seconds}CASE WHEN {finished} > {started} THEN {finished} - {started} END)"
 _SINCE = "{now} - :window * {second}"

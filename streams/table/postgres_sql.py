@@ -105,7 +105,7 @@ _BEHIND = "({status}, {id}) > (0, :behind)"
 CLAIM = (
     """WITH due AS MATERIALIZED (
     SELECT {id} FROM {table} WHERE {status} >= 0 AND {status} <= 0
-        AND ({run_at} <= now() OR {run_at} <= {enqueued})
+        AND ({run_at} IS NULL OR {run_at} <= now() OR {run_at} <= {enqueued})
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), expired AS MATERIALIZED (
     SELECT {id} FROM {table}
@@ -158,7 +158,8 @@ SELECT key, :owner, now() + :lease * interval '1 s' FROM (
     SELECT DISTINCT key FROM (
         SELECT {key_of} AS key FROM {table} AS t
         WHERE t.{status} >= 0 AND t.{status} <= 0
-            AND (t.{run_at} <= now() OR t.{run_at} <= t.{enqueued}) AND NOT EXISTS (
+            AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
+            AND NOT EXISTS (
             SELECT FROM {keys} AS k WHERE k.key = {key_of} AND k.owner IS DISTINCT FROM :owner)
         ORDER BY t.{status}, t.{id} LIMIT :count) AS head) AS keys
 ORDER BY key
@@ -170,7 +171,8 @@ CLAIM_OF_KEYS = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
     WHERE t.{status} >= 0 AND t.{status} <= 0
-        AND (t.{run_at} <= now() OR t.{run_at} <= t.{enqueued}) AND k.owner = :owner
+        AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
+        AND k.owner = :owner
     ORDER BY t.{status}, t.{id} LIMIT :count FOR UPDATE OF t
 )
 """

@@ -72,7 +72,7 @@ CLAIM = (
     SELECT * FROM (
         SELECT * FROM (
             SELECT {id} FROM {table} WHERE {status} = 0 AND {id} > :behind
-                AND ({run_at} <= :now OR {run_at} <= {enqueued})
+                AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (
             SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
@@ -107,7 +107,8 @@ LEASE_KEYS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, :owner, :expires FROM (
     SELECT DISTINCT key FROM (
         SELECT {key} AS key FROM {table}
-        WHERE {status} = 0 AND ({run_at} <= :now OR {run_at} <= {enqueued}) AND NOT EXISTS (
+        WHERE {status} = 0 AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
+            AND NOT EXISTS (
             SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner)
         ORDER BY {id} LIMIT :count))
 WHERE true ON CONFLICT (key) DO UPDATE SET expires = excluded.expires"""
@@ -116,7 +117,7 @@ CLAIM_OF_KEYS = (
     _CLAIMED
     + """WHERE {id} IN (
     SELECT {id} FROM {table}
-    WHERE {status} = 0 AND ({run_at} <= :now OR {run_at} <= {enqueued})
+    WHERE {status} = 0 AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
     AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner)
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING

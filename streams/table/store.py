@@ -275,7 +275,7 @@ def sorted_out(
 ) -> Claim:
     """A claim from what its statement returned, which comes in no order.
 
-    Rows are (id, status, attempts, payload, age, key).
+    Rows are (id, status, attempts, payload, age, key); in a table of a user's the age may be null.
     """
     found = Claim()
     for id, status, attempts, payload, age, key in sorted(rows, key=lambda row: row[0]):
@@ -283,5 +283,5 @@ def sorted_out(
             found.buried.append(id)
         else:
             epoch = None if epochs is None else epochs[key]
-            found.rows.append(Row(id, token, attempts, payload, float(age), key, epoch))
+            found.rows.append(Row(id, token, attempts, payload, float(age or 0.0), key, epoch))
     return found

@@ -28,14 +28,21 @@ WHERE """
 _RETRY = (
     _AGAIN
     + """{id} IN (
-    SELECT {id} FROM {table} WHERE {status} >= -1 AND {status} <= -1 AND {id} > :after
+    SELECT {id} FROM {table} WHERE {status} >= -1 AND {status} <= -1 AND {behind}
     ORDER BY {status}, {id} LIMIT :count)
+RETURNING {id}"""
+)
+
+# As texts: what is typed at a command line is one, whatever type the ids have.
+_RETRY_ONE = (
+    _AGAIN
+    + """({status} = -1 OR {status} = 0 AND {error} IS NOT NULL) AND CAST({id} AS text) = :text
 RETURNING {id}"""
 )
 
 _PURGE = """DELETE FROM {table} WHERE {id} IN (
     SELECT {id} FROM {table}
-    WHERE {status} >= :status AND {status} <= :status AND {id} > :after
+    WHERE {status} >= :status AND {status} <= :status AND {behind}
         AND {finished} <= {now} - :age * {second}
     ORDER BY {status}, {id} LIMIT :count)
 RETURNING {id}"""
@@ -45,11 +52,11 @@ RETURNING {id}"""
 class Found:
     """A row as it stands in the table; times are seconds since 1970."""
 
-    id: int
+    id: Any
     status: int
     attempts: int
-    enqueued: float
-    run_at: float
+    enqueued: float | None
+    run_at: float | None
     owner: str | None
     error: str | None
     payload: str | bytes
@@ -68,18 +75,12 @@ async def retry(store: Store) -> int:
     return await _in_batches(store, _RETRY)
 
 
-async def retry_some(store: Store, ids: Collection[int]) -> set[int]:
+async def retry_some(store: Store, ids: Collection[Any]) -> set[Any]:
     """As `retry`, for rows that failed for good or wait for their next attempt.
 
-    Returns the ids of those that will be tried.
+    Returns those ids whose rows will be tried. An id may be given as its text.
     """
-    if not ids:
-        return set()
-    # Numbers, so the text is safe; a list as a parameter is written differently everywhere.
-    listed = ", ".join(str(int(id)) for id in ids)
-    chosen = "{status} = -1 OR {status} = 0 AND {error} IS NOT NULL"
-    text = f"{_AGAIN}{{id}} IN ({listed}) AND ({chosen}) RETURNING {{id}}"
-    return {id for (id,) in await store.query(text)}
+    return {id for id in ids if await store.query(_RETRY_ONE, text=str(id))}
 
 
 async def purge(store: Store, age: float, *, dead: bool = False) -> int:
@@ -92,12 +93,18 @@ async def purge(store: Store, age: float, *, dead: bool = False) -> int:
 
 
 async def _in_batches(store: Store, text: str, **parameters: Any) -> int:
-    """Run a statement that returns ids until no more come; each looks beyond those before."""
+    """Run a statement that returns ids until no more come.
+
+    Where ids are numbers each looks beyond those before, and walks past no dead index entries.
+    How words are in order only the database knows.
+    """
     done = 0
-    after = -(2**63)
+    behind: dict[str, Any] = {}
     while True:
-        found = await store.query(text, after=after, count=_BATCH, **parameters)
+        statement = text.replace("{behind}", "{id} > :after" if behind else "TRUE")
+        found = await store.query(statement, count=_BATCH, **behind, **parameters)
         done += len(found)
         if len(found) < _BATCH:
             return done
-        after = max(id for (id,) in found)
+        ids = [id for (id,) in found]
+        behind = {"after": max(ids)} if isinstance(ids[0], int) else {}

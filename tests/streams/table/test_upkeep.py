@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streams.table import DEAD, Failure, Settlement, Store, Terms, open_store, upkeep
+from streams.table.analytics import measure
 from streams.table.upkeep import peek, purge, retry, retry_some
 
 TERMS = Terms("poller", attempts=3)
@@ -97,7 +98,7 @@ def test_the_next_rows_are_peeked_at_in_the_order_of_their_ids(database: str) ->
         waiting = await peek(store, 2)
         assert [row.id for row in waiting] == [ids[3], ids[4]]
         assert (waiting[0].attempts, waiting[0].error) == (1, "ValueError: three")
-        assert waiting[0].run_at - waiting[0].enqueued > 3000
+        assert (waiting[0].run_at or 0) - (waiting[0].enqueued or 0) > 3000
         dead = await peek(store, 9, DEAD)
         assert [(row.id, row.error) for row in dead] == [
             (ids[1], "ValueError: one"),
@@ -106,3 +107,66 @@ def test_the_next_rows_are_peeked_at_in_the_order_of_their_ids(database: str) ->
         assert len(await states(store)) == 6
 
     with_queue(database, work)
+
+
+MADE = """CREATE TABLE jobs (id {id}, payload text, status {small} DEFAULT 0, run_at {time},
+    enqueued {time}, started {time}, finished {time}, attempts integer DEFAULT 0, owner text,
+    token bigint, expires {time}, error text)"""
+TYPES = {
+    "postgresql": {"id": "text PRIMARY KEY", "small": "smallint", "time": "timestamptz"},
+    "sqlite": {"id": "TEXT PRIMARY KEY", "small": "INTEGER", "time": "REAL"},
+}
+
+
+def with_jobs(url: str, work: Callable[[Store], Coroutine[Any, Any, None]]) -> None:
+    """Three rows in a table of the user's, whose ids are words and which has no times."""
+
+    async def main() -> None:
+        made = open_store(url)
+        await made.open()
+        await made.query(MADE.format_map(TYPES[url.partition(":")[0]]))
+        for id in ("it's", "Ä:b", "{c}"):
+            await made.query("INSERT INTO jobs (id, payload) VALUES (:id, '1')", id=id)
+        await made.close()
+        store = open_store(url, "jobs", {"id": "id"})
+        await store.open()
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_rows_whose_ids_are_words_are_tended_like_others(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_BATCH", 2)
+
+    async def work(store: Store) -> None:
+        rows = (await store.claim(3, TERMS)).rows
+        await store.settle(Settlement(failed=[Failure(row, "ValueError") for row in rows]), TERMS)
+        assert await retry_some(store, ["it's", "nobody"]) == {"it's"}
+        assert await retry_some(store, ["Ä:b", "{c}"]) == {"Ä:b", "{c}"}
+        rows = (await store.claim(3, TERMS)).rows
+        await store.settle(Settlement(failed=[Failure(row, "ValueError") for row in rows]), TERMS)
+        assert await retry(store) == 3
+        await store.settle(Settlement((await store.claim(3, TERMS)).rows), TERMS)
+        assert await purge(store, 0) == 3
+
+    with_jobs(database, work)
+
+
+def test_rows_without_times_are_due_now(database: str) -> None:
+    async def work(store: Store) -> None:
+        assert [row.run_at for row in await peek(store, 3)] == [None, None, None]
+        stats = await measure(store, 60)
+        assert (stats.waiting, stats.delayed) == (3, 0)
+        assert stats.oldest_waiting is not None
+        assert stats.oldest_waiting.seconds == 0
+        rows = (await store.claim(3, TERMS)).rows
+        assert [row.age for row in rows] == [0, 0, 0]
+        await store.settle(Settlement(rows), TERMS)
+        assert (await measure(store, 60)).finished == 3
+
+    with_jobs(database, work)
