@@ -257,7 +257,7 @@ class Rotation:
                 line.append(lane)
             elif self.lanes.pop(lane.key, None) is not None:
                 self.spare.append(lane)
-        if not line or self.passing or self._done:
+        if not line:
             self.demand += 1
             if self._nothing_to_come and not self.passing:
                 self._complete_if_empty()

@@ -14,7 +14,6 @@ from streams.calls import is_iterator
 from streams.event import Event
 from streams.handler import is_coroutine_function
 from streams.limits import Limiter
-from streams.origins import Family
 from streams.run import Run
 from streams.settings import Settings
 from streams.slices import Slice
@@ -117,23 +116,26 @@ class Workers(Working):
         exchange = getattr(self.upstream, "exchange", None)
         while not self._special:
             event = self._begin_next() if inbox else None
+            started = now()
             while event is not None:
-                event.started = started = now()
+                event.started = started
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
                     result = await handler(event.value)
-                    if type(result) not in single and not self._is_single(result):
+                    is_single = type(result) in single or self._is_single(result)
+                    if not is_single:
                         result = await self._calls.iterate(event, result)
                 except BaseException as error:
                     self._busy = True
                     self._failed(event, error, started, self.in_flight)
                     break
-                if self._special or type(result) is Family or len(ready) >= results.demand:
+                if self._special or not is_single or len(ready) >= results.demand:
                     self._busy = True
                     self._succeeded(event, result, started, self.in_flight)
                     break
-                event.ended = now()
+                # The end of one call is the start of the next.
+                event.ended = started = now()
                 event.value = result
                 turn = event.turn
                 event.turn = None

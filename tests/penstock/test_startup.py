@@ -50,18 +50,18 @@ def test_a_plain_run_imports_nothing_slow_that_it_does_not_use(
 
 COUNTS_WHAT_IS_FROZEN = """
 async def frozen(event):
-    return gc.get_freeze_count() > 1000
+    return gc.get_freeze_count() > 1000, gc.get_threshold()[0] > 10_000
 
 pipeline = read_jsonl().pipe(adaptive_flat_map(frozen)).to(write_jsonl())
 """
 
 
-def test_what_is_loaded_is_kept_from_the_collector_where_nothing_else_runs(
+def test_where_nothing_else_runs_the_collector_comes_seldom_and_leaves_out_what_is_loaded(
     process: Process, write_file: Callable[[str, str], Path]
 ) -> None:
     file = write_file("frozen.py", "import gc\n" + COUNTS_WHAT_IS_FROZEN)
     result = process([sys.executable, "-m", "penstock", "run", str(file)], input="{}\n")
-    assert result.stdout == "true\n"
+    assert result.stdout == "[true,true]\n"
 
 
 def test_a_run_within_another_program_leaves_its_collector_alone(
@@ -70,4 +70,4 @@ def test_a_run_within_another_program_leaves_its_collector_alone(
     file = write_file("frozen.py", "import gc\n" + COUNTS_WHAT_IS_FROZEN)
     code = f"from penstock.__main__ import main; main(['run', {str(file)!r}])"
     result = process([sys.executable, "-c", code], input="{}\n")
-    assert result.stdout == "false\n"
+    assert result.stdout == "[false,false]\n"
