@@ -162,7 +162,7 @@ class Obligations:
             join = self._both if kind == "&" else self._either
             low, high = zip(*map(self._bounds, parts), strict=True)
             return reduce(join, low), reduce(join, high)
-        known = (FALSE, TRUE, *self._bits)
-        if number in known or self._normal.negation(number) in known:
+        either = {number, self._normal.negation(number)}
+        if number in (FALSE, TRUE) or not either.isdisjoint(self._bits):
             return self._there(number), self._there(number)
         return self.false, self.true
