@@ -92,12 +92,22 @@ def _closed(roots: list[_Root], place: int, promises: _Promises) -> _Promises:
 def leading_on(successors: Sequence[set[int]], goes_on: Callable[[int], bool]) -> frozenset[int]:
     """The states from which some word without end is accepted, of a deterministic machine.
 
-    `goes_on` tells it of one state: it is asked of one of each component from which no state is
-    reached that is known to be one of these. Linear time besides.
+    `goes_on` tells it of one state, and is asked of few: one of each component that leads to no
+    other, and then of the others from which nothing is known to go on, those nearest to the
+    beginning first, for what follows where nothing goes on does not either. Linear time besides.
     """
-    found: set[int] = set()
-    for component in components(range(len(successors)), successors.__getitem__):
-        on = any(not found.isdisjoint(successors[state]) for state in component)
-        if on or goes_on(min(component)):
-            found.update(component)
-    return frozenset(found)
+    parts = list(components(range(len(successors)), successors.__getitem__))
+    homes = {state: at for at, component in enumerate(parts) for state in component}
+    below = [{homes[to] for state in part for to in successors[state]} for part in parts]
+    known: list[bool | None] = []
+    for at, part in enumerate(parts):
+        others = below[at] - {at}
+        on = any(known[other] for other in others) or None
+        known.append(on if others else goes_on(min(part)))
+    for at in reversed(range(len(parts))):
+        if known[at] is None:
+            known[at] = goes_on(min(parts[at]))
+        if not known[at]:
+            for other in below[at]:
+                known[other] = False
+    return frozenset(state for state, at in homes.items() if known[at])
