@@ -99,6 +99,7 @@ def _add_status(add_parser: AddParser) -> None:
         add_parser, "status", "show who works on a pipeline that runs on NATS, and how far it is"
     )
     _add_place(status)
+    _add_pool(status)
     status.add_argument("--watch", action="store_true", help="show it anew each second")
 
 
@@ -111,6 +112,11 @@ def _add_dead_letters(add_parser: AddParser) -> None:
         "--id", type=int, nargs="+", metavar="N", help="those with these numbers (default: all)"
     )
     _add_place(letters)
+    _add_pool(letters)
+
+
+def _add_pool(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pool", metavar="NAME", help="the work pool of that name, no pipeline")
 
 
 def _add_place(

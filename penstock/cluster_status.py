@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from penstock.output import put
+from penstock.pool_status import pool_as_text, pool_called
 from penstock.run_on import PATIENCE, urls_of
 from streams import clock
 from streams.errors import BuildError
 from streams.jetstream.connection import connect, jetstream, shown
 from streams.jetstream.layout import Layout
 from streams.jetstream.view import View, layouts_there, look
+from streams.work.view import look_at, pools_there
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
 
 __all__ = ["as_text", "call", "one_of"]
 
@@ -20,33 +26,54 @@ _EVERY = 1.0
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
-    """Print the state of one pipeline or of all, once or (`--watch`) each second."""
+    """Print the state of one pipeline, of one work pool, or of all, once or (`--watch`) each
+    second."""
     try:
-        return asyncio.run(_show(urls_of(options.on), options.name, watch=options.watch))
+        return asyncio.run(_show(options))
     except KeyboardInterrupt:
         return 0
 
 
-async def _show(urls: tuple[str, ...], name: str | None, *, watch: bool) -> int:
+async def _show(options: argparse.Namespace) -> int:
+    urls = urls_of(options.on)
     client = await connect(urls, patience=PATIENCE)
     try:
-        js = jetstream(client)
         before: dict[str, tuple[float, int]] = {}
         while True:
-            layouts = await layouts_there(js)
-            if name is not None:
-                layouts = [one_of(layouts, name)]
-            views = [await look(client, layout, partitions) for layout, partitions in layouts]
-            texts = [as_text(view, _rate(view, before)) for view in views]
+            texts = [
+                *(await _pipelines(client, options, before)),
+                *(await _pools(client, options)),
+            ]
             if not texts:
-                texts = [f"No pipeline of penstock at {shown(urls)}.\n"]
+                texts = [f"No pipeline or work pool of penstock at {shown(urls)}.\n"]
             # The cursor goes home and what is below it is cleared, as watch(1) does.
-            status = put(("\x1b[H\x1b[J" if watch else "") + "\n".join(texts))
-            if status or not watch:
+            status = put(("\x1b[H\x1b[J" if options.watch else "") + "\n".join(texts))
+            if status or not options.watch:
                 return status
             await asyncio.sleep(_EVERY)
     finally:
         await client.close()
+
+
+async def _pipelines(
+    client: Client, options: argparse.Namespace, before: dict[str, tuple[float, int]]
+) -> list[str]:
+    if options.pool is not None:
+        return []
+    layouts = await layouts_there(jetstream(client))
+    if options.name is not None:
+        layouts = [one_of(layouts, options.name)]
+    views = [await look(client, layout, partitions) for layout, partitions in layouts]
+    return [as_text(view, _rate(view, before)) for view in views]
+
+
+async def _pools(client: Client, options: argparse.Namespace) -> list[str]:
+    if options.name is not None:
+        return []
+    pools = await pools_there(jetstream(client))
+    if options.pool is not None:
+        pools = [pool_called(pools, options.pool)]
+    return [pool_as_text(await look_at(client, pool)) for pool in pools]
 
 
 def one_of(layouts: list[tuple[Layout, int]], name: str) -> tuple[Layout, int]:

@@ -4,73 +4,141 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.cluster_status import one_of
 from penstock.output import mention, put
+from penstock.pool_status import pool_called
 from penstock.run_on import PATIENCE, urls_of
+from sinks import write_jsonl
+from sources import WorkPool
+from streams import from_async_iterable
 from streams.errors import BuildError
 from streams.jetstream.connection import connect, jetstream
-from streams.jetstream.letters import letters_of, send_again
+from streams.jetstream.letters import Letter, letters_of, send_again
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.view import layouts_there
+from streams.pipeline import drain_on_signals
+from streams.work.view import pools_there
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from streams.jetstream.layout import Layout
+    from streams.work.wire import Wire
 
 __all__ = ["call"]
 
+# Seconds for jobs that are out when a signal comes.
+_DEADLINE = 20.0
+
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
-    """List the dead letters as JSON lines, or publish their events anew and delete them."""
+    """List the dead letters as JSON lines, or give their events or jobs another try and delete
+    them. The results of a work pool's jobs are printed as JSON lines."""
     return asyncio.run(_work(options))
 
 
 async def _work(options: argparse.Namespace) -> int:
-    client = await connect(urls_of(options.on), patience=PATIENCE)
+    if options.pool is not None and options.name is not None:
+        raise BuildError("--name is of a pipeline, --pool of a work pool: give one of them")
+    chosen = _Chosen(frozenset(options.id or ()))
+    urls = urls_of(options.on)
+    client = await connect(urls, patience=PATIENCE)
     try:
         js = jetstream(client)
-        layouts = await layouts_there(js)
-        name = options.name
-        if name is None:
-            if len(layouts) != 1:
-                names = ", ".join(layout.name for layout, _ in layouts) or "none"
-                raise BuildError(f"say which pipeline by --name; there are: {names}")
-            name = layouts[0][0].name
-        layout, _ = one_of(layouts, name)
-        async with Outbox(client, doubt=layout.doubt) as outbox:
-            return await _go_through(options, js, layout, outbox)
+        if options.pool is not None:
+            pool = pool_called(await pools_there(js), options.pool)
+            letters = chosen.of(letters_of(js, pool.letters))
+            if options.action == "list":
+                status = await _list(letters)
+            else:
+                status = await _offer_again(WorkPool(urls, pool.name), js, pool, letters)
+        else:
+            layout = _pipeline(await layouts_there(js), options.name)
+            letters = chosen.of(letters_of(js, layout.letters))
+            if options.action == "list":
+                status = await _list(letters)
+            else:
+                async with Outbox(client, doubt=layout.doubt) as outbox:
+                    status = await _publish_again(letters, js, layout, outbox)
     finally:
         await client.close()
-
-
-async def _go_through(
-    options: argparse.Namespace, js: JetStreamContext, layout: Layout, outbox: Outbox
-) -> int:
-    chosen: set[int] = set(options.id or ())
-    missing = set(chosen)
-    sent = 0
-    async for letter in letters_of(js, layout):
-        if chosen and letter.sequence not in chosen:
-            continue
-        missing.discard(letter.sequence)
-        if options.action == "list":
-            status = put(_line(letter.as_dict()))
-            if status:
-                return status
-        else:
-            await send_again(outbox, js, layout, letter)
-            sent += 1
-    if options.action == "replay":
-        mention(f"{sent:,} events published again")
-    if missing:
-        mention(f"no dead letter has the number {', '.join(map(str, sorted(missing)))}")
+    if not status and chosen.missing:
+        mention(f"no dead letter has the number {', '.join(map(str, sorted(chosen.missing)))}")
         return 1
+    return status
+
+
+class _Chosen:
+    """The letters that are meant, and those of them that are `missing`."""
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self.missing = set(numbers)
+        self._numbers = numbers
+
+    async def of(self, letters: AsyncIterator[Letter]) -> AsyncIterator[Letter]:
+        async for letter in letters:
+            if not self._numbers or letter.sequence in self._numbers:
+                self.missing.discard(letter.sequence)
+                yield letter
+
+
+def _pipeline(layouts: list[tuple[Layout, int]], name: str | None) -> Layout:
+    if name is None:
+        if len(layouts) != 1:
+            names = ", ".join(layout.name for layout, _ in layouts) or "none"
+            raise BuildError(f"say which pipeline by --name; there are: {names}")
+        name = layouts[0][0].name
+    return one_of(layouts, name)[0]
+
+
+async def _list(letters: AsyncIterator[Letter]) -> int:
+    async for letter in letters:
+        status = put(_line(letter.as_dict()))
+        if status:
+            return status
     return 0
+
+
+async def _publish_again(
+    letters: AsyncIterator[Letter], js: JetStreamContext, layout: Layout, outbox: Outbox
+) -> int:
+    sent = 0
+    async for letter in letters:
+        await send_again(outbox, js, layout, letter)
+        sent += 1
+    mention(f"{sent:,} events published again")
+    return 0
+
+
+async def _offer_again(
+    pool: WorkPool, js: JetStreamContext, wire: Wire, letters: AsyncIterator[Letter]
+) -> int:
+    """Offer the jobs as an epic, and delete their letters when it is over. One that fails again
+    is a new letter."""
+    offered: list[int] = []
+
+    async def jobs() -> AsyncIterator[Any]:
+        async for letter in letters:
+            offered.append(letter.sequence)
+            yield letter.value
+
+    results = pool.offer(from_async_iterable(jobs)).to(write_jsonl())
+    running = results.start()
+    with drain_on_signals(running, _DEADLINE, mention):
+        report = await running.wait()
+    if report.outcome != "completed":
+        mention("not all jobs were done: their dead letters are kept")
+        return report.exit_status
+    for sequence in offered:
+        await js.delete_msg(wire.letters, sequence)
+    failed = report.statistics["failed"]
+    mention(f"{len(offered):,} jobs offered again, {failed:,} given up on again")
+    return report.exit_status
 
 
 def _line(fields: dict[str, Any]) -> str:

@@ -141,14 +141,14 @@ def _encoded(letter: DeadLetter) -> bytes:
     return dumps(fields, default=describe, option=OPT_NON_STR_KEYS)
 
 
-async def letters_of(js: JetStreamContext, layout: Layout) -> AsyncIterator[Letter]:
-    """The dead letters, oldest first."""
+async def letters_of(js: JetStreamContext, stream: str) -> AsyncIterator[Letter]:
+    """The dead letters that are in a stream now, oldest first."""
     from nats.js.errors import NotFoundError
 
-    state = (await js.stream_info(layout.letters)).state
+    state = (await js.stream_info(stream)).state
     for sequence in range(state.first_seq, state.last_seq + 1):
         with suppress(NotFoundError):
-            message = await js.get_msg(layout.letters, sequence)
+            message = await js.get_msg(stream, sequence)
             yield Letter(sequence, **loads(message.data or b"{}"))
 
 

@@ -21,6 +21,7 @@ from streams.jetstream.requests import Requests
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
+from streams.work.parcel import Parcel, RemoteJob
 from streams.work.reports import Reports
 from streams.work.wire import BEAT, CONSUMER, Wire
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from streams.faults import DeadLetter
 
-__all__ = ["RemoteDesk", "RemoteJob"]
+__all__ = ["RemoteDesk"]
 
 # A worker holds, beside what it works on, what it works off in so many seconds, so that it need
 # not wait for the servers; quick jobs only, or others would be idle while they wait here.
@@ -40,37 +41,6 @@ _MOST_AHEAD = 512
 _LATER = 5.0
 # Seconds in which its rate is measured, and between two words of its capacity.
 _MEASURED, _PAUSE = 0.05, 0.01
-
-
-class _Parcel:
-    """A message with jobs; it is acknowledged when nothing of it is `open` any more."""
-
-    __slots__ = ("epic", "known", "open", "reply", "subject")
-
-    def __init__(self, message: Msg, jobs: int) -> None:
-        self.subject = message.subject
-        self.epic = message.subject.split(".")[-2]
-        self.reply = message.reply
-        self.open = jobs
-        self.known = True
-
-
-class RemoteJob:
-    """A job of a parcel; `generation` is how often it went out before."""
-
-    __slots__ = ("desk", "generation", "number", "parcel", "value")
-
-    def __init__(
-        self, desk: RemoteDesk, parcel: _Parcel, number: int, generation: int, value: Any
-    ) -> None:
-        self.desk = desk
-        self.parcel = parcel
-        self.number = number
-        self.generation = generation
-        self.value = value
-
-    def __str__(self) -> str:
-        return f"job {self.number} of the epic {self.parcel.epic}"
 
 
 class RemoteDesk(Emission[Any]):
@@ -93,7 +63,7 @@ class RemoteDesk(Emission[Any]):
         self.nack = self._came_back
         self._wire = wire
         self._arrived: deque[RemoteJob] = deque()
-        self._held: dict[str, _Parcel] = {}
+        self._held: dict[str, Parcel] = {}
         self._in_pipe = 0
         # Jobs in a parcel, as the last one had.
         self._size = 1
@@ -188,7 +158,7 @@ class RemoteDesk(Emission[Any]):
             known.reply = message.reply
             return
         jobs: list[Any] = loads(message.data)
-        parcel = self._held[message.subject] = _Parcel(message, len(jobs))
+        parcel = self._held[message.subject] = Parcel(message, len(jobs))
         self._size = len(jobs)
         again = place_of(message.reply).delivered > 1
         for number, generation, value in jobs:

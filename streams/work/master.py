@@ -22,6 +22,7 @@ from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.lease import Lease, take
 from streams.jetstream.letters import JetStreamLetters
 from streams.jetstream.outbox import Outbox
+from streams.work.crew import Crew
 from streams.work.wire import BEAT, Wire
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Master"]
 
-# Seconds after which a worker that has said nothing does not count any more.
-_GONE = 3.5 * BEAT
 # A parcel holds the jobs of so many seconds, as measured in so many, and so many at most.
 _MOMENT, _MEASURED, _LARGEST = 0.002, 0.05, 64
 # Bytes of a parcel with several jobs, and those of a message that are not the job's.
@@ -62,9 +61,8 @@ class Master:
         self._outbox: Outbox | None = None
         self._letters = 0
         self._ready = self._closed = False
-        # What each worker can hold, and when it was heard of.
-        self._workers: dict[str, tuple[int, float]] = {}
-        self._capacity = 0
+        self._crew = Crew()
+        self._began = clock.monotonic()
         # Jobs that leave with the next parcel, and what their parcels are numbered by.
         self._packed: list[tuple[int, int, Fragment]] = []
         self._bytes = self._parcels = 0
@@ -76,7 +74,7 @@ class Master:
 
     @property
     def room(self) -> int:
-        return self._capacity - self.offering.out if self._ready else 0
+        return self._crew.capacity - self.offering.out if self._ready else 0
 
     @property
     def letters(self) -> JetStreamLetters:
@@ -112,6 +110,7 @@ class Master:
             await self._outbox.start()
             await client.subscribe(wire.hello, cb=self._greeted)
             await client.subscribe(wire.reports(self.epic), cb=self._reported)
+            await client.subscribe(wire.about, cb=self._asked)
             self._ready = True
             await client.publish(wire.call, b"")
         except PenstockError as error:
@@ -147,8 +146,7 @@ class Master:
                 # While no server answers the lease runs on.
                 with suppress(Error, TimeoutError):
                     await lease.renew(self._wire.lease)
-            for worker in [one for one, its in self._workers.items() if its[1] < now - _GONE]:
-                self._hear(worker, 0)
+            self._crew.forget_the_silent()
             await asyncio.sleep(min(BEAT, self._wire.lease / 5))
         self.offering.stop(
             LeaseLost(
@@ -234,20 +232,28 @@ class Master:
 
     async def _greeted(self, message: Msg) -> None:
         hello: dict[str, Any] = loads(message.data)
-        self._hear(hello["worker"], hello["capacity"])
+        self._crew.hear(hello["worker"], hello["capacity"])
         self.offering.look()
 
-    def _hear(self, worker: str, capacity: int) -> None:
-        before, _ = self._workers.pop(worker, (0, 0.0))
-        if capacity:
-            self._workers[worker] = capacity, clock.monotonic()
-        self._capacity += capacity - before
+    async def _asked(self, message: Msg) -> None:
+        """Somebody wants to know how far the epic is."""
+        assert self._client is not None
+        about = {
+            "epic": self.epic,
+            "seconds": clock.monotonic() - self._began,
+            "done": self._results,
+            "failed": self._letters,
+            "out": self.offering.out,
+            "workers": len(self._crew),
+            "capacity": self._crew.capacity,
+        }
+        await self._client.publish(message.reply, dumps(about))
 
     async def _reported(self, message: Msg) -> None:
         from nats.errors import Error
 
         report: dict[str, Any] = loads(message.data)
-        self._hear(report["worker"], report["capacity"])
+        self._crew.hear(report["worker"], report["capacity"])
         if not self._closed:
             for number, value in report["done"]:
                 self.offering.succeeded(number, value)

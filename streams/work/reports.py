@@ -15,7 +15,7 @@ from streams.work.wire import Wire
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from streams.work.desk import RemoteJob
+    from streams.work.parcel import RemoteJob
 
 __all__ = ["Reports"]
 

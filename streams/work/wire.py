@@ -61,6 +61,11 @@ class Wire:
     def call(self) -> str:
         return self._subject("call")
 
+    @property
+    def about(self) -> str:
+        """Where a master answers who asks about its epic."""
+        return self._subject("about")
+
     def jobs(self, epic: str) -> str:
         """The subjects of an epic's parcels of jobs, but for the number."""
         return self._subject(f"job.{epic}")
@@ -78,7 +83,7 @@ class Wire:
         from nats.js.errors import NotFoundError
 
         js: Any = jetstream(client, 5)
-        subjects = [self._subject("job.>")]
+        subjects = [self.jobs(">")]
         try:
             config = (await js.stream_info(self.stream)).config
         except NotFoundError:

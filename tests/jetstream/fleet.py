@@ -277,7 +277,7 @@ class Fleet:
             async with asyncio.timeout(_PATIENCE):
                 while True:
                     js = jetstream(client)
-                    found = [letter async for letter in letters_of(js, self.layout)]
+                    found = [letter async for letter in letters_of(js, self.layout.letters)]
                     if len(found) >= count:
                         return found
                     await asyncio.sleep(0.05)

@@ -21,7 +21,6 @@ from sources import WorkPool
 from streams import Backoff, Fixed, route
 from streams.errors import CannotConnect, JobFailed, PayloadTooLarge, PoolBusy, StreamDiffers
 from streams.jetstream.connection import connect, jetstream
-from streams.jetstream.layout import Layout
 from streams.jetstream.letters import Letter, letters_of
 from streams.jetstream.server import Servers
 
@@ -98,8 +97,8 @@ async def echo(job: Any) -> Any:
 
 async def letters(server: Servers, name: str) -> list[Letter]:
     client = await connect(server.urls)
-    layout = Layout(f"work-{name}", None, None)
-    found = [letter async for letter in letters_of(jetstream(client), layout)]
+    stream = f"penstock-work-{name}-dead"
+    found = [letter async for letter in letters_of(jetstream(client), stream)]
     await client.close()
     return found
 

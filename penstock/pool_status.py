@@ -1,0 +1,37 @@
+"""A work pool as `penstock status` shows it."""
+
+from __future__ import annotations
+
+from streams.errors import BuildError
+from streams.work.view import PoolView
+from streams.work.wire import Wire
+
+__all__ = ["pool_as_text", "pool_called"]
+
+
+def pool_as_text(view: PoolView) -> str:
+    """A few lines."""
+    letters = f"{view.letters:,} dead letters"
+    queue = f"  {view.waiting:,} parcels of jobs wait in the queue, {view.held:,} are at workers"
+    epic = view.epic
+    if epic is None:
+        return "\n".join([f"work pool {view.name}: no epic under way, {letters}", queue, ""])
+    rate = epic.done / epic.seconds if epic.seconds else 0.0
+    lines = [
+        f"work pool {view.name}: epic {epic.epic} under way for {epic.seconds:,.0f} s, "
+        f"{epic.done:,} jobs done ({rate:,.0f}/s), {epic.failed:,} given up on, {epic.out:,} out, "
+        f"{letters}",
+        f"  {epic.workers:,} workers with room for {epic.capacity:,} jobs",
+        queue,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def pool_called(pools: list[Wire], name: str) -> Wire:
+    """The pool of that name; BuildError tells which there are."""
+    for pool in pools:
+        if pool.name == name:
+            return pool
+    there = ", ".join(pool.name for pool in pools) or "none"
+    raise BuildError(f"the servers have no work pool '{name}'; there are: {there}")
