@@ -270,14 +270,20 @@ class Decisions(Generic[T]):
 
     def leaves(self, number: int) -> set[T]:
         """All values of a function."""
-        seen = {number}
+        bits, without, with_it = self._bits, self._without, self._with
+        seen: set[int] = set()
+        found: set[T] = set()
         work = [number]
-        for at in work:
-            if self._bits[at] != _LEAF:
-                new = {self._without[at], self._with[at]} - seen
-                seen |= new
-                work += new
-        return {self._values[at] for at in work if self._bits[at] == _LEAF}
+        while work:
+            at = work.pop()
+            if at not in seen:
+                seen.add(at)
+                if bits[at] == _LEAF:
+                    found.add(self._values[at])
+                else:
+                    work.append(with_it[at])
+                    work.append(without[at])
+        return found
 
 
 def _mixed(even: list[T], odd: list[T]) -> list[T]:

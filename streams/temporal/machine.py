@@ -5,7 +5,8 @@ Source: Moore (1956) for the smallest machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -81,25 +82,32 @@ def followed(
 def minimal(machine: Machine[Any], outputs: Sequence[S]) -> Machine[S]:
     """The smallest machine with these outputs.
 
-    Time: linear in the size of all diagrams, as often as states are told apart by one more
-    letter.
+    Time: linear in the size of the diagrams of states that are not told apart yet, as often as
+    some are by one more letter.
     """
-    names: dict[Hashable, int] = {}
-    classes = [names.setdefault(each, len(names)) for each in outputs]
+    classes = _numbered(outputs)
     while True:
-        decisions: Decisions[int] = Decisions()
-        steps = list(map(machine.decisions.mapping(decisions, classes.__getitem__), machine.steps))
-        refined: dict[tuple[int, int], int] = {}
-        # In order of appearance, so that the first state stays the first.
-        finer = [refined.setdefault(key, len(refined)) for key in zip(classes, steps, strict=True)]
-        if len(refined) == len(set(classes)):
+        sizes = Counter(classes)
+        to_classes = machine.decisions.mapping(Decisions(), classes.__getitem__)
+        finer = _numbered(
+            (its, to_classes(step) if sizes[its] > 1 else None)
+            for its, step in zip(classes, machine.steps, strict=True)
+        )
+        if finer == classes:
             break
         classes = finer
     first = {number: state for state, number in reversed(list(enumerate(classes)))}
-    count = len(first)
+    decisions: Decisions[int] = Decisions()
+    to_classes = machine.decisions.mapping(decisions, classes.__getitem__)
     return Machine(
         machine.bits,
         decisions,
-        tuple(steps[first[at]] for at in range(count)),
-        tuple(outputs[first[at]] for at in range(count)),
+        tuple(to_classes(machine.steps[first[at]]) for at in range(len(first))),
+        tuple(outputs[first[at]] for at in range(len(first))),
     )
+
+
+def _numbered(keys: Iterable[Hashable]) -> list[int]:
+    """Equal ones have the same number, in order of appearance: the first state stays the first."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
