@@ -17,7 +17,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +25,11 @@ from socket import IPPROTO_TCP, TCP_NODELAY
 from string import Template
 from typing import Any
 
-from operators import in_threads
 from sinks import for_each
 from sources import WorkPool
 from streams import Fixed, Pipeline, run
 from streams.jetstream.server import Servers
+from streams.pipeline import new_event_loop
 
 FROM = "penstock@example.org"
 MAIL = Template(f"""\
@@ -43,7 +42,6 @@ Dear $name,
 you are number $id of all the people we write to.
 """)
 LEASE = 5.0
-CONNECTIONS = 4
 
 
 def creation(url: str) -> WorkPool:
@@ -60,6 +58,9 @@ def sending(url: str) -> WorkPool:
 def coordinator(url: str, database: Path) -> Pipeline:
     """Offer the recipients to the creators, and their mails to the senders; note who is mailed."""
     table = sqlite3.connect(database, isolation_level=None)
+    # A crash of the machine may forget who was mailed last; a wait for the disk with each would
+    # take longer than the mail.
+    table.execute("pragma synchronous = normal")
     mails = creation(url).offer(lambda: recipients(database))
     return sending(url).offer(mails).to(for_each(lambda id: note(table, id)))
 
@@ -70,18 +71,17 @@ def creator(url: str) -> Pipeline:
 
 
 def sender(url: str, port: int) -> Pipeline:
-    """Send mails, over as many connections as there are threads."""
-    local = threading.local()
+    """Send mails over one connection, one after the other. Who wants more at once starts more
+    senders, or wraps `send` in `in_threads`, which costs more than such a mail here."""
+    smtp = SMTP("127.0.0.1", port)
+    # Or the system would wait for more to send, 40 ms a mail.
+    smtp.sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
 
     def send(mail: dict[str, Any]) -> int:
-        if not hasattr(local, "smtp"):
-            local.smtp = SMTP("127.0.0.1", port)
-            # Or the system would wait for more to send, 40 ms a mail.
-            local.smtp.sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-        local.smtp.sendmail(FROM, mail["to"], mail["text"])
+        smtp.sendmail(FROM, mail["to"], mail["text"])
         return int(mail["id"])
 
-    return sending(url).work(in_threads(CONNECTIONS)(send), Fixed(CONNECTIONS))
+    return sending(url).work(send, Fixed(1))
 
 
 def create(recipient: dict[str, Any]) -> dict[str, Any]:
@@ -240,7 +240,8 @@ def campaign(count: int, kill: bool) -> None:
         try:
             it.open_office()
             began = time.perf_counter()
-            asyncio.run(it.unfold())
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(it.unfold())
             seconds = time.perf_counter() - began
             mailed, again = it.close_office()
         finally:
@@ -265,7 +266,8 @@ def main() -> None:
         case ["coordinator", url, database]:
             run(coordinator(url, Path(database)))
         case ["post-office", file, count]:
-            asyncio.run(post_office(Path(file), int(count)))
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(post_office(Path(file), int(count)))
         case _:
             parser.error("creator URL, sender URL PORT, coordinator URL FILE, or nothing")
 
