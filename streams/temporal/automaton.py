@@ -9,11 +9,13 @@ transitions; Tarjan (1972) for the components.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 __all__ = ["Automaton", "Edge", "components", "live"]
+
+T = TypeVar("T", bound=Hashable)
 
 
 class Edge(NamedTuple):
@@ -98,17 +100,15 @@ def live(leaving: Sequence[Collection[tuple[int, int]]], sets: int) -> frozenset
     return frozenset(found)
 
 
-def components(
-    states: Iterable[int], successors: Callable[[int], Iterable[int]]
-) -> Iterator[list[int]]:
+def components(states: Iterable[T], successors: Callable[[T], Iterable[T]]) -> Iterator[list[T]]:
     """The strongly connected components, each after those that can be reached from it.
 
     Linear time, and memory of a few words a state.
     """
-    number: dict[int, int] = {}
-    lowest: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
+    number: dict[T, int] = {}
+    lowest: dict[T, int] = {}
+    stack: list[T] = []
+    on_stack: set[T] = set()
     for root in states:
         if root in number:
             continue
@@ -133,7 +133,7 @@ def components(
                     above = work[-1][0]
                     lowest[above] = min(lowest[above], lowest[state])
                 if lowest[state] == number[state]:
-                    component: list[int] = []
+                    component: list[T] = []
                     while not component or component[-1] != state:
                         component.append(stack.pop())
                         on_stack.discard(component[-1])

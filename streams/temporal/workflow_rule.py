@@ -7,12 +7,13 @@ end, and a counter-example is a stem and a loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
 from streams.errors import PenstockError
+from streams.temporal.automaton import components
 from streams.temporal.errors import UnknownProposition
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.parser import parse
@@ -96,6 +97,8 @@ class Rule:
         for which, selector in (("initial", self.initial), ("final", self.final)):
             if selector is not None and not selected(workflow, selector):
                 return f"it selects no {which} node"
+        if self.final is None and not _goes_round(workflow, selected(workflow, self.initial)):
+            return "every path from its initial nodes comes to an end"
         return None
 
 
@@ -110,6 +113,14 @@ def selected(workflow: Workflow, selector: Selector) -> frozenset[str]:
             )
         return found
     return frozenset(name for name, node in workflow.nodes.items() if selector(node))
+
+
+def _goes_round(workflow: Workflow, names: Iterable[str]) -> bool:
+    """Whether a path from one of the nodes can come back to where it was."""
+    return any(
+        len(component) > 1 or component[0] in workflow.following(component[0])
+        for component in components(names, workflow.following)
+    )
 
 
 @dataclass(frozen=True, slots=True)

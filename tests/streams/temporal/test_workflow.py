@@ -310,6 +310,8 @@ def shortest_in_the_product(
     assert callable(rule.initial)
     nodes = workflow.nodes
     every = (1 << automaton.sets) - 1
+    # Two paths that differ in other nodes only may go on in the same ways.
+    watched = {name for node in nodes.values() for name in (*node.through, *node.not_through)}
 
     def steps(state: tuple[str, frozenset[str], int]) -> Iterator[tuple[Any, int]]:
         name, seen, at = state
@@ -317,7 +319,7 @@ def shortest_in_the_product(
             if edge.allows(automaton.letter(nodes[name].facts)):
                 for other in workflow.following(name):
                     if allowed(nodes[other], tuple(seen)):
-                        yield (other, seen | {other}, edge.target), edge.marks
+                        yield (other, seen | {other} & watched, edge.target), edge.marks
 
     def length_of_loop(start: Any) -> int | None:
         layer, known, length = {(start, 0)}, set[Any](), 0
@@ -331,7 +333,7 @@ def shortest_in_the_product(
         return None
 
     layer = {
-        (name, frozenset((name,)), at)
+        (name, frozenset({name} & watched), at)
         for name in nodes
         if rule.initial(nodes[name])
         for at in automaton.initial
@@ -479,6 +481,20 @@ def test_a_rule_that_selects_no_node_is_kept_but_says_nothing(
     if said:
         assert counter_example(shop(), rule) is None
         assert paths(shop(), rule) == []
+
+
+def test_a_rule_about_paths_without_end_says_nothing_where_all_come_to_one() -> None:
+    nodes = [Node("a", goto=("b",)), Node("b"), Node("c", goto=("c",))]
+    workflow = Workflow(nodes)
+    rule = Rule("r", "a", formula="F c")
+    assert rule.vacuous(workflow) == "every path from its initial nodes comes to an end"
+    assert counter_example(workflow, rule) is None
+    assert paths(workflow, rule) == []
+    assert Rule("r", "c", formula="F a").vacuous(workflow) is None
+    # Where there is an input, whatever comes to an end can still go there, but not from itself.
+    waiting = Workflow([*nodes, Node("d", input=("card",))])
+    assert rule.vacuous(waiting) is not None
+    assert rule.vacuous(Workflow([*nodes, Node("d", goto=("b",), input=("card",))])) is None
 
 
 def test_a_search_that_grows_too_large_says_so() -> None:
