@@ -182,9 +182,9 @@ def _finish_alike(events: list[Event[Any]]) -> int:
     if not events:
         return 0
     origin = events[0].origin
-    for place, event in enumerate(events):
+    for event in events:
         if event.pending != 1 or event.origin is not origin or event.turn is not None:
-            return place
+            return events.index(event)
         event.pending = 0
     return len(events)
 

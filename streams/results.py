@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from streams.event import Event
+from streams.queues import taken
 from streams.stage import Subscriber, in_chunks
 
 __all__ = ["InOrder", "Results"]
@@ -72,7 +73,7 @@ class Results:
                 if chunky is None:
                     self._downstream.on_next(ready.popleft())
                 else:
-                    chunky.on_chunk([ready.popleft() for _ in range(n)])
+                    chunky.on_chunk(taken(ready, n))
         finally:
             self._delivering = False
 

@@ -8,7 +8,7 @@ when the event's turn ends. A lane lives only while it holds an event or a turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -16,6 +16,7 @@ from streams.event import Event
 from streams.faults import Faults
 from streams.feeders import Feeders
 from streams.lane import Lane
+from streams.queues import taken
 from streams.stage import ChunkSubscriber, Subscriber, Subscription, in_chunks, is_second
 
 if TYPE_CHECKING:
@@ -84,13 +85,13 @@ class Rotation:
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         inside, self._taking_in = self._taking_in, True
         fill = self._fill if self.direct and not self._done else self._fill_one_by_one
-        rest = iter(events)
-        while (refused := fill(rest)) is not None:
-            event, error = refused
+        while (refused := fill(events)) is not None:
+            place, error = refused
+            event, events = events[place], events[place + 1 :]
             if self._faults.survives(event, error):
                 self._freed += 1
                 continue
-            for event in rest:
+            for event in events:
                 event.give_back()
             self.broke(error)
             return
@@ -103,18 +104,17 @@ class Rotation:
         if self._freed >= self._batch:
             self._ask()
 
-    def _fill(self, events: Iterator[Event[Any]]) -> tuple[Event[Any], Exception] | None:
-        """Put events into the lanes of their keys, up to one whose key raises."""
+    def _fill(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
+        """Put events into the lanes of their keys, up to the place of one whose key raises."""
         lane_of, key_of, line = self.lanes.get, self._key_of, self.line
-        count = 0
         for event in events:
             try:
                 key = key_of(event.value)
                 lane = lane_of(key)
             except Exception as error:
-                self.waiting += count
-                return event, error
-            count += 1
+                place = events.index(event)
+                self.waiting += place
+                return place, error
             if lane is None:
                 lane = self._opened(key)
                 lane.events.append(event)
@@ -129,17 +129,17 @@ class Rotation:
                 line.append(lane)
             elif lane.is_open:
                 self.open_lanes[lane] = None
-        self.waiting += count
+        self.waiting += len(events)
         return None
 
-    def _fill_one_by_one(self, events: Iterator[Event[Any]]) -> tuple[Event[Any], Exception] | None:
+    def _fill_one_by_one(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """The same where an event that comes in may send others on, or end the stream."""
-        for event in events:
+        for place, event in enumerate(events):
             try:
                 key = self._key_of(event.value)
                 lane = self.lanes.get(key)
             except Exception as error:
-                return event, error
+                return place, error
             if self._done:
                 event.give_back()
                 continue
@@ -325,24 +325,24 @@ class Rotation:
         self.demand -= n
         self.waiting -= n
         self._freed += n
-        taken: list[Event[Any]] = []
+        events: list[Event[Any]] = []
         if self._on_turns is not None:
-            lanes = [line.popleft() for _ in range(n)]
+            lanes = taken(line, n)
             for lane in lanes:
                 event = lane.events.popleft()
                 lane.holders = 1
                 if event.turn is not None:
                     lane.outer, event.turn = event.turn, None
-                taken.append(event)
-            self._on_turns(taken, lanes, self.end_turns)
+                events.append(event)
+            self._on_turns(events, lanes, self.end_turns)
             return
         states: list[State] = []
         for _ in range(n):
             lane = line.popleft()
-            taken.append(lane.take())
+            events.append(lane.take())
             if lane.state is not None:
                 states.append(lane.state)
-        downstream.on_chunk(taken)
+        downstream.on_chunk(events)
         for state in states:
             state.taken()
 

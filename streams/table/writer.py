@@ -12,6 +12,7 @@ from streams.errors import DatabaseUnavailable
 from streams.event import Event, finish_all
 from streams.faults import Faults, OnError
 from streams.origins import roots
+from streams.queues import taken
 from streams.run import Run
 from streams.sink import Closed, SinkStage
 from streams.stage import Subscription, is_second
@@ -160,7 +161,7 @@ class TableWriter(SinkStage[Any]):
     # Transactions of its own.
 
     async def _write_waiting(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), WINDOW))]
+        batch = taken(self._waiting, WINDOW)
         self._writing = [event for event, _ in batch]
         try:
             await self._write(batch)
