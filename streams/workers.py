@@ -111,7 +111,8 @@ class Workers(Working):
     async def _work_directly(self) -> None:
         """The same with no call to spare, until a success needs more than the shortest way."""
         inbox, handler, now, slice_ = self._inbox, self._handler, self._now, self._slice
-        results, ready, single = self._results, self._results.ready, self._single
+        results, ready, window = self._results, self._results.ready, self._results.window
+        single = self._single
         exchange: Callable[[Any], Event[Any] | None] | None
         exchange = getattr(self.upstream, "exchange", None)
         while not self._special:
@@ -130,7 +131,8 @@ class Workers(Working):
                     self._busy = True
                     self._failed(event, error, started, self.in_flight)
                     break
-                if self._special or not is_single or len(ready) >= results.demand:
+                waiting = len(ready)
+                if self._special or not is_single or waiting >= results.demand:
                     self._busy = True
                     self._succeeded(event, result, started, self.in_flight)
                     break
@@ -139,8 +141,10 @@ class Workers(Working):
                 event.value = result
                 turn = event.turn
                 event.turn = None
-                if not ready:
+                if not waiting:
                     self._run.loop.call_soon(self._pass_on)
+                elif waiting >= window:
+                    results.deliver()
                 ready.append(event)
                 if exchange is None or inbox:
                     self._call_ended()

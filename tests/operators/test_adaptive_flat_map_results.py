@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from reactivex import operators as rx
 
-from operators import adaptive_flat_map
+from operators import adaptive_flat_map, group_by, spread
 from streams import Fixed, Flowable, from_iterable
 from streams.stage import Stage, StageInfo, Subscriber
 from streams.testing import CountedSource, MemorySink, MemorySource, Probe
@@ -104,6 +104,30 @@ def test_places_that_become_free_in_one_turn_of_the_loop_are_asked_for_at_once(r
 async def nothing_later(value: int) -> int:
     await asyncio.sleep(1)
     return value
+
+
+@pytest.mark.parametrize("by", [lambda n: n % 10, None])
+def test_calls_that_never_wait_keep_no_more_results_than_the_window(run: Run, by: Any) -> None:
+    waiting: list[int] = []
+    sink = MemorySink()
+
+    async def work(value: int) -> int:
+        stage = running.statistics()["stages"][-2]
+        waiting.append(stage["undelivered"])
+        return value
+
+    source = from_iterable(range(1000))
+    flow: Any = source if by is None else source.pipe(group_by(by), spread())
+
+    async def story() -> None:
+        nonlocal running
+        running = flow.pipe(adaptive_flat_map(work, Fixed(1), window=20)).to(sink).start()
+        await running.wait()
+
+    running: Any = None
+    run(story())
+    assert len(sink.values) == 1000
+    assert max(waiting) <= 20
 
 
 def test_leaving_the_iteration_early_gives_back_what_was_in_flight(run: Run) -> None:
