@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from orjson import JSONDecodeError, loads
-
 from streams import clock
-from streams.errors import BadLine, describe
+from streams.errors import BadLine
 from streams.event import Event
 from streams.flowable import Flowable
+from streams.jetstream.body import text_of, value_of
 from streams.jetstream.partition import Delivery, Partition
 from streams.run import Run
 from streams.source import Emission
@@ -86,16 +85,13 @@ class _Stage(Emission[Any]):
         created = min(delivery.stored + self._offset, self.run.now())
         delivery.partition.entered()
         try:
-            value: Any = loads(delivery.data)
-        except JSONDecodeError as error:
-            text = delivery.data.decode("utf-8", "backslashreplace")
-            bad = BadLine(f"{delivery} is no JSON ({error}): {describe(text)}")
-        else:
-            return Event(value, created, self, delivery)
+            return Event(value_of(delivery.data, delivery), created, self, delivery)
+        except BadLine as error:
+            bad = error
         self.run.count_bad_line(bad)
         self.received += 1
         letters = self.run.letters(self._deliveries.letters)
-        letters.send(Event(text, created, self, delivery), bad, "jetstream", 1)
+        letters.send(Event(text_of(delivery.data), created, self, delivery), bad, "jetstream", 1)
         return None
 
     def _done(self, event: Event[Any]) -> None:

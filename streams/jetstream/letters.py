@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_NON_STR_KEYS, dumps, loads
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from streams.jetstream.layout import Layout
     from streams.jetstream.outbox import Outbox
 
-__all__ = ["JetStreamLetters", "Letter", "letters_of", "send_again"]
+__all__ = ["JetStreamLetters", "Letter", "id_of", "letters_of", "send_again"]
 
 _WINDOW = 64
 
@@ -126,6 +127,14 @@ class _Publishing(SinkStage[DeadLetter]):
         for event in opened:
             event.give_back()
         self.close(error)
+
+
+def id_of(stream: str, letter: DeadLetter) -> str:
+    """The same when the same event of a message fails again in the same stage, after a take-over.
+    Several events that came of one message have different ones, unless they are equal."""
+    value = dumps(letter.value, default=describe, option=OPT_NON_STR_KEYS)
+    digest = blake2b(value + letter.stage.encode(), digest_size=8).hexdigest()
+    return f"{stream}:{getattr(letter.token, 'sequence', letter.token)}:{digest}"
 
 
 def _encoded(letter: DeadLetter) -> bytes:

@@ -6,12 +6,11 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from orjson import JSONDecodeError, loads
-
 from streams import clock
-from streams.errors import BadLine, PenstockError, describe
+from streams.errors import BadLine, PenstockError
 from streams.event import Event
 from streams.faults import Route
+from streams.jetstream.body import text_of, value_of
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.consumers import Since, consumer_of
 from streams.jetstream.place import place_of
@@ -175,19 +174,13 @@ class Reading(Emission[Any]):
         if self._settings.raw:
             return Event(message.data, created, self, message)
         try:
-            value: Any = loads(message.data)
-        except JSONDecodeError as error:
-            fault = f"is no JSON ({error})"
-        else:
-            if value.__class__ is dict:
-                return Event(value, created, self, message)
-            fault = "is JSON, but not an object"
-        text = message.data.decode("utf-8", "backslashreplace")
-        bad = BadLine(f"{message} {fault}: {describe(text)}")
+            return Event(value_of(message.data, message, is_object=True), created, self, message)
+        except BadLine as error:
+            bad = error
         self.run.count_bad_line(bad)
         if self._letters is not None:
             self.received += 1
-            letter = Event(text, created, self, message)
+            letter = Event(text_of(message.data), created, self, message)
             self._letters.send(letter, bad, str(self.info), 1)
         elif self._settings.on_bad_message == "stop":
             self._failure = bad

@@ -20,7 +20,7 @@ from streams.jetstream.connection import jetstream
 from streams.jetstream.deliveries import Deliveries
 from streams.jetstream.layout import token
 from streams.jetstream.lease import take
-from streams.jetstream.letters import JetStreamLetters
+from streams.jetstream.letters import JetStreamLetters, id_of
 from streams.jetstream.members import News, about, members_of
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.partition import Partition
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js.kv import KeyValue
 
-    from streams.faults import DeadLetter
     from streams.jetstream.layout import Layout
     from streams.pipeline import Pipeline
 
@@ -92,7 +91,10 @@ class Worker:
         self._work: dict[Partition, asyncio.Task[None]] = {}
         self._outbox = Outbox(client)
         letters = JetStreamLetters(
-            lambda: self._outbox, layout.letters, layout.letters_subject, self._id_of
+            lambda: self._outbox,
+            layout.letters,
+            layout.letters_subject,
+            partial(id_of, layout.stream),
         )
         self._deliveries = Deliveries(layout.stream, letters)
         self._engine = Engine(
@@ -284,7 +286,3 @@ class Worker:
                 if self._table is not None:
                     await self._table.delete(f"m.{self._id}")
                 await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))
-
-    def _id_of(self, letter: DeadLetter) -> str:
-        """That of the message it came of: it may fail again after a take-over."""
-        return f"{self._layout.stream}:{getattr(letter.token, 'sequence', letter.token)}"

@@ -32,7 +32,7 @@ class Server:
         self.stored: list[tuple[str, bytes]] = []
         self.table = Table()
         self.lose_deliveries = self.lags = 0
-        self.delivery = 0
+        self.delivery = self.asked = 0
         self._next = 1
         self._requests: deque[tuple[Client, str, int]] = deque()
 
@@ -41,6 +41,7 @@ class Server:
         self._deliver()
 
     def pull(self, client: Client, inbox: str, batch: int) -> None:
+        self.asked += 1
         self._requests.append((client, inbox, batch))
         self._deliver()
 
@@ -48,6 +49,10 @@ class Server:
         """Make a consumer."""
         self._next = max(1, sequence - self.lags)
         self.delivery = self.lags = 0
+        self._requests.clear()
+
+    def forget_requests(self) -> None:
+        """As when another server has come to lead the consumer."""
         self._requests.clear()
 
     def beat(self) -> None:
@@ -172,6 +177,9 @@ class Client:
         await asyncio.sleep(_LATENCY)
         self.server.read_from(config.opt_start_seq or 1)
         return SimpleNamespace(name="reader")
+
+    async def consumer_info(self, stream: str, consumer: str) -> None:
+        await asyncio.sleep(_LATENCY)
 
     async def purge_stream(self, stream: str, seq: int, subject: str) -> None:
         assert seq <= self.server.table.floor + 1
