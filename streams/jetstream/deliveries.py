@@ -27,6 +27,8 @@ _CHUNK = 256
 class Deliveries:
     """What has arrived, for the running that is on now; runnings may follow one another.
 
+    Partitions take turns, or the keys of some would wait while those of others fill the pipeline.
+
     Memory: the messages that are delivered and not finished, 128 a partition.
     """
 
@@ -34,7 +36,7 @@ class Deliveries:
         self.flowable: Flowable[Any] = Flowable(
             self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
         )
-        self.ready: deque[Delivery] = deque()
+        self.ready: deque[deque[Delivery]] = deque()
         self.letters = letters
         self._stage: _Stage | None = None
 
@@ -43,14 +45,17 @@ class Deliveries:
         self._stage.start()
 
     def arrived(self, delivery: Delivery) -> None:
-        self.ready.append(delivery)
+        queue = delivery.partition.queue
+        if not queue:
+            self.ready.append(queue)
+        queue.append(delivery)
         if self._stage is not None:
             self._stage.wake_soon()
 
     def withdraw(self, partition: Partition) -> None:
-        left = [delivery for delivery in self.ready if delivery.partition is not partition]
-        self.ready.clear()
-        self.ready.extend(left)
+        if partition.queue:
+            self.ready.remove(partition.queue)
+            partition.queue.clear()
 
 
 class _Stage(Emission[Any]):
@@ -73,7 +78,10 @@ class _Stage(Emission[Any]):
         while ready and self.demand:
             events: list[Event[Any]] = []
             while ready and len(events) < min(self.demand, _CHUNK):
-                delivery = ready.popleft()
+                queue = ready.popleft()
+                delivery = queue.popleft()
+                if queue:
+                    ready.append(queue)
                 event = self._event(delivery) if delivery.partition.lease.held else None
                 if event is not None:
                     events.append(event)

@@ -78,6 +78,8 @@ class Partition:
         self.number = number
         self.lease = lease
         self.reads_anew = True
+        # What has arrived and is not in the pipeline; the reader's.
+        self.queue: deque[Delivery] = deque()
         self._client = client
         self._js = jetstream(client, _ANSWER)
         self._layout = layout
