@@ -19,16 +19,16 @@ from statistics import median
 
 from benchmarks.measure import ROOT, CaseFailed, Subject, alternate, run_case, run_whole, table
 
-BY_HAND = Subject("by hand", "benchmarks.by_hand", rounds=5)
-IN_CHUNKS = Subject("in chunks", "benchmarks.by_hand_in_chunks", rounds=5)
+BY_HAND = Subject("by hand", "benchmarks.by_hand", rounds=9)
+IN_CHUNKS = Subject("in chunks", "benchmarks.by_hand_in_chunks", rounds=9)
 OURS = Subject(
     "penstock",
     "benchmarks.ours",
-    rounds=5,
+    rounds=9,
     whole_process=("-m", "penstock", "run", "benchmarks/ours.py"),
 )
 PEERS = (
-    Subject("bytewax", "benchmarks.peers.on_bytewax", rounds=3),
+    Subject("bytewax", "benchmarks.peers.on_bytewax", rounds=5),
     Subject("reactivex", "benchmarks.peers.on_reactivex", rounds=2),
     Subject("aiostream", "benchmarks.peers.on_aiostream", rounds=2),
 )
