@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
 from streams import clock
@@ -27,7 +28,8 @@ _CHUNK = 256
 class Deliveries:
     """What has arrived, for the running that is on now; runnings may follow one another.
 
-    Partitions take turns, or the keys of some would wait while those of others fill the pipeline.
+    What was stored first comes first, whatever its partition, or the keys of some would wait while
+    those of others fill the pipeline.
 
     Memory: the messages that are delivered and not finished, 128 a partition.
     """
@@ -36,7 +38,8 @@ class Deliveries:
         self.flowable: Flowable[Any] = Flowable(
             self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
         )
-        self.ready: deque[deque[Delivery]] = deque()
+        # A heap of what has arrived of each partition, by the first of it.
+        self.ready: list[tuple[int, deque[Delivery]]] = []
         self.letters = letters
         self._stage: _Stage | None = None
 
@@ -47,14 +50,15 @@ class Deliveries:
     def arrived(self, delivery: Delivery) -> None:
         queue = delivery.partition.queue
         if not queue:
-            self.ready.append(queue)
+            heappush(self.ready, (delivery.sequence, queue))
         queue.append(delivery)
         if self._stage is not None:
             self._stage.wake_soon()
 
     def withdraw(self, partition: Partition) -> None:
         if partition.queue:
-            self.ready.remove(partition.queue)
+            self.ready[:] = [one for one in self.ready if one[1] is not partition.queue]
+            heapify(self.ready)
             partition.queue.clear()
 
 
@@ -78,10 +82,12 @@ class _Stage(Emission[Any]):
         while ready and self.demand:
             events: list[Event[Any]] = []
             while ready and len(events) < min(self.demand, _CHUNK):
-                queue = ready.popleft()
+                _, queue = ready[0]
                 delivery = queue.popleft()
                 if queue:
-                    ready.append(queue)
+                    heapreplace(ready, (queue[0].sequence, queue))
+                else:
+                    heappop(ready)
                 event = self._event(delivery) if delivery.partition.lease.held else None
                 if event is not None:
                     events.append(event)
