@@ -32,7 +32,8 @@ _TARGET = 0.15  # the elasticity to settle at; chosen, see the module's text
 _PROBE = 1.25  # a probe's step: measurable within a few windows, harmless if wrong
 _FINE = 1.12  # the smallest one once the level has settled; tried: 1.08 brings no more
 _PAYS = 0.5  # above it, doubling is the quicker way
-_HARMS = 0.35  # while sinking: above it, less does harm
+_FLAT = 0.1  # below it, less does as well: too little loses work, too much a little time
+_HARMS = 0.2  # while sinking: above it, less does harm
 _SURE = 0.3  # a standard error of an elasticity that is good enough to go by
 _PATIENCE = 8  # windows after which it has to be
 _AGE = 12  # probes that contradict one another, beyond which more of them change nothing
@@ -163,11 +164,12 @@ class Elastic(Windowed):
             self._up = drift > 0
         self._usual.add(window)
         self._expect(self._usual.goodput)
-        # Probes grow rarer once the level has settled: each costs a little. At a known ceiling only
-        # probes downwards are left, which cost most.
+        # Rarer once the level has settled, as each costs a little; downwards, at a ceiling, most.
         needed = min(6 if self.limit < self._top() else 12, self._settled)
-        # What goes up and down by itself must be known well before anything is compared with it.
-        unsure = here.wobble > _SURE * log(_PROBE) and self._stay < _PATIENCE
+        # Looking here costs nothing, a probe does: look as exactly before one as in one, and well
+        # where goodput goes up and down by itself.
+        known = sqrt(2) * here.error if self._settled >= 2 and self._blocked is None else 0.0
+        unsure = max(here.wobble, known) > _SURE * log(_PROBE) and self._stay < _PATIENCE
         if not unsure and (self._stay >= needed or self._settled < 3):
             self._start_probe(here)
 
@@ -184,8 +186,7 @@ class Elastic(Windowed):
         down = max(self.floor, min(limit - 1, round(limit / step)))
         if self._up and up <= limit:
             self._up = False
-        target = up if self._up else down
-        self._up = not self._up
+        target, self._up = (up if self._up else down), not self._up
         if target == limit:
             self._here, self._stay = None, 0
             return
@@ -195,13 +196,12 @@ class Elastic(Windowed):
         self._level = level
 
     def _step_at(self, here: Window) -> float:
-        # At the right level wide steps cost most, and narrow ones find it more exactly: as narrow
-        # as can be told apart by looking as long as here.
+        # At the right level wide steps cost most: as narrow as looking as long as here can tell.
         fine = max(_FINE, exp(sqrt(2) * here.error / _SURE))
         return min(_PROBE, fine) if self._settled > 3 else _PROBE
 
     def _stride(self, step: float = _PROBE) -> float:
-        # Wider where the plant goes up and down by itself, or the answer would be lost in that.
+        # Wider where the plant wobbles, or the answer would be lost in that.
         return min(2.0, max(step, exp(1.25 * self._spread.wobble)))
 
     def _probe(self, here: Window) -> None:
@@ -222,7 +222,7 @@ class Elastic(Windowed):
         weight = 0.6 * self._weight
         self._evidence = (weight * self._evidence + certainty * slope) / (weight + certainty)
         self._weight = weight + certainty
-        flat = min(0.2, _PAYS - self._weight**-0.5)
+        flat = min(_FLAT, _PAYS - self._weight**-0.5)
         surely = slope - error > _PAYS
         pays = surely or (self._evidence > _PAYS and slope - 1.5 * error > _TARGET)
         if here.limit > base.limit and pays:
@@ -286,7 +286,7 @@ class Elastic(Windowed):
         self.elasticity, error = elasticity(here, base)
         if error > _SURE and self._stay < _PATIENCE:
             return
-        # One noisy step proves nothing while the whole way down has cost nothing.
+        # A noisy step proves nothing while the whole way down has cost nothing.
         if self.elasticity - error >= _HARMS or elasticity(here, origin)[0] >= _TARGET:
             self._settled = min(_AGE, self._settled + 1)
             self._settle(base.limit, "less does harm")
