@@ -45,7 +45,7 @@ _GATHERED = 0.02
 
 class Worker:
     """Renews its leases five times in their length; takes and hands over as workers come and go,
-    which they tell each other, and which it looks for ten times in that length.
+    which they tell each other, and which it looks for twenty times in that length.
 
     A partition that is handed over is read no more, what of it is in the pipeline ends, and the
     next owner goes on at once. A lease that is lost cancels the running: what it had begun is
@@ -169,7 +169,7 @@ class Worker:
                     self._attend(partition)
             # What several workers have to say comes together.
             await asyncio.sleep(_GATHERED)
-            due = min(renewed + self._ttl / 5, began + self._ttl / 10)
+            due = min(renewed + self._ttl / 5, began + self._ttl / 20)
             await self._news.wait(max(0.0, due - clock.monotonic()))
 
     async def _renew(self) -> None:
