@@ -15,8 +15,9 @@ Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish,
          passes on, with the stage and event noted on it), "skip", "revert" (the event is its
          source's again), `retry(...)` or `route(sink)`.
          A call past `timeout` seconds is cancelled and fails with HandlerTimeout; it keeps its
-         slot and its turn until it has really ended. A result is delivered before its group's
-         turn ends, so the results of a group are in order.
+         slot and its turn until it has really ended.
+Order:   the results of a group are in the order of its events. What async calls bring in one
+         turn of the loop goes on together, at its end; the next event of a group may begin then.
 
     source                    --1--2--3--------|
     adaptive_flat_map(f)      -----a--b--c-----|     each call takes three ticks

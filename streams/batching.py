@@ -37,7 +37,9 @@ class Batching(Gathering):
         super().__init__(downstream, run, info, settings)
         self._handler = by_contract(opened_pool(settings.handler, run), settings.name)
         self._faults = Faults(settings.on_error, run, info)
-        self._calls = Calls(run, settings.name, settings.timeout, self._results, _no_iterators)
+        self._calls = Calls(
+            run, settings.name, settings.timeout, self._results, _no_iterators, self._go_on
+        )
 
     # Calls.
 
@@ -192,7 +194,7 @@ class Batching(Gathering):
             self._turns.put_off(event)
             return True
         self._turns.park(event)
-        if self._waiting.park(event, attempts, self._settings.limit, in_slot=False):
+        if self._waiting.park(event, attempts, self._settings.limit):
             self.in_flight += 1
         return True
 

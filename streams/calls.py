@@ -24,7 +24,8 @@ def is_iterator(result: object) -> bool:
 class Calls:
     """Awaits the calls of one stage. `timeout` is in seconds, None for as long as it takes.
 
-    `may_iterate` is asked before a call that gave an iterator goes on, and may raise.
+    `may_iterate` is asked before a call that gave an iterator goes on, and may raise. `suspend`
+    is told that a call waits for room for its next result.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Calls:
         timeout: float | None,
         results: Results,
         may_iterate: Callable[[], None],
+        suspend: Callable[[], object],
     ) -> None:
         self._run = run
         self._name = name
@@ -41,8 +43,9 @@ class Calls:
         self._results = results
         self._may_iterate = may_iterate
         self._limits: dict[Event[Any], asyncio.Timeout] = {}
-        self.iterates = False
-        """Whether a call has ever given an iterator, which may be suspended in its slot."""
+        self._suspend = suspend
+        self.suspended = 0
+        """Calls that wait for room."""
         self._no_room: list[asyncio.Future[None]] = []
         self._slice = Slice(run)
 
@@ -81,7 +84,6 @@ class Calls:
 
     async def iterate(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:
         """Deliver results as there is room; they carry the event's obligations from here on."""
-        self.iterates = True
         self._may_iterate()
         family = Family(event, "no results")
         # They are past the working stage: the turn stays with the call.
@@ -111,12 +113,15 @@ class Calls:
         if limit is not None and (when := limit.when()) is not None and not limit.expired():
             left = when - self._run.loop.time()
             limit.reschedule(None)
+        self.suspended += 1
         try:
             while not self._results.has_room(event):
                 room = self._run.loop.create_future()
                 self._no_room.append(room)
+                self._suspend()
                 await room
         finally:
+            self.suspended -= 1
             if left is not None and limit is not None:
                 limit.reschedule(self._run.loop.time() + left)
 

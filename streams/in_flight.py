@@ -60,7 +60,10 @@ class InFlight(Stage[Any, Any]):
     def _spawn(self, work: Any) -> None:
         task = self._run.spawn(work, f"{self._info.name} {self._name}")
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
 
     def _end_work(self) -> None:
         self._watch.end()
@@ -101,7 +104,10 @@ class InFlight(Stage[Any, Any]):
             event.give_back()
 
     def _end_if_idle(self) -> None:
-        if self._cancelled or self.in_flight or self._waiting or self._results.waiting:
+        results = self._results
+        if self._cancelled or self.in_flight or self._waiting:
+            return
+        if results.waiting or results.delivering:
             return
         self._cancelled = True
         self._end_work()

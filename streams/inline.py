@@ -170,6 +170,7 @@ class Inline(Plain):
         try:
             if event is not None:
                 self.in_flight += 1
+                self._results.begin(event)
                 if error is None:
                     self._begun(event, call)
                 else:
@@ -220,7 +221,7 @@ class Inline(Plain):
             late = list(self._late)
             self._late.clear()
             self._begin_with(late)
-        elif self._can_begin():
+        elif self._may_begin():
             self._dispatch()
         elif self._waits_for_slice:
             self._go_on()
@@ -237,7 +238,7 @@ class Inline(Plain):
         if self._error is not None or self._cancelled:
             self._give_back_unstarted()
             self._ask()
-        elif self._slice_is_due and (self._late or self._can_begin() or now >= self._slice_end):
+        elif self._slice_is_due and (self._late or self._may_begin() or now >= self._slice_end):
             self._waits_for_slice = True
         else:
             self._go_on()
@@ -250,20 +251,17 @@ class Inline(Plain):
         else:
             self._ask()
 
-    def _can_begin(self) -> bool:
-        return bool(self._inbox) and self.in_flight < self.slots
-
     # The slow way.
 
     def _dispatch(self) -> None:
         if self._shared is not None:
             self._shared.settle(self)
-        if self._at_work or not self._can_begin() or self._slice_is_over(self._now()):
+        if self._at_work or not self._may_begin() or self._slice_is_over(self._now()):
             return
         self._at_work = True
         inbox, now = self._inbox, self._now
         try:
-            while inbox and self.in_flight < self.slots and not self._cancelled:
+            while not self._cancelled and self._may_begin():
                 self._call(inbox.popleft())
                 if self._slice_is_over(now()):
                     break

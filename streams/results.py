@@ -24,12 +24,18 @@ class Results:
         self.ready: deque[Event[Any]] = deque()
         self._downstream = downstream
         self._chunky = in_chunks(downstream)
-        self._delivering = False
+        # What is on its way has been taken out, and the stage must not end before it has arrived.
+        self.delivering = False
 
     @property
     def waiting(self) -> int:
         """Results that wait."""
         return len(self.ready)
+
+    @property
+    def head(self) -> Event[Any] | None:
+        """Whose results the others wait for, where there is an order."""
+        return None
 
     def begin(self, event: Event[Any]) -> None:
         """A call has begun."""
@@ -39,7 +45,7 @@ class Results:
 
     def put(self, event: Event[Any], result: Event[Any]) -> None:
         """One result of the call of `event`."""
-        if self.demand and not self.ready and not self._delivering:
+        if self.demand and not self.ready and not self.delivering:
             self.demand -= 1
             self._downstream.on_next(result)
         else:
@@ -62,10 +68,10 @@ class Results:
     def deliver(self) -> None:
         """Send what waits and is wanted."""
         # A request that comes inside is seen by the loop, or many would nest too deep.
-        if self._delivering or not (self.demand and self.ready):
+        if self.delivering or not (self.demand and self.ready):
             return
         ready, chunky = self.ready, self._chunky
-        self._delivering = True
+        self.delivering = True
         try:
             while self.demand and ready:
                 n = 1 if chunky is None else min(self.demand, len(ready))
@@ -75,7 +81,7 @@ class Results:
                 else:
                     chunky.on_chunk(taken(ready, n))
         finally:
-            self._delivering = False
+            self.delivering = False
 
     def give_back(self) -> None:
         """Return everything that waits."""
@@ -96,6 +102,10 @@ class InOrder(Results):
     @property
     def waiting(self) -> int:
         return len(self.ready) + self._count
+
+    @property
+    def head(self) -> Event[Any] | None:
+        return next(iter(self._held), None)
 
     def begin(self, event: Event[Any]) -> None:
         self._held.setdefault(event, [])

@@ -277,6 +277,8 @@ class Rotation:
                 # The source failed when it was asked: nothing new begins.
                 event.give_back()
                 return None
+        if self._nothing_to_come and not self.passing:
+            self._complete_if_empty()
         return event
 
     def pass_on(self) -> None:

@@ -54,11 +54,11 @@ class Waiting:
         self.inbox.append(event)
         return True
 
-    def park(self, event: Event[Any], attempts: int, limit: int, *, in_slot: bool) -> bool:
+    def park(self, event: Event[Any], attempts: int, limit: int) -> bool:
         """Let `event` wait for its next attempt; whether it keeps its working slot."""
         parking = self.parking
         assert parking is not None
-        in_slot = in_slot or parking.waiting >= limit
+        in_slot = parking.waiting >= limit
         parking.park(event, attempts, in_slot)
         if not in_slot and parking.waiting >= limit:
             self._held.extend(self.inbox)

@@ -63,17 +63,23 @@ class Workers(Working):
     def _dispatch(self) -> None:
         if self._shared is not None:
             self._shared.settle(self)
-        begin = min(len(self._inbox), self.slots - self.in_flight)
-        if begin <= 0:
+        if not self._may_begin():
             return
+        begin = max(1, min(len(self._inbox), self.slots - self.in_flight))
         self._watch.begin()
         while begin and self._sleepers:
             sleeper = self._sleepers.pop()
             if not sleeper.done():
                 sleeper.set_result(None)
                 begin -= 1
-        for _ in range(min(begin, self.slots - len(self._tasks))):
+        for _ in range(min(begin, max(self.slots, self.in_flight + 1) - len(self._tasks))):
             self._spawn(self._work_directly() if self._direct else self._work())
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        super()._task_ended(task)
+        # A handler may have cancelled its own task, to which events were just given.
+        if self._inbox and not self._cancelled:
+            self._dispatch()
 
     async def _sleep(self) -> None:
         sleeper = self._run.loop.create_future()
@@ -82,10 +88,10 @@ class Workers(Working):
 
     async def _work(self) -> None:
         """One worker: take, call, settle, and sleep when there is nothing to do."""
-        inbox, handler, now, slice_ = self._inbox, self._handler, self._now, self._slice
+        handler, now, slice_ = self._handler, self._now, self._slice
         direct, single = self._direct, self._single
         while not self._cancelled:
-            while inbox and self.in_flight < self.slots:
+            while self._may_begin():
                 event = self._begin_next()
                 in_flight = self._among
                 event.started = started = now()
@@ -179,11 +185,12 @@ class Workers(Working):
 
     async def _give_way(self, event: Event[Any]) -> float:
         """Let the loop have its turn, which handlers that never wait would not; then begin."""
-        await asyncio.sleep(0)
-        event.started = started = self._now()
-        # A slice begins when it is asked for: that of whoever is the first to go on.
-        self._slice.is_over(started)
-        return started
+        while True:
+            await asyncio.sleep(0)
+            event.started = started = self._now()
+            # It may be over again: others went on before.
+            if not self._slice.is_over(started):
+                return started
 
     def _stand_back(self, event: Event[Any] | None) -> None:
         """The place that is free has got no event, or one that must not begin by itself."""

@@ -45,7 +45,9 @@ class Working(Limited):
         self._set_limiter(limiter)
         self._special = self._learns or self._shared is not None
         self._faults = Faults(settings.on_error, run, info)
-        self._calls = Calls(run, settings.name, settings.timeout, results, self._may_iterate)
+        self._calls = Calls(
+            run, settings.name, settings.timeout, results, self._may_iterate, self._dispatch
+        )
         self._siblings = waiting.siblings
         self._parking = waiting.parking
         # A worker is settling an event, and takes the first event that comes itself.
@@ -105,6 +107,10 @@ class Working(Limited):
         """Let an event in; whether it may begin."""
         if self._arrivals is not None:
             self._feedback.arrived(self._arrivals)
+            if self._closing:
+                # The limiter has raised.
+                event.give_back()
+                return False
             self._follow_limiter()
         turn = event.turn
         if turn is not None and turn.holders > 1:
@@ -114,6 +120,23 @@ class Working(Limited):
                 self._ask()
                 return False
         return self._waiting.put(event, self._limit)
+
+    def _may_begin(self) -> bool:
+        """Whether the next event of the inbox may begin."""
+        inbox = self._inbox
+        return bool(inbox) and (self.in_flight < self.slots or self._only_head_helps())
+
+    def _only_head_helps(self) -> bool:
+        """Whether all calls wait for the head of the order, which is to be tried again.
+
+        It then begins beyond the limit, for nobody else is at work.
+        """
+        head = self._results.head
+        if head is None or self._calls.suspended < self.in_flight or head not in self._inbox:
+            return False
+        self._inbox.remove(head)
+        self._inbox.appendleft(head)
+        return True
 
     # Outcomes.
 
@@ -217,10 +240,7 @@ class Working(Limited):
         if not parking.allows(error, attempts):
             return False
         self._special = True
-        # Where results are in order, iterators may be suspended, each in its slot, until this
-        # event has brought its own: it must not need one of theirs.
-        suspended = self._settings.ordered and self._calls.iterates
-        if self._waiting.park(event, attempts, self._limit, in_slot=suspended):
+        if self._waiting.park(event, attempts, self._limit):
             self.in_flight += 1
             self._open += 1
             if self._shared is not None:

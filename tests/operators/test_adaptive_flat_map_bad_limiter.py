@@ -58,7 +58,7 @@ class Arrivals(Limiter):
 
     def on_arrive(self) -> None:
         self.told += 1
-        if self.told == 3 and self._when == "arrival":
+        if self.told >= 5 and self._when == "arrival":
             self.breaks()
 
     def on_depart(self, now: float, arrived: float, in_flight: int, outcome: Outcome) -> None:
