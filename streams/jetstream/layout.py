@@ -14,6 +14,7 @@ from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
 from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Floors
+from streams.jetstream.making import made
 from streams.keys import By, key_name
 
 if TYPE_CHECKING:
@@ -137,9 +138,8 @@ class Layout:
             info = await js.stream_info(self.stream)
             replicas = info.config.num_replicas or 1
             untyped: Any = js
-            table = await untyped.create_key_value(
-                KeyValueConfig(bucket=bucket, ttl=ttl, replicas=replicas)
-            )
+            config = KeyValueConfig(bucket=bucket, ttl=ttl, replicas=replicas)
+            table = await made(lambda: untyped.create_key_value(config))
         # One that somebody has just made has no leader yet.
         for left in reversed(range(_TRIES)):
             try:
@@ -184,8 +184,8 @@ class Layout:
         )
         untyped: Any = js
         try:
-            info: StreamInfo = await untyped.add_stream(config)
-            await untyped.add_stream(letters)
+            info: StreamInfo = await made(lambda: untyped.add_stream(config))
+            await made(lambda: untyped.add_stream(letters))
         except APIError as error:
             raise StreamDiffers(
                 f"The servers refuse to make the stream '{self.stream}' of "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from streams.errors import StreamDiffers
 from streams.jetstream.connection import jetstream
+from streams.jetstream.making import made
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -89,23 +90,21 @@ class Wire:
         except NotFoundError:
             replicas = 3 if len(client.servers) >= 3 else 1
             # The letters first: who finds the queue finds all.
-            await js.add_stream(
-                StreamConfig(
-                    name=self.letters,
-                    subjects=[self.letters_subject],
-                    num_replicas=replicas,
-                    duplicate_window=_HOUR,
-                )
+            letters = StreamConfig(
+                name=self.letters,
+                subjects=[self.letters_subject],
+                num_replicas=replicas,
+                duplicate_window=_HOUR,
             )
-            await js.add_stream(
-                StreamConfig(
-                    name=self.stream,
-                    subjects=subjects,
-                    num_replicas=replicas,
-                    retention=RetentionPolicy.WORK_QUEUE,
-                    duplicate_window=_WINDOW,
-                )
+            jobs = StreamConfig(
+                name=self.stream,
+                subjects=subjects,
+                num_replicas=replicas,
+                retention=RetentionPolicy.WORK_QUEUE,
+                duplicate_window=_WINDOW,
             )
+            await made(lambda: js.add_stream(letters))
+            await made(lambda: js.add_stream(jobs))
         else:
             if config.retention != RetentionPolicy.WORK_QUEUE or config.subjects != subjects:
                 raise StreamDiffers(
@@ -116,15 +115,13 @@ class Wire:
         try:
             consumer = await js.consumer_info(self.stream, CONSUMER)
         except NotFoundError:
-            consumer = await js.add_consumer(
-                self.stream,
-                ConsumerConfig(
-                    durable_name=CONSUMER,
-                    ack_wait=self.lease,
-                    max_ack_pending=-1,
-                    max_waiting=_WAITING,
-                ),
+            workers = ConsumerConfig(
+                durable_name=CONSUMER,
+                ack_wait=self.lease,
+                max_ack_pending=-1,
+                max_waiting=_WAITING,
             )
+            consumer = await made(lambda: js.add_consumer(self.stream, workers))
         return float(consumer.config.ack_wait)
 
     async def leases(self, client: Client) -> KeyValue:
@@ -137,9 +134,7 @@ class Wire:
             found: KeyValue = await js.key_value(self.stream)
         except BucketNotFoundError:
             info = await js.stream_info(self.stream)
-            found = await js.create_key_value(
-                KeyValueConfig(
-                    bucket=self.stream, ttl=self.lease, replicas=info.config.num_replicas or 1
-                )
-            )
+            replicas = info.config.num_replicas or 1
+            table = KeyValueConfig(bucket=self.stream, ttl=self.lease, replicas=replicas)
+            found = await made(lambda: js.create_key_value(table))
         return found
