@@ -89,31 +89,14 @@ class _Turns:
 
 def end_turns(turns: Iterable[Turn | None]) -> None:
     """`end` for each; their lanes are all in line before the next events go."""
-    rotations: list[Rotation] = []
-    rotation: Rotation | None = None
-    line: deque[Lane] = deque()
-    lanes: dict[Any, Lane] = {}
-    spare: list[Lane] = []
+    lanes: dict[Rotation, list[Lane]] = {}
     for turn in turns:
-        if type(turn) is not Lane or turn.holders > 1 or turn.outer is not None:
-            if turn is not None:
-                turn.end()
-            continue
-        if turn.rotation is not rotation:
-            if not turn.rotation.direct:
-                turn.end()
-                continue
-            rotation = turn.rotation
-            rotations.append(rotation)
-            line, lanes, spare = rotation.line, rotation.lanes, rotation.spare
-        turn.holders = 0
-        if turn.events:
-            line.append(turn)
-        elif turn.key in lanes:
-            del lanes[turn.key]
-            spare.append(turn)
-    for rotation in rotations:
-        rotation.go_on()
+        if type(turn) is Lane and turn.holders == 1:
+            lanes.setdefault(turn.rotation, []).append(turn)
+        elif turn is not None:
+            turn.end()
+    for rotation, ended in lanes.items():
+        rotation.end_turns(ended)
 
 
 def open_turns(turns: Iterable[Turn | None]) -> None:

@@ -50,15 +50,13 @@ class Workers(Working):
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         """Events that were asked for, in order; those that may begin do so together."""
+        may_begin = False
         for event in events:
             if self._closing or self._cancelled:
                 event.give_back()
             else:
-                self._admit(event)
-        if not (self._busy and len(self._inbox) == 1 and self._shared is None):
-            self._dispatch()
-        if self._arrivals is not None or self._shared is not None:
-            self._ask()
+                may_begin |= self._admit(event)
+        self._arrived(may_begin=may_begin)
 
     def _dispatch(self) -> None:
         if self._shared is not None:

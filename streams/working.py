@@ -95,9 +95,11 @@ class Working(Limited):
         if self._closing or self._cancelled:
             event.give_back()
             return
-        if self._admit(event) and not (
-            self._busy and len(self._inbox) == 1 and self._shared is None
-        ):
+        self._arrived(may_begin=self._admit(event))
+
+    def _arrived(self, *, may_begin: bool) -> None:
+        """Events have been let in, of which some may begin."""
+        if may_begin and not (self._busy and len(self._inbox) == 1 and self._shared is None):
             self._dispatch()
         if self._arrivals is not None or self._shared is not None:
             # The arrival may have raised the limit, or taken a slot.
