@@ -182,13 +182,20 @@ class Batching(Gathering):
             self._stop(error)
 
     def _tried_again(self, event: Event[Any], error: BaseException) -> bool:
-        """Whether there will be another attempt at this event."""
+        """Whether there will be another attempt at this event, here or where it came from."""
         parking = self._parking
-        if parking is None or self._error is not None:
+        if parking is None:
             return False
         attempts = parking.count(event)
         if not parking.allows(error, attempts):
             return False
+        if self._error is not None:
+            # Nothing begins any more; nor is it given up on before its last attempt.
+            blame(error, self._info, event)
+            self._run.late_error(error)
+            parking.forget(event)
+            event.give_back()
+            return True
         if self._turns.tries_again(event):
             # Behind the one before it, which is not done yet.
             self._turns.put_off(event)

@@ -234,13 +234,21 @@ class Working(Limited):
         return inside
 
     def _tried_again(self, event: Event[Any], error: BaseException) -> bool:
-        """Whether there will be another attempt at this event."""
+        """Whether there will be another attempt at this event, here or where it came from."""
         parking = self._parking
-        if parking is None or self._error is not None:
+        if parking is None:
             return False
         attempts = parking.count(event)
         if not parking.allows(error, attempts):
             return False
+        if self._error is not None:
+            # Nothing begins any more; nor is it given up on before its last attempt.
+            blame(error, self._info, event)
+            self._run.late_error(error)
+            parking.forget(event)
+            self._end_call(event)
+            event.give_back()
+            return True
         self._special = True
         if self._waiting.park(event, attempts, self._limit):
             self.in_flight += 1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -221,6 +221,27 @@ def test_a_stop_gives_waiting_events_back_at_once(run: Run, ordered: bool) -> No
         run(source.pipe(operator).to(sink).run())
     assert (source.returned, source.failed) == ([0], [1])
     assert sink.accepted == [(3, 3)]
+
+
+@pytest.mark.parametrize("then", ["stop", "skip", "revert"])
+def test_what_fails_during_a_stop_with_attempts_left_is_given_back(
+    run: Run, then: Literal["stop", "skip", "revert"]
+) -> None:
+    class Broken:
+        limit = 3
+
+        def on_complete(self, *told: object) -> None:
+            raise ZeroDivisionError
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(value)
+        raise ValueError(value)
+
+    source = MemorySource([1, 2, 3])
+    operator = adaptive_flat_map(handler, Broken(), on_error=retry(2, EXACT, then))
+    with pytest.raises(ZeroDivisionError):
+        run(source.pipe(operator).to(MemorySink()).run())
+    assert (source.returned, source.failed, source.acked) == ([1, 2, 3], [], [])
 
 
 def test_a_cancel_gives_waiting_events_back(run: Run) -> None:

@@ -269,3 +269,18 @@ def test_a_thread_past_its_time_keeps_its_place_until_it_has_ended(
         assert source.acked == [1, 2, 3]
 
     virtual_loop.run_until_complete(story())
+
+
+def test_what_fails_during_a_stop_with_attempts_left_is_given_back(run: Run) -> None:
+    class Fatal(BaseException):
+        pass
+
+    async def handler(values: list[int]) -> list[int]:
+        await asyncio.sleep(values[0])
+        raise (Fatal if 1 in values else Poison)
+
+    source = MemorySource([1, 2])
+    operator = batch(handler, 1, parallel=2, on_error=retry(2, then="skip"))
+    with pytest.raises(Fatal):
+        run(source.pipe(operator).to(MemorySink()).run())
+    assert (source.returned, source.failed, source.acked) == ([2], [1], [])
