@@ -43,9 +43,9 @@ def _add_run(add_parser: AddParser) -> None:
     run.add_argument(
         "--lease",
         type=seconds,
-        default=10.0,
         metavar="SECONDS",
-        help="with --on: after so long without a sign of life others take over (default: 10)",
+        help="with --on: after so long without a sign of life others take over; the same for all "
+        "workers (default: 10, or what it is there)",
     )
     run.add_argument("--worker", default="", help="with --on: this worker's name")
     run.add_argument(

@@ -32,7 +32,7 @@ class Cluster(NamedTuple):
     name: str
     partitions: int | None = None
     replicas: int | None = None
-    lease: float = 10.0
+    lease: float | None = None
     worker: str = ""
     room: int | None = None
 
@@ -44,7 +44,7 @@ class Cluster(NamedTuple):
             name_of(options.file, options.name),
             options.partitions,
             options.replicas,
-            getattr(options, "lease", 10.0),
+            getattr(options, "lease", None),
             getattr(options, "worker", ""),
             options.room,
         )

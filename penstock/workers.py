@@ -67,7 +67,6 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
                 name_of(options.file, options.name),
                 options.partitions or _SHARE * options.workers,
                 1,
-                _LEASE,
                 room=options.room,
             )
             return runner.run(_run(pipeline, options, said, cluster))
@@ -149,7 +148,7 @@ async def _workers(
     """Worker processes; at the end each gets a signal to drain, and is waited for."""
     words = [sys.executable, "-m", "penstock", "run", options.file]
     words += ["--on", ",".join(cluster.urls), "--name", cluster.name]
-    words += ["--lease", f"{cluster.lease:g}", "--drain-deadline", f"{said.drain_deadline:g}"]
+    words += ["--lease", f"{_LEASE:g}", "--drain-deadline", f"{said.drain_deadline:g}"]
     # What they did is told here, in sum.
     words += ["--report", "none"]
     if said.limit is not None:

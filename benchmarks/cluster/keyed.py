@@ -20,7 +20,6 @@ from penstock.publish import publishing
 from streams import from_async_iterable, from_iterable
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import Layout, layout_of, token
-from streams.jetstream.members import members_of
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers
 from streams.jetstream.view import View, lag_of, look
@@ -61,10 +60,9 @@ class Bench:
 
     async def settled(self, count: int) -> None:
         client = await connect(self.urls)
-        js = jetstream(client)
-        table = await self.layout.leases(js, LEASE)
+        roster = await self.layout.roster(client, LEASE)
         while True:
-            members = (await members_of(table, js, self.layout)).values()
+            members = (await roster.members()).values()
             shares = [len(member["partitions"]) for member in members]
             if len([share for share in shares if share]) == count and sum(shares) == PARTITIONS:
                 break

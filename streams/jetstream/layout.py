@@ -15,6 +15,7 @@ from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Floors
 from streams.jetstream.making import made
+from streams.jetstream.roster import Roster
 from streams.keys import By, key_name
 
 if TYPE_CHECKING:
@@ -25,10 +26,13 @@ if TYPE_CHECKING:
 
     from streams.pipeline import Pipeline
 
-__all__ = ["PARTITIONS", "Layout", "layout_of", "token"]
+__all__ = ["LEASE", "PARTITIONS", "Layout", "layout_of", "token"]
 
 PARTITIONS = 64
 """How many partitions a stream gets: some 4 to 8 for each worker there will ever be."""
+
+LEASE = 10.0
+"""Seconds after which others take over, where nothing is said: an election of servers fits in."""
 
 # Seconds in which the server drops a repeated identity, where the pipeline says nothing.
 _WINDOW = 10.0
@@ -117,9 +121,18 @@ class Layout:
         self._compare(info)
         return int((info.config.metadata or {})["penstock.partitions"])
 
-    async def leases(self, js: JetStreamContext, ttl: float) -> KeyValue:
-        """The table of who owns which partition; its entries end `ttl` seconds after a renewal."""
-        return await self._table(js, self.stream, ttl)
+    async def roster(self, client: Client, ttl: float | None = None) -> Roster:
+        """The table of who is there and owns which partition. Its entries end `ttl` seconds after
+        a renewal, or what it is made with: StreamDiffers where that is something else."""
+        table = await self._table(jetstream(client), self.stream, ttl or LEASE)
+        there = (await table.status()).ttl or LEASE
+        if ttl is not None and ttl != there:
+            raise StreamDiffers(
+                f"The workers of '{self.name}' have leases of {there:g} s, this one was given "
+                f"{ttl:g} s, and they have to be the same. Leave --lease out. To change it, let "
+                f"all workers leave, and delete the stream 'KV_{self.stream}'."
+            )
+        return await Roster.open(client, self.stream, there)
 
     async def floors(self, js: JetStreamContext) -> Floors:
         """Up to where each partition is done."""

@@ -80,14 +80,22 @@ class Lease:
 
 
 async def take(
-    table: KeyValue, key: str, owner: bytes, ttl: float, now: Callable[[], float]
+    table: KeyValue,
+    key: str,
+    owner: bytes,
+    ttl: float,
+    now: Callable[[], float],
+    free: int | None = None,
 ) -> Lease | None:
-    """The lease of `key`, or None where somebody holds it."""
+    """The lease of `key`, or None where somebody holds it; `free` is the revision at which nobody
+    did, 0 for none, if that has been seen."""
     from nats.js.errors import KeyWrongLastSequenceError
 
     began = now()
     try:
-        revision = await table.create(key, owner)
+        revision = await (
+            table.create(key, owner) if free is None else table.update(key, owner, free)
+        )
     except KeyWrongLastSequenceError:
         return None
     return Lease(table, key, owner, revision, began + ttl, now)

@@ -1,4 +1,4 @@
-"""Which workers are there, what each says of itself, and what they tell each other."""
+"""What a worker says of itself, and what workers tell each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from orjson import dumps, loads
+from orjson import dumps
 
 from streams import clock
 
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
-    from nats.js.kv import KeyValue
 
-    from streams.jetstream.layout import Layout
     from streams.running import Running
 
-__all__ = ["News", "about", "members_of"]
+__all__ = ["News", "about"]
 
 
 def about(
@@ -39,21 +37,6 @@ def about(
             "at": clock.wall(),
         }
     )
-
-
-async def members_of(table: KeyValue, js: Any, layout: Layout) -> dict[str, dict[str, Any]]:
-    """The workers that are there, by id, with what each says of itself."""
-    from nats.js.errors import NotFoundError
-
-    prefix = f"$KV.{layout.stream}."
-    info = await js.stream_info(f"KV_{layout.stream}", subjects_filter=f"{prefix}m.>")
-    members: dict[str, dict[str, Any]] = {}
-    subjects: dict[str, int] = info.state.subjects or {}
-    for subject in subjects:
-        with suppress(NotFoundError):
-            entry = await table.get(subject.removeprefix(prefix))
-            members[subject.rpartition(".")[2]] = loads(entry.value or b"{}")
-    return members
 
 
 class News:

@@ -11,7 +11,6 @@ from orjson import dumps
 
 from streams.jetstream.connection import jetstream
 from streams.jetstream.layout import Layout
-from streams.jetstream.members import members_of
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -80,7 +79,7 @@ async def look(client: Client, layout: Layout, partitions: int) -> View:
         table = await js.key_value(layout.stream)
     except BucketNotFoundError:
         return View(layout.name, stored, letters, lag, {}, {})
-    workers = await members_of(table, js, layout)
+    workers = await (await layout.roster(client)).members()
 
     async def owner(partition: int) -> str:
         try:

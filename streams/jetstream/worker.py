@@ -10,27 +10,26 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from streams import clock
 from streams.engine import Engine
 from streams.errors import BuildError
 from streams.faults import retry, route
 from streams.jetstream.assignment import assign
-from streams.jetstream.connection import jetstream
 from streams.jetstream.deliveries import Deliveries
-from streams.jetstream.layout import token
-from streams.jetstream.lease import take
+from streams.jetstream.layout import LEASE, token
 from streams.jetstream.letters import JetStreamLetters, id_of
-from streams.jetstream.members import News, about, members_of
+from streams.jetstream.members import News, about
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.partition import Partition
 from streams.running import Report, Running
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
-    from nats.js.kv import KeyValue
 
     from streams.jetstream.layout import Layout
+    from streams.jetstream.roster import Roster
     from streams.pipeline import Pipeline
 
 __all__ = ["Worker"]
@@ -59,29 +58,29 @@ class Worker:
         pipeline: Pipeline,
         *,
         name: str = "",
-        ttl: float = 10.0,
+        ttl: float | None = None,
         drain_deadline: float = 20.0,
         limit: tuple[int, int] | None = None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
-        if ttl <= 0:
+        if ttl is not None and ttl <= 0:
             raise BuildError(f"a lease of {ttl:g} s: must be positive seconds")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.running: Running | None = None
         self.partitions: dict[int, Partition] = {}
         self.restarts = 0
-        self._id = token(self.name)
+        # Two workers may have been given one name, by mistake or on purpose.
+        self._id = f"{token(self.name)}-{uuid4().hex[:8]}"
         self._client = client
-        self._js = jetstream(client, max(0.5, ttl / 4))
         self._layout = layout
         self._pipeline = pipeline
-        self._ttl = ttl
+        self._ttl_wanted, self._ttl = ttl, LEASE
         self._drain_deadline = drain_deadline
         self._limit = limit
         self._warn = warn
         self._since = clock.wall()
         self._count = 0
-        self._table: KeyValue | None = None
+        self._roster: Roster | None = None
         # Whether others know of it.
         self._known = False
         self._news = News(client, layout.news)
@@ -118,8 +117,9 @@ class Worker:
     async def run(self) -> Report:
         """Work until it is drained, or an error ends the pipeline, which is raised; report."""
         self._count = await self._layout.prepare(self._client)
-        self._table = await self._layout.leases(self._js, self._ttl)
-        self._floors = await self._layout.floors(self._js)
+        self._roster = await self._layout.roster(self._client, self._ttl_wanted)
+        self._ttl = self._roster.ttl
+        self._floors = await self._layout.floors(self._roster.js)
         self._floors.start()
         await self._news.start()
         await self._outbox.start()
@@ -149,6 +149,8 @@ class Worker:
 
     async def _keep(self) -> None:
         """Renew, take and hand over, until this task is cancelled."""
+        roster = self._roster
+        assert roster is not None
         renewed = looked = -inf
         while True:
             began = clock.monotonic()
@@ -169,15 +171,15 @@ class Worker:
                     self._attend(partition)
             # What several workers have to say comes together.
             await asyncio.sleep(_GATHERED)
-            due = min(renewed + self._ttl / 5, began + self._ttl / 20)
+            due = min(renewed + self._ttl / 5, began + self._ttl / 20, roster.soonest)
             await self._news.wait(max(0.0, due - clock.monotonic()))
 
     async def _renew(self) -> None:
-        table = self._table
-        assert table is not None
+        roster = self._roster
+        assert roster is not None
         renewed = await asyncio.gather(
-            table.put(
-                f"m.{self._id}",
+            roster.tell(
+                self._id,
                 about(self.name, self._since, self.partitions, self.restarts, self.running),
             ),
             *(partition.lease.renew(self._ttl) for partition in self.partitions.values()),
@@ -193,8 +195,8 @@ class Worker:
 
     async def _share(self) -> None:
         """Hand over what others should have, and take what nobody has of what should be ours."""
-        assert self._table is not None
-        workers = {self._id, *await members_of(self._table, self._js, self._layout)}
+        assert self._roster is not None
+        workers = {self._id, *await self._roster.members()}
         mine = {one for one, worker in assign(self._count, workers).items() if worker == self._id}
         for number in set(self.partitions) - mine:
             self._work_on(self.partitions[number], partial(self._hand_over, number))
@@ -252,9 +254,8 @@ class Worker:
             )
 
     async def _take(self, number: int) -> None:
-        assert self._table is not None
-        owner = self._id.encode()
-        lease = await take(self._table, f"p.{number}", owner, self._ttl, clock.monotonic)
+        assert self._roster is not None
+        lease = await self._roster.take(number, self._id.encode())
         if lease is not None:
             partition = Partition(
                 number,
@@ -283,6 +284,6 @@ class Worker:
             self._alarm.cancel()
         with suppress(Exception):
             async with asyncio.timeout(self._ttl):
-                if self._table is not None:
-                    await self._table.delete(f"m.{self._id}")
+                if self._roster is not None:
+                    await self._roster.leave(self._id)
                 await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))

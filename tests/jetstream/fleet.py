@@ -22,7 +22,6 @@ from streams import from_async_iterable
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import layout_of
 from streams.jetstream.letters import Letter, letters_of
-from streams.jetstream.members import members_of
 from streams.jetstream.publisher import Publisher
 
 # Seconds after which something does not happen any more, on however slow a machine.
@@ -228,11 +227,10 @@ class Fleet:
         """Wait until these workers are there and have shared out the partitions."""
         client = await connect(self.urls)
         try:
-            js = jetstream(client)
-            table = await self.layout.leases(js, self._lease)
+            roster = await self.layout.roster(client, self._lease)
             async with asyncio.timeout(_PATIENCE):
                 while True:
-                    members = (await members_of(table, js, self.layout)).values()
+                    members = (await roster.members()).values()
                     owned = [one for member in members for one in member["partitions"]]
                     there = {member["name"] for member in members if member["partitions"]}
                     if there == set(names) and len(owned) == self.layout.partitions:

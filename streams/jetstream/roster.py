@@ -1,0 +1,130 @@
+"""The table of workers and leases on the servers: who is there, and what nobody holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orjson import dumps, loads
+
+from streams import clock
+from streams.jetstream.connection import jetstream
+from streams.jetstream.lease import Lease, take
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+__all__ = ["Roster"]
+
+# By how much of a lease the clocks of two machines may differ in its length.
+_DRIFT = 0.01
+
+
+class _Entry(NamedTuple):
+    """`value` is empty, and `over` past, where there is none."""
+
+    value: bytes
+    revision: int
+    over: float
+
+
+def _patience(ttl: float) -> float:
+    """Seconds for an answer: several fit into a lease."""
+    return max(0.5, ttl / 4)
+
+
+class Roster:
+    """Entries run out `ttl` seconds after their last writing.
+
+    The server deletes them a quarter of a second later, or more (measured; it looks four times a
+    second at most), for which nobody waits here. It dates what it stores and what it answers, so
+    the age of an entry is known from below, by the clock that the server itself goes by. What has
+    run out is taken by the revision that was seen: if it was renewed meanwhile, that is refused.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        js: JetStreamContext,
+        table: KeyValue,
+        bucket: str,
+        ttl: float,
+        now: Callable[[], float] = clock.monotonic,
+    ) -> None:
+        self.ttl = ttl
+        self.soonest = inf
+        """When the first of what was seen runs out, unless it is renewed."""
+        self._client = client
+        self.js = js
+        self._table = table
+        self._bucket = bucket
+        self._now = now
+        # By how much the server's clock is ahead of ours, at least.
+        self._ahead = -inf
+
+    @classmethod
+    async def open(cls, client: Client, bucket: str, ttl: float) -> Roster:
+        """Use the table of that name. Its requests get an answer in less than a lease."""
+        js = jetstream(client, _patience(ttl))
+        return cls(client, js, await js.key_value(bucket), bucket, ttl)
+
+    async def members(self) -> dict[str, dict[str, Any]]:
+        """The workers that are there, by id, with what each says of itself."""
+        from nats.js.errors import APIError
+
+        self.soonest = inf
+        prefix = f"$KV.{self._bucket}."
+        answer = await self._client.request(
+            f"$JS.API.STREAM.INFO.KV_{self._bucket}",
+            dumps({"subjects_filter": f"{prefix}m.>"}),
+            timeout=_patience(self.ttl),
+        )
+        heard = self._now()
+        info: dict[str, Any] = loads(answer.data)
+        if "error" in info:
+            raise APIError.from_error(info["error"])
+        self._ahead = datetime.fromisoformat(info["ts"]).timestamp() - heard
+        keys = [subject.removeprefix(prefix) for subject in info["state"].get("subjects") or ()]
+        entries = await asyncio.gather(*(self._entry(key) for key in keys))
+        there = {key: one for key, one in zip(keys, entries, strict=True) if self._lasts(one)}
+        self.soonest = min((entry.over for entry in there.values()), default=inf)
+        return {key.removeprefix("m."): loads(entry.value) for key, entry in there.items()}
+
+    async def tell(self, id: str, about: bytes) -> None:
+        """Say that a worker is there, and what it says of itself."""
+        await self._table.put(f"m.{id}", about)
+
+    async def leave(self, id: str) -> None:
+        """Say that a worker is there no more."""
+        await self._table.delete(f"m.{id}")
+
+    async def take(self, partition: int, owner: bytes) -> Lease | None:
+        """The lease of a partition, or None where somebody holds it."""
+        key = f"p.{partition}"
+        entry = await self._entry(key)
+        if self._lasts(entry):
+            self.soonest = min(self.soonest, entry.over)
+            return None
+        return await take(self._table, key, owner, self.ttl, self._now, entry.revision)
+
+    def _lasts(self, entry: _Entry) -> bool:
+        return bool(entry.value) and entry.over > self._now()
+
+    async def _entry(self, key: str) -> _Entry:
+        from nats.js.errors import NotFoundError
+
+        try:
+            message = await self.js.get_msg(
+                f"KV_{self._bucket}", subject=f"$KV.{self._bucket}.{key}"
+            )
+        except NotFoundError:
+            return _Entry(b"", 0, -inf)
+        assert message.time is not None
+        over = message.time.timestamp() - self._ahead + self.ttl * (1 + _DRIFT)
+        # One that was deleted leaves a mark, without a value.
+        return _Entry(message.data or b"", message.seq or 0, over)
