@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from operators import adaptive_flat_map, group_by, spread
 from streams import Backoff, Fixed, retry, route
+from streams.limits import Outcome
 from streams.testing import MemorySink, MemorySource, run_virtual
 from streams.testing.plugin import Run
 
@@ -230,7 +231,9 @@ def test_what_fails_during_a_stop_with_attempts_left_is_given_back(
     class Broken:
         limit = 3
 
-        def on_complete(self, *told: object) -> None:
+        def on_complete(
+            self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+        ) -> None:
             raise ZeroDivisionError
 
     async def handler(value: int) -> int:
