@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 
 __all__ = ["MOST", "PUBLISHED", "SECONDS", "Job", "batches", "factorize", "number_for", "solve"]
@@ -16,7 +17,7 @@ SECONDS = 5.5
 MOST = 10
 """A batch has 0 to so many jobs."""
 
-_TRIAL = 200_003
+_TRIAL, _TRIALS = 200_003, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +53,23 @@ def factorize(x: int) -> list[int]:
 
 def solve(job: Job) -> tuple[Job, float]:
     """Do a job; returns it with the seconds that it took."""
-    began = perf_counter()
-    factorize(job.value)
-    return job, perf_counter() - began
+    return job, _seconds_for(job.value)
 
 
 def number_for(seconds: float) -> int:
     """A prime that takes about so many seconds to factorize here, at most the article's.
 
-    Trial division of a prime takes a time in proportion to it; a small one is tried first.
+    Trial division of a prime takes a time in proportion to it; a small one is tried first, several
+    times, so that what else the machine does just then changes little.
     """
-    began = perf_counter()
-    factorize(_TRIAL)
-    rate = _TRIAL / (perf_counter() - began)
+    rate = _TRIAL / median(_seconds_for(_TRIAL) for _ in range(_TRIALS))
     return _prime_below(min(PUBLISHED, max(3, int(seconds * rate))))
+
+
+def _seconds_for(x: int) -> float:
+    began = perf_counter()
+    factorize(x)
+    return perf_counter() - began
 
 
 def _prime_below(x: int) -> int:

@@ -8,6 +8,7 @@ from itertools import islice
 
 import pytest
 
+from penstock.santa import jobs
 from penstock.santa.jobs import MOST, PUBLISHED, Job, batches, factorize, number_for
 from penstock.santa.story import Curve, story
 from streams import Fixed
@@ -136,6 +137,15 @@ def test_the_number_is_a_prime_up_to_the_articles() -> None:
     assert number_for(1e9) == PUBLISHED
     small = number_for(0.001)
     assert factorize(small) == [small, 1]
+
+
+def test_a_few_slow_trials_do_not_make_the_number_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def number(*took: float) -> int:
+        ends = [reading for n, seconds in enumerate(took) for reading in (n, n + seconds)]
+        monkeypatch.setattr(jobs, "perf_counter", iter(ends).__next__)
+        return number_for(1.0)
+
+    assert number(0.3, 0.1, 0.1, 0.5, 0.1, 0.1, 0.1, 0.9, 0.1) == number(*[0.1] * 9)
 
 
 def test_batches_have_five_jobs_on_average_and_repeat_for_a_seed() -> None:
