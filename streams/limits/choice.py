@@ -45,6 +45,12 @@ def limiter_for(limit: Limit) -> Limiter:
             f"limit={describe(given)}: give a limiter such as Fixed(8), a pair (floor, ceiling), "
             "or nothing for the default"
         )
+    for method in ("on_complete", "on_arrive", "on_depart"):
+        if inspect.iscoroutinefunction(getattr(given, method, None)):
+            raise BuildError(
+                f"limit={describe(given)}: {method} is an async function, which nothing awaits: a "
+                "limiter only reckons; make it a plain one"
+            )
     try:
         limit_of(limit)
     except Exception as error:

@@ -19,8 +19,9 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any
 
+from streams.errors import BadLimit, BuildError
+from streams.limits.choice import limit_of, limiter_for
 from streams.limits.limiter import Limiter
 from streams.limits.outcome import Outcome
 
@@ -49,12 +50,31 @@ class LawBroken(AssertionError):
     """A limiter does not keep a law: which, and what it did."""
 
 
+def _made(make: Make) -> Limiter:
+    try:
+        return limiter_for(make())
+    except BuildError as error:
+        raise LawBroken(str(error)) from error
+
+
+def _tell(limiter: Limiter, now: float, started: float, in_flight: int, outcome: Outcome) -> int:
+    """The limit after one more completion, which is a number at least."""
+    try:
+        limiter.on_complete(now, started, in_flight, outcome)
+        return limit_of(limiter)
+    except BadLimit as error:
+        raise LawBroken(str(error)) from error
+    except Exception as error:
+        raise LawBroken(f"it raised {error!r}") from error
+
+
 class _Plant:
     """Servers with a queue in front, a limiter, and either a backlog or so much work at once."""
 
-    def __init__(self, limiter: Limiter, at_once: int | None = None, unit: float = 1.0) -> None:
+    def __init__(self, limiter: Limiter, at_once: int, unit: float = 1.0) -> None:
         self.limiter = limiter
         self.limits: list[int] = []
+        self._limit = limit_of(limiter)
         self.down = False
         self.peak = 0
         self._at_once = at_once
@@ -77,8 +97,8 @@ class _Plant:
             if outcome is Outcome.SUCCESS:
                 self._serving -= 1
             self._serve()
-            self.limiter.on_complete(self._now, started, in_flight, outcome)
-            self.limits.append(self.limiter.limit)
+            self._limit = _tell(self.limiter, self._now, started, in_flight, outcome)
+            self.limits.append(self._limit)
         return self.limits[before:]
 
     @property
@@ -87,8 +107,7 @@ class _Plant:
         return self._serving + len(self._queue)
 
     def _fill(self) -> None:
-        most = self.limiter.limit if self._at_once is None else self._at_once
-        while self._in_flight < max(1, min(self.limiter.limit, most)):
+        while self._in_flight < min(self._limit, self._at_once):
             self._in_flight += 1
             self.peak = max(self.peak, self._in_flight)
             took = self._draw.uniform(0.8, 1.2) * _MEAN * self._unit
@@ -110,22 +129,21 @@ class _Plant:
 
 def stays_within_its_bounds(make: Make, floor: int, ceiling: int) -> None:
     """Under a backlog, an outage, and nonsense at random the limit is an int within its bounds."""
-    plant = _Plant(make())
+    plant = _Plant(_made(make), ceiling)
     plant.run(1000)
     plant.down = True
     plant.run(300)
     plant.down = False
     plant.run(1000)
-    draw, limiter, now = random.Random(2), make(), 0.0
+    draw, limiter, now = random.Random(2), _made(make), 0.0
     for _ in range(3000):
         now += draw.expovariate(1)
         outcome = draw.choice(list(Outcome))
-        limiter.on_complete(now, now - draw.expovariate(0.1), draw.randint(1, 50), outcome)
-        plant.limits.append(limiter.limit)
-    limits: list[Any] = [*plant.limits]  # One of a user's may propose anything.
-    for limit in limits:
-        if not isinstance(limit, int) or not floor <= limit <= ceiling:
-            raise LawBroken(f"the limit was {limit!r}, which is not from {floor} to {ceiling}")
+        started = now - draw.expovariate(0.1)
+        plant.limits.append(_tell(limiter, now, started, draw.randint(1, 50), outcome))
+    for limit in plant.limits:
+        if not floor <= limit <= ceiling:
+            raise LawBroken(f"the limit was {limit}, which is not from {floor} to {ceiling}")
 
 
 def is_not_raised_while_it_is_not_used(make: Make, floor: int, ceiling: int) -> None:
@@ -133,7 +151,7 @@ def is_not_raised_while_it_is_not_used(make: Make, floor: int, ceiling: int) -> 
 
     Of a limit of 1 or 2 one event is half, so up to 2 any limiter may go.
     """
-    limiter = make()
+    limiter = _made(make)
     allowed = max(2, limiter.limit, floor)
     highest = max(_Plant(limiter, at_once=1).run(3000))
     if highest > allowed:
@@ -145,11 +163,11 @@ def is_not_raised_while_it_is_not_used(make: Make, floor: int, ceiling: int) -> 
 
 def falls_when_everything_is_dropped(make: Make, floor: int, ceiling: int) -> None:
     """In an outage the limit comes down to a tenth, or to its floor, and never rises meanwhile."""
-    plant = _Plant(make())
+    plant = _Plant(_made(make), ceiling)
     before = plant.run(2000)[-1]
     plant.down = True
     # What was begun before the outage still succeeds.
-    for _ in range(before + 1000):
+    for _ in range(min(before, ceiling) + 1000):
         if plant.succeeding:
             plant.run(1)
     limits = plant.run(1000)
@@ -166,10 +184,10 @@ def falls_when_everything_is_dropped(make: Make, floor: int, ceiling: int) -> No
 
 def recovers(make: Make, floor: int, ceiling: int) -> None:
     """After an outage the limit comes back to half of what it was, within 2,000 completions."""
-    plant = _Plant(make())
+    plant = _Plant(_made(make), ceiling)
     before = plant.run(2000)[-1]
     plant.down = True
-    plant.run(before + 1000)
+    plant.run(min(before, ceiling) + 1000)
     plant.down = False
     after = max(plant.run(2000))
     if 2 * after < before:
@@ -178,33 +196,33 @@ def recovers(make: Make, floor: int, ceiling: int) -> None:
 
 def repeats_itself(make: Make, floor: int, ceiling: int) -> None:
     """The same calls give the same limits: no clock, and randomness only from a seed."""
-    once, again = _Plant(make()).run(2000), _Plant(make()).run(2000)
+    once, again = _Plant(_made(make), ceiling).run(2000), _Plant(_made(make), ceiling).run(2000)
     if once != again:
         raise LawBroken(f"the same calls gave {_difference(once, again)}")
 
 
 def ignores_the_unit_of_time(make: Make, floor: int, ceiling: int) -> None:
     """Work that takes a thousand times as long, or less, gives the same limits."""
-    seconds = _Plant(make()).run(2000)
+    seconds = _Plant(_made(make), ceiling).run(2000)
     # Powers of two: no digit is lost, so that no decision has an excuse to be another one.
     for unit in (2.0**-10, 2.0**10):
-        scaled = _Plant(make(), unit=unit).run(2000)
+        scaled = _Plant(_made(make), ceiling, unit).run(2000)
         if scaled != seconds:
             raise LawBroken(f"times multiplied by {unit:g} gave {_difference(seconds, scaled)}")
 
 
 def survives_odd_clocks(make: Make, floor: int, ceiling: int) -> None:
     """Work of no duration, and clocks that jump, raise no error and lead out of no bound."""
-    limiter, now = make(), 100.0
+    limiter, now = _made(make), 100.0
     for number in range(2000):
         now += {500: -50.0, 1000: 1e6, 1500: -1e6}.get(number, 0.01)
         took = (0.0, 0.1, -0.1)[number % 3]
         try:
-            limiter.on_complete(now, now - took, limiter.limit, Outcome.SUCCESS)
-        except Exception as error:
-            raise LawBroken(f"on an odd clock it raised {error!r}") from error
-        if not floor <= limiter.limit <= ceiling:
-            raise LawBroken(f"on an odd clock the limit was {limiter.limit!r}")
+            limit = _tell(limiter, now, now - took, limiter.limit, Outcome.SUCCESS)
+        except LawBroken as error:
+            raise LawBroken(f"on an odd clock {error}") from error.__cause__
+        if not floor <= limit <= ceiling:
+            raise LawBroken(f"on an odd clock the limit was {limit}")
 
 
 Law = Callable[[Make, int, int], None]

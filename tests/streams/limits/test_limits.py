@@ -133,3 +133,13 @@ def test_what_is_no_limit_is_refused_when_the_pipeline_is_built(limit: Any, told
     with pytest.raises(BuildError) as caught:
         adaptive_flat_map(work, limit=limit)
     assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("method", ["on_complete", "on_arrive", "on_depart"])
+def test_a_limiter_that_would_have_to_be_awaited_is_refused(method: str) -> None:
+    async def work(value: int) -> int:
+        return value
+
+    later = type("Later", (HillClimb,), {method: work})()
+    with pytest.raises(BuildError, match=rf"{method} is an async function, which nothing awaits"):
+        adaptive_flat_map(work, limit=later)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from math import inf, nan
+from typing import Any
 
 import pytest
 
@@ -74,12 +78,14 @@ class Remembering(Growing):
 class Resigned(Growing):
     """Comes down at a drop, for good."""
 
+    resigned = False
+
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
         if outcome is Outcome.DROPPED:
-            self.limit = -1
-        elif 0 < self.limit < 20:
+            self.resigned, self.limit = True, 1
+        elif not self.resigned and self.limit < 20:
             self.limit += 1
 
 
@@ -97,7 +103,7 @@ def test_a_limiter_that_always_grows_is_told_what_is_wrong(law: Law, told: str) 
 
 
 def test_one_that_never_comes_back_is_told() -> None:
-    with pytest.raises(LawBroken, match="after an outage the limit was -1, not 20"):
+    with pytest.raises(LawBroken, match="after an outage the limit was 1, not 20"):
         recovers(Resigned, 1, 100)
 
 
@@ -130,3 +136,58 @@ def test_a_law_that_is_known_to_be_broken_can_be_left_out() -> None:
     with pytest.raises(LawBroken):
         check(lambda: Fixed(8), 1, 100)
     check(lambda: Fixed(8), 1, 100, but=[falls_when_everything_is_dropped])
+
+
+class Doubling(Growing):
+    """Always twice as many: more than there is memory for, soon."""
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> None:
+        self.limit *= 2
+
+
+class Turning(Growing):
+    """Becomes something else at its fiftieth completion."""
+
+    def __init__(self, other: object) -> None:
+        super().__init__()
+        self.told = 0
+        self._other = other
+
+    def on_complete(
+        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
+    ) -> None:
+        self.told += 1
+        if self.told == 50:
+            if isinstance(self._other, Exception):
+                raise self._other
+            setattr(self, "limit", self._other)  # noqa: B010  What no type checker lets pass.
+
+
+class Asynchronous(Growing):
+    async def on_complete(self, *told: object) -> None:  # type: ignore[override]
+        self.limit += 1
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        *((partial(Turning, it), "a limit is a whole number") for it in (None, "8", nan, inf, 2.5)),
+        (partial(Turning, ZeroDivisionError("mine")), r"it raised ZeroDivisionError\('mine'\)$"),
+        (Asynchronous, "on_complete is an async function, which nothing awaits"),
+    ],
+    ids=["nothing", "text", "nan", "infinite", "half", "raises", "async"],
+)
+def test_one_that_is_broken_is_told_by_every_law(law: Law, make: Any, told: str) -> None:
+    with pytest.raises(LawBroken, match=told):
+        law(make, 1, 100)
+
+
+def test_one_that_grows_without_end_ends_every_law() -> None:
+    for law in LAWS:
+        with suppress(LawBroken):
+            law(Doubling, 1, 100)
+    with pytest.raises(LawBroken, match="the limit was 128, which is not from 1 to 100"):
+        check(Doubling, 1, 100)
