@@ -12,7 +12,8 @@ from penstock.pool_status import pool_as_text, pool_called
 from penstock.run_on import PATIENCE, urls_of
 from streams import clock
 from streams.errors import BuildError
-from streams.jetstream.connection import connect, jetstream, shown
+from streams.jetstream.addresses import shown
+from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import Layout
 from streams.jetstream.view import View, layouts_there, look
 from streams.work.view import look_at, pools_there

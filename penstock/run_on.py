@@ -11,7 +11,7 @@ from penstock.load import load
 from penstock.output import mention, say
 from penstock.run import Options, redirect, tell, warnings_to_standard_error
 from streams.errors import BuildError
-from streams.jetstream.addresses import addresses_of
+from streams.jetstream.addresses import addresses_of, shown
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report
 
@@ -62,7 +62,8 @@ def urls_of(text: str) -> tuple[str, ...]:
         return addresses_of(text)
     except BuildError:
         raise BuildError(
-            f"--on {text}: penstock runs on NATS and needs an address of it; give nats://host:port"
+            f"--on {shown(text.split(','))}: penstock runs on NATS and needs an address of it; "
+            "give nats://host:port"
         ) from None
 
 

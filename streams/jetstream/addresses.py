@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from streams.errors import BuildError
 
-__all__ = ["Servers", "addresses_of"]
+__all__ = ["Servers", "addresses_of", "shown"]
 
 Servers = str | Sequence[str]
 
@@ -15,16 +15,37 @@ _SCHEMES = ("nats://", "tls://", "ws://", "wss://")
 
 
 def addresses_of(servers: Servers) -> tuple[str, ...]:
-    """The addresses in `"nats://a,b,c"`, or in a list of such; BuildError where there is none."""
+    """The addresses in `"nats://a,b,c"`, or in a list of such; BuildError where there is none.
+
+    What is said of the first, how to speak with it and who we are, goes for the others too that
+    say nothing else.
+    """
     if isinstance(cast(Any, servers), str):
         servers = cast(str, servers).split(",")
+    given = [_parts(one.strip()) for one in servers if one.strip()]
+    first_scheme, first_user, _ = given[0] if given else ("", "", "")
     addresses = tuple(
-        one.strip() if "://" in one else f"nats://{one.strip()}" for one in servers if one.strip()
+        f"{scheme or first_scheme or 'nats://'}{user or first_user}{host}"
+        for scheme, user, host in given
     )
-    wrong = [one for one in addresses if not one.startswith(_SCHEMES) or one.endswith("://")]
-    if not addresses or wrong:
+    wrong = [one for one in addresses if not one.startswith(_SCHEMES)]
+    if not addresses or wrong or not all(host for _, _, host in given):
         raise BuildError(
-            f"servers={servers!r}: give the addresses of NATS servers, as in "
+            f"servers={shown(servers)!r}: give the addresses of NATS servers, as in "
             "'nats://localhost:4222' or 'nats://a,b,c'"
         )
     return addresses
+
+
+def shown(addresses: Sequence[str]) -> str:
+    """The addresses without the passwords in them."""
+    return ", ".join(
+        f"{scheme}{'***@' if user else ''}{host}" for scheme, user, host in map(_parts, addresses)
+    )
+
+
+def _parts(address: str) -> tuple[str, str, str]:
+    """The scheme with its slashes, the user with the @, and the rest."""
+    scheme, slashes, rest = address.partition("://") if "://" in address else ("", "", address)
+    user, at, host = rest.rpartition("@")
+    return scheme + slashes, user + at, host

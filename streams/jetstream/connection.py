@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import CannotConnect, MissingExtra, ServerTooOld
+from streams.jetstream.addresses import shown
+from streams.jetstream.credentials import credentials
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
-__all__ = ["Urls", "connect", "jetstream", "shown"]
+__all__ = ["Urls", "connect", "jetstream"]
 
 Urls = Sequence[str]
 
 _PATIENCE = 10.0
+# What servers say to whom they will never let in, or who will never trust them.
+_FOR_GOOD = ("authorization", "certificate", "does not speak tls")
 # The first version that says how many messages come after one that it is asked for.
 _OLDEST = (2, 11)
 
@@ -34,7 +38,7 @@ async def connect(
     after a message `counts`, ServerTooOld for one that does not tell.
     """
     try:
-        nats: Any = import_module("nats")
+        client: Any = import_module("streams.jetstream.client").StrictClient()
     except ImportError as error:
         raise MissingExtra(
             "Running on NATS needs nats-py: pip install 'penstock[cluster]'"
@@ -44,11 +48,11 @@ async def connect(
 
     async def noted(error: Exception) -> None:
         last[:] = [error]
-        if "authorization" in str(error).lower():
+        if any(word in str(error).lower() for word in _FOR_GOOD):
             refused.set()
 
-    connecting: asyncio.Task[Client] = asyncio.create_task(
-        nats.connect(
+    connecting = asyncio.create_task(
+        client.connect(
             list(urls),
             name=name,
             error_cb=noted,
@@ -57,6 +61,7 @@ async def connect(
             connect_timeout=2,
             ping_interval=10,
             skip_subject_validation=True,
+            **credentials(),
         )
     )
     # The client would try for ever, also with credentials that are wrong.
@@ -67,7 +72,7 @@ async def connect(
         )
         if not connecting.done():
             raise CannotConnect(await _why(urls, last[0] if last else None, patience))
-        client = connecting.result()
+        connecting.result()
     except CannotConnect:
         raise
     except Exception as error:
@@ -76,14 +81,15 @@ async def connect(
         refusal.cancel()
         connecting.cancel()
         await asyncio.gather(refusal, connecting, return_exceptions=True)
-    version = client.connected_server_version
+    connected: Client = client
+    version = connected.connected_server_version
     if counts and (version.major, version.minor) < _OLDEST:
-        await client.close()
+        await connected.close()
         raise ServerTooOld(
             f"The NATS server at {shown(urls)} is of version {version}; direct reads in batches, "
             "by which unfinished events are counted, need 2.11 or newer. Update the server."
         )
-    return client
+    return connected
 
 
 def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:
@@ -95,11 +101,17 @@ def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:
 
 async def _why(urls: Urls, error: Exception | None, patience: float) -> str:
     text = "" if error is None else str(error) or type(error).__name__
+    if any(word in text.lower() for word in ("certificate", "tls")):
+        return (
+            f"No connection to the NATS server at {shown(urls)} can be trusted ({text}). Say whose "
+            "certificates to trust by NATS_CA, and what to show by NATS_CERT and NATS_KEY."
+        )
     # A server may close the connection before its refusal has been read.
     if "authorization" in text.lower() or any([await _asks_who(url) for url in urls]):
         return (
             f"The NATS server at {shown(urls)} refuses these credentials ({text}). Give others, "
-            "as in nats://user:password@host:4222."
+            "as in nats://user:password@host:4222, or by NATS_USER and NATS_PASSWORD, NATS_TOKEN, "
+            "NATS_CREDS or NATS_NKEY."
         )
     return (
         f"No NATS server answered at {shown(urls)} within {patience:g} s"
@@ -119,18 +131,6 @@ async def _asks_who(url: str) -> bool:
         return False
     writer.transport.abort()
     return b'"auth_required":true' in greeting
-
-
-def shown(urls: Urls) -> str:
-    """The addresses without the passwords in them."""
-    return ", ".join(_without_password(url) for url in urls)
-
-
-def _without_password(url: str) -> str:
-    parts = _parts(url)
-    if "@" not in parts.netloc:
-        return url
-    return parts._replace(netloc="***@" + parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _parts(url: str) -> SplitResult:

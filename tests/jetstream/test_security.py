@@ -1,0 +1,218 @@
+"""Who may connect, what is trusted, and that no password is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import secrets
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nkeys
+import pytest
+import trustme
+
+from sinks import write_jetstream
+from streams.errors import BuildError, CannotConnect
+from streams.jetstream.addresses import addresses_of, shown
+from streams.jetstream.connection import connect
+from streams.jetstream.server import Servers
+
+VARIABLES = ("USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CA", "CERT", "KEY")
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(f"NATS_{name}", raising=False)
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, ca: trustme.CA) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    for name, whom in (("server", "127.0.0.1"), ("me", "me@example.org")):
+        ca.issue_cert(whom).private_key_and_cert_chain_pem.write_to_path(folder / f"{name}.pem")
+    return folder
+
+
+def tls(folder: Path, more: str = "") -> str:
+    own = f'cert_file: "{folder}/server.pem", key_file: "{folder}/server.pem"'
+    return f"tls {{ {own}{more} }}\n"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[Servers]:
+    """A server that speaks TLS, and asks who is there."""
+    settings = tls(folder) + "authorization { user: me, password: right }"
+    with Servers(tmp_path_factory.mktemp("guarded"), settings=settings) as servers:
+        yield servers
+
+
+def connects(urls: list[str]) -> bool:
+    async def story() -> bool:
+        client = await connect(urls, patience=5)
+        try:
+            return client.is_connected
+        finally:
+            await client.close()
+
+    return asyncio.run(story())
+
+
+def with_user(servers: Servers, user: str, scheme: str = "tls") -> list[str]:
+    return [url.replace("nats://", f"{scheme}://{user}@") for url in servers.urls]
+
+
+def test_the_address_or_the_environment_says_who_we_are(
+    guarded: Servers, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NATS_CA", str(folder / "ca.pem"))
+    assert connects(with_user(guarded, "me:right"))
+    with pytest.raises(CannotConnect, match="refuses these credentials"):
+        connects(guarded.urls)
+    monkeypatch.setenv("NATS_USER", "me")
+    monkeypatch.setenv("NATS_PASSWORD", "right")
+    assert connects(guarded.urls)
+
+
+def test_a_server_that_nobody_vouches_for_is_told_nothing(guarded: Servers) -> None:
+    with pytest.raises(CannotConnect, match=r"can be trusted .*NATS_CA") as raised:
+        connects(with_user(guarded, "me:right"))
+    assert "right" not in str(raised.value)
+
+
+def test_where_tls_is_asked_for_nothing_is_said_in_clear(server: Servers) -> None:
+    with pytest.raises(CannotConnect, match=r"tls://\*\*\*@127.* does not speak TLS"):
+        connects(with_user(server, "me:right"))
+    assert connects(with_user(server, "me:right", "nats"))
+
+
+def test_a_server_may_want_to_see_a_certificate(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = tls(folder, f', ca_file: "{folder}/ca.pem", verify: true')
+    with Servers(tmp_path, settings=asks) as servers:
+        monkeypatch.setenv("NATS_CA", str(folder / "ca.pem"))
+        with pytest.raises(CannotConnect, match="NATS_CERT"):
+            connects(servers.urls)
+        monkeypatch.setenv("NATS_CERT", str(folder / "me.pem"))
+        monkeypatch.setenv("NATS_KEY", str(folder / "me.pem"))
+        assert connects(servers.urls)
+
+
+def test_a_token_or_a_seed_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    public, seed = keys(nkeys.PREFIX_BYTE_USER)
+    (tmp_path / "me.nk").write_bytes(seed)
+    (tmp_path / "token").mkdir()
+    (tmp_path / "seed").mkdir()
+    with (
+        Servers(tmp_path / "token", settings="authorization { token: sesame }") as by_token,
+        Servers(
+            tmp_path / "seed", settings=f"authorization {{ users: [ {{ nkey: {public} }} ] }}"
+        ) as by_seed,
+    ):
+        assert connects(with_user(by_token, "sesame", "nats"))
+        monkeypatch.setenv("NATS_TOKEN", "sesame")
+        assert connects(by_token.urls)
+        monkeypatch.delenv("NATS_TOKEN")
+        monkeypatch.setenv("NATS_NKEY", str(tmp_path / "me.nk"))
+        assert connects(by_seed.urls)
+        with pytest.raises(CannotConnect, match="refuses these credentials"):
+            connects(by_token.urls)
+
+
+def test_a_file_of_credentials_lets_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, user = keys(nkeys.PREFIX_BYTE_OPERATOR), keys(nkeys.PREFIX_BYTE_USER)
+    account, system = (keys(nkeys.PREFIX_BYTE_ACCOUNT) for _ in range(2))
+    anything: dict[str, Any] = {"limits": {"conn": -1, "subs": -1, "data": -1, "payload": -1}}
+    by_operator = signed(operator, operator, {"type": "operator"})
+    accounts = ", ".join(
+        f"{one[0]}: {signed(operator, one, {'type': 'account', **anything})}"
+        for one in (account, system)
+    )
+    mine = signed(account, user, {"type": "user", "subs": -1, "data": -1, "payload": -1})
+    (tmp_path / "operator.jwt").write_text(by_operator)
+    (tmp_path / "me.creds").write_text(
+        f"-----BEGIN NATS USER JWT-----\n{mine}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{user[1].decode()}\n------END USER NKEY SEED------\n"
+    )
+    settings = (
+        f'operator: "{tmp_path}/operator.jwt"\nsystem_account: {system[0]}\n'
+        f"resolver: MEMORY\nresolver_preload: {{ {accounts} }}\n"
+    )
+    with Servers(tmp_path / "server", settings=settings) as servers:
+        with pytest.raises(CannotConnect, match="refuses these credentials"):
+            connects(servers.urls)
+        monkeypatch.setenv("NATS_CREDS", str(tmp_path / "me.creds"))
+        assert connects(servers.urls)
+
+
+def keys(kind: int) -> tuple[str, bytes]:
+    """A public key and its seed."""
+    seed = nkeys.encode_seed(secrets.token_bytes(32), kind)
+    return nkeys.from_seed(bytearray(seed)).public_key.decode(), bytes(seed)
+
+
+def signed(by: tuple[str, bytes], whom: tuple[str, bytes], claims: dict[str, Any]) -> str:
+    """What the one says of the other, as a JWT."""
+    said = {"jti": "1", "iat": 0, "iss": by[0], "sub": whom[0], "name": "n"}
+    header = {"typ": "JWT", "alg": "ed25519-nkey"}
+    text = ".".join(coded(one) for one in (header, {**said, "nats": {"version": 2, **claims}}))
+    return f"{text}.{base(nkeys.from_seed(bytearray(by[1])).sign(text.encode()))}"
+
+
+def coded(value: Any) -> str:
+    return base(json.dumps(value).encode())
+
+
+def base(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"USER": "me"}, "NATS_USER and NATS_PASSWORD go together"),
+        ({"CREDS": "nowhere"}, "NATS_CREDS=nowhere: cannot be read"),
+        ({"CREDS": tokenize.__file__}, "has no JWT and seed"),
+        ({"NKEY": "nowhere"}, "NATS_NKEY=nowhere: cannot be read"),
+        ({"NKEY": tokenize.__file__}, "begins with SU"),
+        ({"CA": "nowhere"}, "NATS_CA=nowhere: cannot be used for TLS"),
+        ({"CERT": "nowhere"}, "NATS_CERT and NATS_KEY go together"),
+    ],
+)
+def test_what_the_environment_says_wrong_is_named(
+    variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"NATS_{name}", value)
+    with pytest.raises(BuildError, match=words):
+        connects(["nats://127.0.0.1:1"])
+
+
+def test_passwords_are_not_shown() -> None:
+    urls = ["nats://me:secret@a:4222", "b:4222", "tls://token@c", "me:secret@d"]
+    assert shown(urls) == "nats://***@a:4222, b:4222, tls://***@c, ***@d"
+    with pytest.raises(BuildError, match=r"http://\*\*\*@a") as raised:
+        write_jetstream("subject", "http://me:secret@a")
+    assert "secret" not in str(raised.value)
+
+
+def test_what_is_said_of_the_first_address_goes_for_the_others() -> None:
+    assert addresses_of("tls://me:right@a:4222,b,nats://you:left@c") == (
+        "tls://me:right@a:4222",
+        "tls://me:right@b",
+        "nats://you:left@c",
+    )
