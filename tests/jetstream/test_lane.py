@@ -32,6 +32,8 @@ T = TypeVar("T")
 _EPOCHS = count()
 LAGS = st.sampled_from([0, 3])
 KEYS = st.sampled_from("abc")
+# What a writing takes, and less, and more.
+PAUSES = st.sampled_from([0.0, 0.0005, 0.0015, 0.0025, 0.01])
 
 
 class Book:
@@ -114,10 +116,17 @@ class Owner:
 
     async def gone(self) -> None:
         """Without a word, as if killed."""
+        await self.lose()
+        await self.end()
+
+    async def lose(self) -> None:
+        """The lease is over; what is written of the floor may still be under way."""
         self.lease.deadline = -math.inf
         self.running.cancel()
         await self.running.wait()
         await self.partition.abandon()
+
+    async def end(self) -> None:
         await self.floors.stop()
         await self.client.close()
 
@@ -129,6 +138,7 @@ class Lane(RuleBasedStateMachine):
         self.server = Server()
         self.book = Book(self.server.table)
         self.sent: Counter[str] = Counter()
+        self.highest = 0
         self.owner = self.do(self._new_owner())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -212,6 +222,32 @@ class Lane(RuleBasedStateMachine):
             return await self._new_owner()
 
         self.owner = self.do(change())
+
+    @rule(lags=LAGS, before=PAUSES, after=PAUSES)
+    def another_worker_takes_over_before_the_owner_has_said_its_last(
+        self, lags: int, before: float, after: float
+    ) -> None:
+        self.server.lags = lags
+
+        async def change() -> Owner:
+            old = self.owner
+            await old.lose()
+            await asyncio.sleep(before)
+            new, _ = await asyncio.gather(self._new_owner(), self._say(old, after))
+            await old.end()
+            return new
+
+        self.owner = self.do(change())
+
+    async def _say(self, old: Owner, after: float) -> None:
+        """As a worker does that wakes up and hands over what is not its own any more."""
+        await asyncio.sleep(after)
+        await old.partition.stop()
+
+    @invariant()
+    def the_floor_does_not_fall(self) -> None:
+        assert self.server.table.floor >= self.highest
+        self.highest = self.server.table.floor
 
     @invariant()
     def order_is_kept(self) -> None:
