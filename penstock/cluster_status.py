@@ -19,7 +19,7 @@ from streams.jetstream.view import View, layouts_there, look
 from streams.work.view import look_at, pools_there
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
+    from streams.jetstream.client import Client
 
 __all__ = ["as_text", "call", "one_of"]
 

@@ -91,7 +91,7 @@ async def _run(
             with drain_on_signals(running, said.drain_deadline, mention):
                 report = await _unless_a_worker_ends(running, workers)
                 while report.outcome == "completed" and not _ended(workers):
-                    if not sum((await lag_of(client, layout, count)).values()):
+                    if not sum((await lag_of(client, layout, range(count))).values()):
                         break
                     await asyncio.sleep(_LOOK)
             view = await look(client, layout, count)

@@ -102,9 +102,10 @@ class Bench:
 
     async def finished(self) -> None:
         client = await connect(self.urls)
-        # A look asks for every partition, so more of them would be work for the servers.
-        while sum((await lag_of(client, self.layout, PARTITIONS)).values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
+        # One partition after the other: to ask for all again and again is work for the servers.
+        for partition in range(PARTITIONS):
+            while sum((await lag_of(client, self.layout, [partition])).values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
         await client.close()
 
     def stop(self) -> None:

@@ -14,8 +14,9 @@ from streams.jetstream.credentials import credentials
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
+
+    from streams.jetstream.client import Client
 
 __all__ = ["Urls", "connect", "jetstream"]
 
@@ -38,7 +39,8 @@ async def connect(
     after a message `counts`, ServerTooOld for one that does not tell.
     """
     try:
-        client: Any = import_module("streams.jetstream.client").StrictClient()
+        client: Client = import_module("streams.jetstream.client").Client()
+        untyped: Any = client
     except ImportError as error:
         raise MissingExtra(
             "Running on NATS needs nats-py: pip install 'penstock[cluster]'"
@@ -52,7 +54,7 @@ async def connect(
             refused.set()
 
     connecting = asyncio.create_task(
-        client.connect(
+        untyped.connect(
             list(urls),
             name=name,
             error_cb=noted,
@@ -81,15 +83,15 @@ async def connect(
         refusal.cancel()
         connecting.cancel()
         await asyncio.gather(refusal, connecting, return_exceptions=True)
-    connected: Client = client
-    version = connected.connected_server_version
+    version = client.connected_server_version
     if counts and (version.major, version.minor) < _OLDEST:
-        await connected.close()
+        await client.close()
         raise ServerTooOld(
-            f"The NATS server at {shown(urls)} is of version {version}; direct reads in batches, "
-            "by which unfinished events are counted, need 2.11 or newer. Update the server."
+            f"The NATS server at {shown(urls)} is of version {version.major}.{version.minor}; "
+            "direct reads in batches, by which unfinished events are counted, need 2.11 or newer. "
+            "Update the server."
         )
-    return connected
+    return client
 
 
 def jetstream(client: Client, timeout: float = 2.0) -> JetStreamContext:

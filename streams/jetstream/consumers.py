@@ -9,9 +9,10 @@ from streams.errors import CannotConnect, StreamDiffers, StreamMissing
 from streams.jetstream.connection import jetstream
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
     from nats.js.api import ConsumerInfo
+
+    from streams.jetstream.client import Client
 
 __all__ = ["Since", "consumer_of"]
 

@@ -63,10 +63,9 @@ class Floors:
 
         while True:
             known, revision = await self.read(partition)
-            floor = Floor(self, partition, owner, known, revision)
             with suppress(KeyWrongLastSequenceError):
-                await floor.write()
-                return floor
+                revision = await self.put(partition, owner, known, revision)
+                return Floor(self, partition, owner, known, revision)
 
     async def put(self, partition: int, owner: str, floor: int, revision: int) -> int:
         """Write, if nobody has since that revision: KeyWrongLastSequenceError; the new revision."""
@@ -90,7 +89,7 @@ class Floors:
             self._wanted.clear()
             risen, self._risen = self._risen, set()
             answers = await asyncio.gather(
-                *(floor.settle() for floor in risen), return_exceptions=True
+                *(floor.write() for floor in risen), return_exceptions=True
             )
             failed = [one for one, e in zip(risen, answers, strict=True) if e is not None]
             await asyncio.sleep(_PAUSE if failed else _GATHERED)
@@ -120,26 +119,32 @@ class Floor:
         self._floors.risen(self)
 
     async def settle(self) -> None:
-        """Have what is reached written, unless another owner has come, whom it is left to.
+        """Have all that is reached written, unless another owner has come.
+
+        Raises what the servers' silence raises.
+        """
+        while self.known < self._reached and not self._lost:
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what is reached by now, unless another owner has come, whom it is left to.
 
         Raises what the servers' silence raises.
         """
         from nats.js.errors import KeyWrongLastSequenceError
 
         async with self._one:
-            while self.known < self._reached and not self._lost:
-                try:
-                    await self.write()
-                except KeyWrongLastSequenceError:
-                    # Ourselves, where the answer got lost?
-                    revision = await self._floors.is_of(self._partition, self._owner)
-                    self._lost = revision <= self._revision
-                    self._revision = max(revision, self._revision)
-
-    async def write(self) -> None:
-        """Write it once; KeyWrongLastSequenceError where somebody has since."""
-        reached = self._reached
-        self._revision = await self._floors.put(
-            self._partition, self._owner, reached, self._revision
-        )
-        self.known = reached
+            reached = self._reached
+            if self._lost or self.known == reached:
+                return
+            try:
+                self._revision = await self._floors.put(
+                    self._partition, self._owner, reached, self._revision
+                )
+                self.known = reached
+            except KeyWrongLastSequenceError:
+                # Ourselves, where the answer got lost?
+                revision = await self._floors.is_of(self._partition, self._owner)
+                self._lost = revision <= self._revision
+                self._revision = max(revision, self._revision)
+                self._floors.risen(self)

@@ -19,11 +19,11 @@ from streams.jetstream.roster import Roster
 from streams.keys import By, key_name
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
     from nats.js.api import ConsumerConfig, StreamInfo
     from nats.js.kv import KeyValue
 
+    from streams.jetstream.client import Client
     from streams.pipeline import Pipeline
 
 __all__ = ["LEASE", "PARTITIONS", "Layout", "layout_of", "token"]

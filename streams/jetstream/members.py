@@ -12,10 +12,10 @@ from orjson import dumps
 from streams import clock
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
+    from streams.jetstream.client import Client
     from streams.running import Running
 
 __all__ = ["News", "about"]

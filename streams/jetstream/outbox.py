@@ -14,9 +14,10 @@ from orjson import loads
 from streams.errors import PayloadTooLarge, PublishFailed, StreamMissing
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+    from streams.jetstream.client import Client
 
 __all__ = ["Outbox"]
 

@@ -13,12 +13,11 @@ from streams.jetstream.place import place_of
 from streams.jetstream.requests import Requests
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
-
+    from streams.jetstream.client import Client
     from streams.jetstream.floors import Floor, Floors
     from streams.jetstream.layout import Layout
     from streams.jetstream.lease import Lease
+    from streams.jetstream.message import Message
 
 __all__ = ["Delivery", "Partition", "Reader"]
 
@@ -145,7 +144,7 @@ class Partition:
             return 0
         return room
 
-    def _arrived(self, message: Msg) -> None:
+    def _arrived(self, message: Message) -> None:
         if self._closing or self.reads_anew or not self.lease.held:
             return
         place = place_of(message.reply)

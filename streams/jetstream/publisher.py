@@ -13,8 +13,7 @@ from streams.jetstream.outbox import Outbox
 from streams.keys import key_function
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-
+    from streams.jetstream.client import Client
     from streams.jetstream.layout import Layout
 
 __all__ = ["Publisher"]

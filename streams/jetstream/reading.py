@@ -21,9 +21,10 @@ from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
     from nats.js.api import ConsumerInfo
+
+    from streams.jetstream.client import Client
+    from streams.jetstream.message import Message
 
 __all__ = ["OnBadMessage", "Reading", "ReadingSettings"]
 
@@ -155,7 +156,7 @@ class Reading(Emission[Any]):
             return 0
         return self.demand - len(self._arrived)
 
-    def _came(self, message: Msg) -> None:
+    def _came(self, message: Message) -> None:
         assert self._replies is not None
         if self.done:
             self._replies.send(message.reply, later(0))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
+    from streams.jetstream.client import Client
 
 __all__ = ["ACK", "TERM", "WORKING", "Replies", "later"]
 

@@ -11,11 +11,12 @@ from orjson import dumps
 
 from streams.errors import StreamMissing
 from streams.jetstream.connection import jetstream
+from streams.jetstream.message import Message, fields_of
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-    from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+    from streams.jetstream.client import Client
 
 __all__ = ["Requests"]
 
@@ -34,12 +35,13 @@ _PAUSE, _LOOK = 0.1, 0.5
 class Requests:
     """Has as many messages on request as `room()` says; requests are long-lived.
 
-    `arrived` is called with each message, in the order in which they come; `failed` once, when the
-    consumer is no more, or, when that is `easily` said, may be no more. `look` is to be called
-    when there may be more room. More is asked for when half of the room or less is on request, so
-    that few requests wait at the server. After a reconnection, or when a request gives no sign of
-    life, servers may not know of them any more: they are made anew in another inbox. `beat` is
-    told with each sign of life how many messages the consumer has delivered in all.
+    `arrived` is called with each message, in the order in which they come; `failed` with what that
+    raises, and when the consumer is no more, or, when that is `easily` said, may be no more. `look`
+    is to be called when there may be more room. More is asked for when half of the room or less is
+    on request, so that few requests wait at the server. After a reconnection, or when a request
+    gives no sign of life, servers may not know of them any more: they are made anew in another
+    inbox. `beat` is told with each sign of life how many messages the consumer has delivered in
+    all.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Requests:
         stream: str,
         consumer: str,
         room: Callable[[], int],
-        arrived: Callable[[Msg], None],
+        arrived: Callable[[Message], None],
         failed: Callable[[Exception], None],
         *,
         easily: bool = False,
@@ -82,9 +84,8 @@ class Requests:
         self.look()
 
     async def _subscribe(self) -> None:
-        client: Any = self._client
-        self._inbox: str = client.new_inbox()
-        self._subscription = await client.subscribe(self._inbox, cb=self._message)
+        self._inbox = self._client.new_inbox()
+        self._subscription = await self._client.subscribe_at_once(self._inbox, self._message)
 
     def look(self) -> None:
         """There may be room for more; what is wanted in one turn of the loop is asked together."""
@@ -133,20 +134,24 @@ class Requests:
                     reply=self._inbox,
                 )
 
-    async def _message(self, message: Msg) -> None:
+    def _message(self, message: Message) -> None:
         self._signs += 1
-        headers: dict[str, Any] = message.headers or {}
-        status = headers.get("Status")
-        if status is None or message.reply:
+        if message.reply:
             self.on_request = max(0, self.on_request - 1)
-            self._arrived(message)
+            try:
+                self._arrived(message)
+            except Exception as error:
+                self._failed(error)
             self.look()
-        elif status == "100":
+            return
+        fields = fields_of(message.header)
+        status = fields.get("Status")
+        if status == "100":
             if self._beat is not None:
-                self._beat(int(headers.get("Nats-Last-Consumer", 0)))
+                self._beat(int(fields.get("Nats-Last-Consumer", 0)))
         else:
             # A request is over, with so many messages of it not sent.
-            left = int(headers.get("Nats-Pending-Messages", self.on_request))
+            left = int(fields.get("Nats-Pending-Messages", self.on_request))
             self.on_request = max(0, self.on_request - left)
             if status in ("404", "408"):
                 self.look()
@@ -212,5 +217,5 @@ class Requests:
         )
 
 
-def _ignored(message: Msg) -> None:
+def _ignored(message: Message) -> None:
     """It came too late."""

@@ -15,9 +15,10 @@ from streams.jetstream.connection import jetstream
 from streams.jetstream.lease import Lease, take
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
     from nats.js.kv import KeyValue
+
+    from streams.jetstream.client import Client
 
 __all__ = ["Roster"]
 

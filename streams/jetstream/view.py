@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,8 +13,9 @@ from streams.jetstream.connection import jetstream
 from streams.jetstream.layout import Layout
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
+
+    from streams.jetstream.client import Client
 
 __all__ = ["View", "lag_of", "layouts_there", "look"]
 
@@ -51,8 +52,8 @@ async def layouts_there(js: JetStreamContext) -> list[tuple[Layout, int]]:
     return sorted(found, key=lambda one: one[0].name)
 
 
-async def lag_of(client: Client, layout: Layout, partitions: int) -> dict[int, int]:
-    """The events of each partition that are not finished."""
+async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> dict[int, int]:
+    """The events of each of these partitions that are not finished."""
     js = jetstream(client)
     floors = await layout.floors(js)
     subject = f"$JS.API.DIRECT.GET.{layout.stream}"
@@ -74,7 +75,7 @@ async def look(client: Client, layout: Layout, partitions: int) -> View:
     js = jetstream(client)
     stored = (await js.stream_info(layout.stream)).state.messages
     letters = (await js.stream_info(layout.letters)).state.messages
-    lag = await lag_of(client, layout, partitions)
+    lag = await lag_of(client, layout, range(partitions))
     try:
         table = await js.key_value(layout.stream)
     except BucketNotFoundError:
@@ -88,12 +89,12 @@ async def look(client: Client, layout: Layout, partitions: int) -> View:
             return ""
         return (entry.value or b"").decode()
 
-    found = await _of_each(partitions, owner)
+    found = await _of_each(range(partitions), owner)
     owners = {partition: worker for partition, worker in found.items() if worker}
     return View(layout.name, stored, letters, lag, owners, workers)
 
 
-async def _of_each(partitions: int, ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
+async def _of_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
     """What `ask` says of each partition, some asked at once."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
@@ -101,5 +102,6 @@ async def _of_each(partitions: int, ask: Callable[[int], Awaitable[T]]) -> dict[
         async with slots:
             return await ask(partition)
 
-    answers = await asyncio.gather(*(one(partition) for partition in range(partitions)))
-    return dict(enumerate(answers))
+    asked = list(partitions)
+    answers = await asyncio.gather(*(one(partition) for partition in asked))
+    return dict(zip(asked, answers, strict=True))

@@ -26,8 +26,7 @@ from streams.jetstream.partition import Partition
 from streams.running import Report, Running
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-
+    from streams.jetstream.client import Client
     from streams.jetstream.layout import Layout
     from streams.jetstream.roster import Roster
     from streams.pipeline import Pipeline

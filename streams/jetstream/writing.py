@@ -20,7 +20,7 @@ from streams.run import Run
 from streams.sink import Closed, SinkStage
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
+    from streams.jetstream.client import Client
 
 __all__ = ["Writing", "WritingSettings"]
 

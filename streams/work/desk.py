@@ -26,10 +26,11 @@ from streams.work.reports import Reports
 from streams.work.wire import BEAT, CONSUMER, Wire
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
 
     from streams.faults import DeadLetter
+    from streams.jetstream.client import Client
+    from streams.jetstream.message import Message
 
 __all__ = ["RemoteDesk"]
 
@@ -151,7 +152,7 @@ class RemoteDesk(Emission[Any]):
             return 0
         return -(-(self.demand + self._ahead - len(self._arrived)) // self._size)
 
-    def _came(self, message: Msg) -> None:
+    def _came(self, message: Message) -> None:
         known = self._held.get(message.subject)
         if known is not None:
             # It came again because the server did not hear of it in time.

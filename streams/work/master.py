@@ -26,10 +26,10 @@ from streams.work.crew import Crew
 from streams.work.wire import BEAT, Wire
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.aio.msg import Msg
 
     from streams.faults import DeadLetter
+    from streams.jetstream.client import Client
     from streams.work.offering import Offering
 
 __all__ = ["Master"]

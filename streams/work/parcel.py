@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nats.aio.msg import Msg
-
+    from streams.jetstream.message import Message
     from streams.work.desk import RemoteDesk
 
 __all__ = ["Parcel", "RemoteJob"]
@@ -17,7 +16,7 @@ class Parcel:
 
     __slots__ = ("epic", "known", "open", "reply", "subject")
 
-    def __init__(self, message: Msg, jobs: int) -> None:
+    def __init__(self, message: Message, jobs: int) -> None:
         self.subject = message.subject
         self.epic = message.subject.split(".")[-2]
         self.reply = message.reply

@@ -13,8 +13,7 @@ from streams.errors import PayloadTooLarge
 from streams.work.wire import Wire
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
-
+    from streams.jetstream.client import Client
     from streams.work.parcel import RemoteJob
 
 __all__ = ["Reports"]

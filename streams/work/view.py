@@ -11,8 +11,9 @@ from streams.jetstream.connection import jetstream
 from streams.work.wire import CONSUMER, Wire
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js import JetStreamContext
+
+    from streams.jetstream.client import Client
 
 __all__ = ["Epic", "PoolView", "look_at", "pools_there"]
 

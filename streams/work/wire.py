@@ -10,8 +10,9 @@ from streams.jetstream.connection import jetstream
 from streams.jetstream.making import made
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
     from nats.js.kv import KeyValue
+
+    from streams.jetstream.client import Client
 
 __all__ = ["BEAT", "CONSUMER", "Wire"]
 

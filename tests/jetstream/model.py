@@ -5,23 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
+from streams.jetstream.message import Message
+
 __all__ = ["Client", "Message", "Server", "Table"]
 
 _LATENCY = 0.001
-
-
-class Message(SimpleNamespace):
-    subject: str
-    reply: str
-    data: bytes
-    headers: dict[str, str] | None
 
 
 class Server:
@@ -59,8 +54,8 @@ class Server:
         """Give the newest request a sign of life."""
         if self._requests:
             client, inbox, _ = self._requests[-1]
-            headers = {"Status": "100", "Nats-Last-Consumer": str(self.delivery)}
-            client.deliver(inbox, Message(subject=inbox, reply="", data=b"", headers=headers))
+            header = f"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: {self.delivery}\r\n\r\n"
+            client.deliver(inbox, Message(inbox, "", header.encode(), b""))
 
     def _deliver(self) -> None:
         while self._requests and self._next <= len(self.stored):
@@ -75,7 +70,7 @@ class Server:
             key, data = self.stored[sequence - 1]
             pending = len(self.stored) - sequence
             reply = f"$JS.ACK.stream.p0.1.{sequence}.{self.delivery}.0.{pending}"
-            client.deliver(inbox, Message(subject=key, reply=reply, data=data, headers=None))
+            client.deliver(inbox, Message(key, reply, b"", data))
 
 
 class Table:
@@ -132,7 +127,7 @@ class Client:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.stats = {"reconnects": 0}
-        self._inboxes: dict[str, Callable[[Message], Awaitable[None]]] = {}
+        self._inboxes: dict[str, Callable[[Message], None]] = {}
         self._queue: asyncio.Queue[tuple[str, Message]] = asyncio.Queue()
         self._reading = asyncio.get_running_loop().create_task(self._read())
         self._count = 0
@@ -150,14 +145,14 @@ class Client:
             await asyncio.sleep(_LATENCY)
             arrived = self._inboxes.get(inbox)
             if arrived is not None:
-                await arrived(message)
+                arrived(message)
 
     def new_inbox(self) -> str:
         self._count += 1
         return f"inbox {self._count}"
 
-    async def subscribe(self, inbox: str, cb: Callable[[Message], Awaitable[None]]) -> Any:
-        self._inboxes[inbox] = cb
+    async def subscribe_at_once(self, inbox: str, arrived: Callable[[Message], None]) -> Any:
+        self._inboxes[inbox] = arrived
 
         async def unsubscribe() -> None:
             self._inboxes.pop(inbox, None)

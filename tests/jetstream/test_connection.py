@@ -1,52 +1,41 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from streams.errors import CannotConnect, ServerTooOld
-from streams.jetstream import client
 from streams.jetstream.connection import connect
 
 
-class OldServer:
-    """A connection to a server of a version."""
+@pytest.mark.parametrize(
+    ("version", "old"), [("2.10.0", True), ("2.11.0", False), ("3.0.0", False)]
+)
+def test_a_server_that_cannot_count_what_is_unfinished_is_named(version: str, old: bool) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = f'INFO {{"server_id":"a","version":"{version}","client_id":1,"max_payload":9}}'
+        writer.write(greeting.encode() + b"\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
 
-    def __init__(self, major: int, minor: int) -> None:
-        self.connected_server_version = _Version(major=major, minor=minor)
-        self.closed = False
-        self.connect: Any = None
+    async def story() -> None:
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        urls = [f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"]
+        if old:
+            with pytest.raises(
+                ServerTooOld, match=r"version 2\.10; direct reads in batches.* 2\.11"
+            ):
+                await connect(urls)
+        else:
+            client = await connect(urls)
+            assert str(client.connected_server_version.major) == version[0]
+            await client.close()
+        server.close()
+        await server.wait_closed()
 
-    async def close(self) -> None:
-        self.closed = True
-
-
-class _Version(SimpleNamespace):
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}.0"
-
-
-@pytest.mark.parametrize(("major", "minor", "old"), [(2, 10, True), (2, 11, False), (3, 0, False)])
-def test_a_server_that_cannot_count_what_is_unfinished_is_named(
-    monkeypatch: pytest.MonkeyPatch, major: int, minor: int, old: bool
-) -> None:
-    server = OldServer(major, minor)
-
-    async def connected(*_: Any, **__: Any) -> None:
-        pass
-
-    server.connect = connected
-    monkeypatch.setattr(client, "StrictClient", lambda: server)
-    if old:
-        with pytest.raises(
-            ServerTooOld, match=r"version 2\.10\.0; direct reads in batches.* 2\.11"
-        ):
-            asyncio.run(connect(["nats://a"]))
-        assert server.closed
-    else:
-        assert asyncio.run(connect(["nats://a"])) is server
+    asyncio.run(story())
 
 
 def test_a_refusal_that_is_cut_off_is_still_told() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
 from orjson import dumps
 
 from streams.errors import PublishFailed, StreamMissing
+from streams.jetstream.client import Client
 from streams.jetstream.layout import Layout
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.publisher import Publisher

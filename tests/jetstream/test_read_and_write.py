@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
 
@@ -26,6 +25,7 @@ from streams.errors import (
     StreamDiffers,
     StreamMissing,
 )
+from streams.jetstream.client import Client
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.server import Servers
 

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from streams.errors import StreamMissing
+from streams.jetstream.message import Message
 from streams.jetstream.requests import Requests
 from streams.testing import VirtualTimeLoop
-from tests.jetstream.model import Client, Message, Server
+from tests.jetstream.model import Client, Server
 
 # Seconds without a sign of life, and half of one until that is looked for.
 SILENT = 3.5
