@@ -84,7 +84,8 @@ def line(numbers: dict[str, Any], rate: float) -> str:
 
 def _why(reason: str) -> str:
     # A limit that is the user's own needs no explanation.
-    return f"  ({reason})" if reason not in ("", "fixed") else ""
+    is_own = set(reason.split("; ")) <= {"", "fixed"}
+    return "" if is_own else f"  ({reason})"
 
 
 def _rate(readings: deque[tuple[float, int]]) -> float:

@@ -26,7 +26,7 @@ class Feedback:
     ) -> None:
         self.limit = limit_of(limiter)
         self.reason = reason_of(limiter)
-        """Why it changed last, in the limiter's words."""
+        """Why it changed last, in the limiter's words, or that it was retuned."""
         self._limiter = limiter
         self._settings = settings
         self._broke = broke

@@ -83,6 +83,7 @@ class Limited(InFlight, ABC):
         if shared is not None and shared is not self._shared:
             shared.leave(self)
         self._special = True
+        self._feedback.reason = "retuned"
         self._feedback.tell(old, "retuned")
         self._dispatch()
         self._ask()

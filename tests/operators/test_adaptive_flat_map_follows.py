@@ -257,6 +257,8 @@ def test_each_change_is_told_with_the_limit_before_and_the_reason(run: Run, kind
             await asyncio.sleep(1)
             running.retune(Fixed(9))
             running.retune(Fixed(9))
+            numbers = running.statistics()["stages"][1]
+            assert (numbers["limit"], numbers["limit_reason"]) == (9, "retuned")
 
     run(story())
     assert changes == [(2, 4, "as written"), (4, 3, "as written"), (3, 9, "retuned")]

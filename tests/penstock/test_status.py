@@ -50,6 +50,12 @@ def test_the_line_leaves_out_what_the_pipeline_has_not_got() -> None:
     )
 
 
+def test_the_line_explains_no_limit_that_is_the_users_own() -> None:
+    assert line({**NUMBERS, "limit_reason": "fixed; fixed", "groups": None}, 0).endswith("1,030")
+    text = line({**NUMBERS, "limit_reason": "fixed; doubling pays", "groups": None}, 0)
+    assert text.endswith("(fixed; doubling pays)")
+
+
 def test_the_line_says_why_the_limit_changed_last() -> None:
     assert line({**NUMBERS, "limit_reason": "doubling pays", "groups": None}, 0) == (
         "0/s  in flight 12/16  waiting 1,030  (doubling pays)"
