@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from time import thread_time
 from typing import Any
 
+from benchmarks.cluster.burn import burn
 from sources import WorkPool
 from streams import run
 
@@ -15,10 +15,8 @@ url, name, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 
 def work(job: Any) -> int:
-    """Use so much of the processor, whoever else uses it meanwhile; say who did it."""
-    end = thread_time() + seconds
-    while seconds and thread_time() < end:
-        pass
+    """Say who did it."""
+    burn(seconds)
     return PROCESS
 
 

@@ -39,12 +39,26 @@ def main() -> None:
             f"{mine * 1e6:.1f} µs of the master's processor each"
         )
         ratios: list[float] = []
+        bounds: list[float] = []
         for _ in range(ROUNDS):
+            alone, together = _bare(1), _bare(2)
+            bounds.append(together / alone)
+            print(f"5 ms of processor, bare, one, then two  {alone:10,.0f} and {together:,.0f}")
             one, _ = _measure(url, "one", 1, BUSY, CPU_SECONDS)
             two, _ = _measure(url, "two", 2, 2 * BUSY, CPU_SECONDS)
             ratios.append(two / one)
             print(f"5 ms of processor, one worker, then two {one:10,.0f} and {two:,.0f} a second")
-        print(f"a second worker process                 {median(ratios):10.2f} times as much")
+        print(
+            f"a second worker process                 {median(ratios):10.2f} times as much (want "
+            f"1.8; a second process that does nothing else: {median(bounds):.2f})"
+        )
+
+
+def _bare(count: int) -> float:
+    """Jobs a second of so many processes that do nothing else."""
+    command = [sys.executable, "-m", "benchmarks.cluster.burn", str(CPU_SECONDS), str(BUSY)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
+    return sum(float(process.communicate()[0]) for process in processes)
 
 
 async def _embedded() -> float:
