@@ -109,11 +109,8 @@ def adaptive_flat_map(
         raise BuildError(f"adaptive_flat_map(window={window!r}): at least 1 result must fit")
     if timeout is not None and not is_positive(timeout):
         raise BuildError(f"adaptive_flat_map(timeout={timeout!r}): must be positive seconds")
-    if on_limit_change is not None and (not callable(on_limit_change) or is_async(on_limit_change)):
-        raise BuildError(
-            f"adaptive_flat_map(on_limit_change={on_limit_change!r}): give a plain function of the "
-            "old limit, the new one and the reason"
-        )
+    _check_plain("on_limit_change", on_limit_change, "the old limit, the new one and the reason")
+    _check_plain("overload", overload, "the error, that says whether it is a sign of overload")
     if timeout is not None and not is_async(handler):
         raise BuildError(
             f"adaptive_flat_map({name}, timeout={timeout:g}): '{name}' is a plain function that "
@@ -179,6 +176,11 @@ class _FreshLimiters:
         """The limiter of one more running."""
         limit, self._first = self._first, None
         return limiter_for(copy.deepcopy(self._pristine) if limit is None else limit)
+
+
+def _check_plain(option: str, function: object, of: str) -> None:
+    if function is not None and (not callable(function) or is_async(function)):
+        raise BuildError(f"adaptive_flat_map({option}={function!r}): give a plain function of {of}")
 
 
 def _bounds(limiter: Limiter) -> tuple[int | None, int | None]:

@@ -99,4 +99,4 @@ class Feedback:
 
 def reason_of(limiter: Limiter) -> str:
     """Why the limit is what it is, as far as the limiter says."""
-    return str(getattr(limiter, "reason", ""))
+    return str(getattr(limiter, "reason", None) or "")

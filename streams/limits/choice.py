@@ -46,10 +46,11 @@ def limiter_for(limit: Limit) -> Limiter:
             "or nothing for the default"
         )
     for method in ("on_complete", "on_arrive", "on_depart"):
-        if inspect.iscoroutinefunction(getattr(given, method, None)):
+        function = getattr(given, method, None)
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise BuildError(
-                f"limit={describe(given)}: {method} is an async function, which nothing awaits: a "
-                "limiter only reckons; make it a plain one"
+                f"limit={describe(given)}: {method} is an async function or a generator, which "
+                "nothing awaits: a limiter only reckons; make it a plain one"
             )
     try:
         limit_of(limit)

@@ -189,9 +189,27 @@ def test_a_limiter_whose_limit_raises_is_refused_when_built() -> None:
 
 
 @pytest.mark.parametrize("bad", [3, "log", declared], ids=["number", "text", "async def"])
-def test_what_cannot_listen_to_the_limit_is_refused_when_built(bad: Any) -> None:
+def test_what_cannot_listen_to_the_limit_or_judge_errors_is_refused_when_built(bad: Any) -> None:
     with pytest.raises(BuildError, match="give a plain function of the old limit"):
         adaptive_flat_map(declared, on_limit_change=bad)
+    with pytest.raises(BuildError, match="give a plain function of the error, that says whether"):
+        adaptive_flat_map(declared, overload=bad)
+
+
+def test_a_limiter_may_say_that_it_has_no_reason(run: Run) -> None:
+    limiter: Any = Nonsense(4)
+    limiter.reason = None
+
+    async def story() -> None:
+        report = (
+            await CountedSource(range(9))
+            .pipe(adaptive_flat_map(declared, limiter))
+            .to(MemorySink())
+            .run()
+        )
+        assert (report.statistics["limit"], report.statistics["limit_reason"]) == (4, "")
+
+    run(story())
 
 
 # Times that make no sense.

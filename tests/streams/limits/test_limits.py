@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -140,6 +140,10 @@ def test_a_limiter_that_would_have_to_be_awaited_is_refused(method: str) -> None
     async def work(value: int) -> int:
         return value
 
-    later = type("Later", (HillClimb,), {method: work})()
-    with pytest.raises(BuildError, match=rf"{method} is an async function, which nothing awaits"):
-        adaptive_flat_map(work, limit=later)
+    def generator(*told: object) -> Iterator[object]:
+        yield told
+
+    for function in (work, generator):
+        later = type("Later", (HillClimb,), {method: function})()
+        with pytest.raises(BuildError, match=rf"{method} is an async function or a generator"):
+            adaptive_flat_map(work, limit=later)

@@ -176,7 +176,7 @@ class Asynchronous(Growing):
     [
         *((partial(Turning, it), "a limit is a whole number") for it in (None, "8", nan, inf, 2.5)),
         (partial(Turning, ZeroDivisionError("mine")), r"it raised ZeroDivisionError\('mine'\)$"),
-        (Asynchronous, "on_complete is an async function, which nothing awaits"),
+        (Asynchronous, "on_complete is an async function or a generator"),
     ],
     ids=["nothing", "text", "nan", "infinite", "half", "raises", "async"],
 )
