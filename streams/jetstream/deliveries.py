@@ -111,5 +111,12 @@ class _Stage(Emission[Any]):
     def _done(self, event: Event[Any]) -> None:
         event.token.partition.done(event.token)
 
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.counts["failed"] += 1
+        if acknowledged:
+            self._done(event)
+        else:
+            event.token.partition.reverted(event.token)
+
     def _returned(self, event: Event[Any]) -> None:
         event.token.partition.returned()

@@ -28,6 +28,8 @@ _WINDOW = 128
 _MOST_ABOVE = 4096
 # Seconds in which a server makes a reader of a partition, or is away.
 _ANSWER = 3.0
+# Seconds until an event that a stage reverted is given again.
+_AGAIN = 1.0
 # Seconds between two deletions of what is long done.
 _PURGED = 5.0
 
@@ -93,6 +95,8 @@ class Partition:
         self._above: deque[Delivery] = deque()
         self._done: set[int] = set()
         self._here = self._in_pipe = 0
+        # What waits to be given again, by its number.
+        self._reverted: dict[int, asyncio.TimerHandle] = {}
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
         self._last_delivery = self._floor = 0
@@ -206,11 +210,32 @@ class Partition:
         """An event left the pipeline unfinished: it is delivered again, to whoever owns it then."""
         self._left()
 
+    def reverted(self, delivery: Delivery) -> None:
+        """A stage gave the event back: it is given again later. What comes after it goes on."""
+        self._out_of_pipe()
+        if not self._closing:
+            loop = asyncio.get_running_loop()
+            again = loop.call_later(_AGAIN, self._give_again, delivery)
+            self._reverted[delivery.sequence] = again
+
+    def _give_again(self, delivery: Delivery) -> None:
+        del self._reverted[delivery.sequence]
+        self._reader.arrived(delivery)
+
+    def _withdraw(self) -> None:
+        self._reader.withdraw(self)
+        for again in self._reverted.values():
+            again.cancel()
+        self._reverted.clear()
+
     def _left(self) -> None:
-        self._in_pipe -= 1
         self._here -= 1
         if self._here <= _WINDOW // 2 and self._requests is not None:
             self._requests.look()
+        self._out_of_pipe()
+
+    def _out_of_pipe(self) -> None:
+        self._in_pipe -= 1
         if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -224,7 +249,7 @@ class Partition:
 
     def begin_anew(self) -> None:
         """The pipeline was cancelled: read from the floor on."""
-        self._reader.withdraw(self)
+        self._withdraw()
         self._above.clear()
         self._here = self._in_pipe = 0
         self.reads_anew = True
@@ -235,7 +260,7 @@ class Partition:
 
         self._closing = True
         await self._close()
-        self._reader.withdraw(self)
+        self._withdraw()
         if self._in_pipe > 0:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty
@@ -247,7 +272,7 @@ class Partition:
         """The lease is lost: whatever comes of the events in the pipeline, say nothing of it."""
         self._closing = True
         await self._close()
-        self._reader.withdraw(self)
+        self._withdraw()
 
     async def look(self) -> None:
         """Read anew where something is missing; delete what is long done. Once a second or so.
