@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from math import inf
 
 from operators import in_processes
 from penstock.output import mention, put, say
@@ -24,8 +25,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     limit = _limit(options.limit)
     if options.batches < 1:
         raise BuildError(f"--batches {options.batches}: at least 1 is needed")
-    if not options.speed > 0:
-        raise BuildError(f"--speed {options.speed:g}: must be above 0")
+    if not 0 < options.speed < inf:
+        raise BuildError(f"--speed {options.speed:g}: must be a number above 0")
     if options.plot is not None:
         check(options.plot)
     value = number_for(SECONDS / options.speed)

@@ -31,7 +31,7 @@ def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path
     [
         (("--limit", "five"), "say fixed:N, hill-climb or auto"),
         (("--limit", "fixed:0"), "say fixed:N, hill-climb or auto"),
-        (("--speed", "0"), "must be above 0"),
+        (("--speed", "inf"), "must be a number above 0"),
         (("--batches", "0"), "at least 1"),
         (("--plot", "no/such/folder/santa.svg"), "Cannot write no/such/folder/santa.svg"),
         (("--plot", "santa.abc"), "Cannot write santa.abc"),
