@@ -47,7 +47,7 @@ def queue_stats(
 ) -> Flowable[QueueStats]:
     """Look at the queue of `read_table(url, table, columns=columns)` every `every` seconds.
 
-    Raises BuildError for options that make no sense, MissingExtra where the database's package
+    Raises BuildError for options that make no sense, MissingExtra where PostgreSQL's package
     is not installed.
     """
     # Imported here: most pipelines read or write no database.

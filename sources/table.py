@@ -67,7 +67,7 @@ def read_table(
     to 5 minutes) is the wait between them. `lease` is the seconds after which the rows of a
     reader that crashed go to another; it is renewed while events are in the pipeline. `name` is
     who claims, by default the machine and the process. Raises BuildError for options that make no
-    sense, MissingExtra where the database's package is not installed.
+    sense, MissingExtra where PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from streams.table import Terms, open_store, redacted

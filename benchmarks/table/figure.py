@@ -24,7 +24,9 @@ ROWS = 20_000
 # The peers take so much longer for a row.
 PEERS_ROWS = 2_000
 POLLERS = 4
-POLLED_ROWS = 60_000
+POLLED_ROWS = 100_000
+# One run differs from the next by more than their ratio from 1.
+ROUNDS = 5
 
 OURS = "benchmarks.table.ours"
 CASES = {"plain": 20_000, "keyed": 10_000, "results": 0}
@@ -99,27 +101,35 @@ def _claim_work_finish(kind: str, empty: Callable[[], None]) -> None:
 
 
 def _pollers(kind: str, empty: Callable[[], None]) -> None:
-    """One poller and several of the same queue: none gets a row twice."""
-    rates: dict[int, float] = {}
-    for count in (1, POLLERS):
-        empty()
-        run_case(Subject("fill", OURS, 1), "fill", events=POLLED_ROWS)
-        command = [sys.executable, "-m", OURS, "poll"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        polls = [subprocess.Popen(command, cwd=ROOT, text=True, **pipes) for _ in range(count)]
-        for poll in polls:
-            assert poll.stdout is not None
-            poll.stdout.readline()
-        for poll in polls:
-            assert poll.stdin is not None
-            poll.stdin.write("\n")
-            poll.stdin.flush()
-        results = [json.loads(poll.communicate()[0]) for poll in polls]
-        assert sum(result["finished"] for result in results) == POLLED_ROWS, results
-        worked = [result for result in results if result["finished"]]
-        begin = min(result["started"] for result in worked)
-        rates[count] = POLLED_ROWS / (max(result["ended"] for result in worked) - begin)
+    """One poller and several of the same queue, in turns: none gets a row twice."""
+    ones, several = [], []
+    for _ in range(ROUNDS):
+        ones.append(_polled(1, empty))
+        several.append(_polled(POLLERS, empty))
+    ratios = [many / one for one, many in zip(ones, several, strict=True)]
     print(
-        f"  {kind:<12}{f'{POLLERS} processes':<16}{rates[POLLERS]:>10,.0f}/s "
-        f"{'each row once':>18}   {rates[POLLERS] / rates[1]:.2f} x one process"
+        f"  {kind:<12}{f'{POLLERS} processes':<16}{median(several):>10,.0f}/s "
+        f"{'each row once':>18}   {median(ratios):.2f} x one process "
+        f"({min(ratios):.2f}-{max(ratios):.2f})"
     )
+
+
+def _polled(count: int, empty: Callable[[], None]) -> float:
+    """Rows a second that so many pollers finish of a queue that was full."""
+    empty()
+    run_case(Subject("fill", OURS, 1), "fill", events=POLLED_ROWS)
+    command = [sys.executable, "-m", OURS, "poll"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    polls = [subprocess.Popen(command, cwd=ROOT, text=True, **pipes) for _ in range(count)]
+    for poll in polls:
+        assert poll.stdout is not None
+        poll.stdout.readline()
+    for poll in polls:
+        assert poll.stdin is not None
+        poll.stdin.write("\n")
+        poll.stdin.flush()
+    results = [json.loads(poll.communicate()[0]) for poll in polls]
+    assert sum(result["finished"] for result in results) == POLLED_ROWS, results
+    worked = [result for result in results if result["finished"]]
+    begin = min(result["started"] for result in worked)
+    return POLLED_ROWS / (max(result["ended"] for result in worked) - begin)

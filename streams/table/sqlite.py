@@ -1,4 +1,4 @@
-"""A queue in a file of SQLite: one connection, whose thread aiosqlite owns.
+"""A queue in a file of SQLite.
 
 Times are seconds since 1970. Whoever enqueues in this process wakes the readers of the same file;
 others are noticed by SQLite's own counter of changes, which costs neither a lock nor a look at
@@ -7,10 +7,11 @@ the table.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
-import aiosqlite
 from orjson import dumps
 
 from streams import clock
@@ -44,39 +45,40 @@ class SqliteStore(SqliteTable):
         values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
         behind = self._position.behind(reclaim)
         values["behind"] = _BEFORE_ALL if behind is None else behind
-        async with self._transaction(durable=False) as db:
-            if terms.by is not None:
-                return await self._claim_by_key(db, terms.by, values, reclaim)
-            claim = sorted_out(await self._all(db, sql.CLAIM, values), values["token"])
+        if terms.by is not None:
+            return await self._claim_by_key(terms.by, values, reclaim)
+        claim = await self._claim(sql.CLAIM, values)
         self._position.claimed(claim)
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
-        values = _conditions(terms)
-        async with self._transaction(durable=False) as db:
-            return sorted_out(await self._all(db, sql.CLAIM_SUSPECT, values), values["token"])
+        return await self._claim(sql.CLAIM_SUSPECT, _conditions(terms))
 
-    async def _claim_by_key(
-        self, db: aiosqlite.Connection, by: str, values: dict[str, Any], reclaim: bool
-    ) -> Claim:
-        if self._key is None:
-            self._key = await self._key_expression(db, by)
-            await db.execute(sql.CREATE_KEYS.format_map(self._names))
-        buried: list[Any] = []
-        if reclaim:
-            rows = await self._all(db, sql.RECLAIM_ROWS, values)
-            buried += [id for id, status in rows if status == DEAD]
-            await self._all(db, sql.RECLAIM_KEYS, values)
-        await self._all(db, sql.LEASE_KEYS, values)
-        rows = await self._all(db, sql.CLAIM_OF_KEYS, values)
-        epochs = dict(await self._all(db, sql.EPOCHS, values))
-        found = sorted_out(rows, values["token"], epochs)
-        found.buried += buried
+    async def _claim(self, text: str, values: dict[str, Any]) -> Claim:
+        rows = await self._transaction(lambda db: self._all(db, text, values), durable=False)
+        return sorted_out(rows, values["token"])
+
+    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
+        def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any]]:
+            if self._key is None:
+                self._key = self._key_expression(db, by)
+                db.execute(sql.CREATE_KEYS.format_map(self._names))
+            reclaimed: list[Any] = []
+            if reclaim:
+                reclaimed = self._all(db, sql.RECLAIM_ROWS, values)
+                self._all(db, sql.RECLAIM_KEYS, values)
+            self._all(db, sql.LEASE_KEYS, values)
+            rows = self._all(db, sql.CLAIM_OF_KEYS, values)
+            return reclaimed, rows, self._all(db, sql.EPOCHS, values)
+
+        reclaimed, rows, epochs = await self._transaction(work, durable=False)
+        found = sorted_out(rows, values["token"], dict(epochs))
+        found.buried += [id for id, status in reclaimed if status == DEAD]
         return found
 
-    async def _key_expression(self, db: aiosqlite.Connection, by: str) -> str:
+    def _key_expression(self, db: sqlite3.Connection, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
-        if by in await self._columns(db):
+        if by in self._columns(db):
             return f"coalesce(CAST({quoted(by)} AS TEXT), '')"
         payload = self._names["payload"]
         path = ("$." + dumps(by).decode()).replace("'", "''")
@@ -91,8 +93,8 @@ class SqliteStore(SqliteTable):
         self._position.settles(settlement)
         # With results to keep, their commit counts.
         try:
-            async with self._transaction(durable=bool(settlement.inserts)) as db:
-                await self._write(db, settlement, terms)
+            write = partial(self._write, settlement=settlement, terms=terms)
+            await self._transaction(write, durable=bool(settlement.inserts))
         except NotHeld:
             rows = settlement.rows()
             states = await self._states(rows)
@@ -100,13 +102,17 @@ class SqliteStore(SqliteTable):
         self._announce(settlement.inserts)
         return []
 
-    async def _write(self, db: aiosqlite.Connection, settlement: Settlement, terms: Terms) -> None:
+    def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         now = clock.wall()
-        finished = [(now, row.id, row.token) for row in settlement.finished]
+        finished: dict[int, list[Any]] = {}
+        for row in settlement.finished:
+            finished.setdefault(row.token, []).append(row.id)
         returned = [(row.id, row.token) for row in settlement.returned]
-        if await self._many(db, sql.FINISH, finished) < len(finished):
-            raise NotHeld
-        if await self._many(db, sql.RETURN, returned) < len(returned):
+        for token, ids in finished.items():
+            values = {"now": now, "ids": dumps(ids).decode(), "token": token}
+            if db.execute(sql.FINISH.format_map(self._names), values).rowcount < len(ids):
+                raise NotHeld
+        if self._many(db, sql.RETURN, returned) < len(returned):
             raise NotHeld
         for failure in settlement.failed:
             row, delay = failure.row, failure.delay
@@ -121,30 +127,33 @@ class SqliteStore(SqliteTable):
                 "key": row.key,
                 "epoch": row.epoch,
             }
-            left = await self._all(db, sql.FAIL, values)
+            left = self._all(db, sql.FAIL, values)
             if not left:
                 raise NotHeld
             if row.key is not None and left[0][0] == UNPROCESSED:
-                await self._all(db, sql.PARK_KEY, values)
+                self._all(db, sql.PARK_KEY, values)
         for key in {failure.row.key for failure in settlement.failed if failure.delay is not None}:
             if key is not None:
-                await self._all(db, sql.PARK_ROWS, {"key": key})
-        await self._many(db, sql.RELEASE, settlement.idle_keys)
+                self._all(db, sql.PARK_ROWS, {"key": key})
+        self._many(db, sql.RELEASE, settlement.idle_keys)
         for insertion in settlement.inserts:
-            await self._insert(db, insertion)
+            self._insert(db, insertion)
 
     async def _states(self, rows: Iterable[Row]) -> dict[Any, tuple[Any, Any]]:
         ids = dumps([row.id for row in rows]).decode()
-        async with self._transaction(durable=False) as db:
-            found = await self._all(db, sql.STATES, {"ids": ids})
+        found = await self._transaction(lambda db: self._all(db, sql.STATES, {"ids": ids}))
         return {id: (token, status) for id, token, status in found}
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
         expires = clock.wall() + terms.lease
-        async with self._transaction(durable=False) as db:
-            keys = {(expires, row.key, row.epoch, terms.owner) for row in rows if row.key}
-            await self._many(db, sql.RENEW_KEY, list(keys))
-            renewed = await self._many(db, sql.RENEW, [(expires, r.id, r.token) for r in rows])
+        keys = {(expires, row.key, row.epoch, terms.owner) for row in rows if row.key}
+        leases = [(expires, row.id, row.token) for row in rows]
+
+        def work(db: sqlite3.Connection) -> int:
+            self._many(db, sql.RENEW_KEY, list(keys))
+            return self._many(db, sql.RENEW, leases)
+
+        renewed = await self._transaction(work, durable=False)
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 

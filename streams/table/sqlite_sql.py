@@ -126,8 +126,8 @@ CLAIM_OF_KEYS = (
 EPOCHS = "SELECT key, epoch FROM {keys} WHERE owner = :owner"
 
 # The token stays: whoever asks again after a lost answer sees that it was written.
-FINISH = """UPDATE {table} SET {status} = 1, {finished} = ?, {error} = NULL, {expires} = NULL
-WHERE {id} = ? AND {token} = ? AND {status} = 9"""
+FINISH = """UPDATE {table} SET {status} = 1, {finished} = :now, {error} = NULL, {expires} = NULL
+WHERE {id} IN (SELECT value FROM json_each(:ids)) AND {token} = :token AND {status} = 9"""
 
 RETURN = """UPDATE {table} SET
     {status} = 0, {attempts} = {attempts} - 1, {started} = NULL, {owner} = NULL, {expires} = NULL

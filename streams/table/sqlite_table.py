@@ -1,17 +1,24 @@
-"""A table in a file of SQLite: one connection, whose thread aiosqlite owns."""
+"""A table in a file of SQLite: one connection, and a thread in which its transactions run.
+
+A transaction is one call in that thread: the lock, of which a file has one, is held for no longer
+than SQLite works, whatever the event loop does meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
-import aiosqlite
 from orjson import dumps
 
 from streams import clock
@@ -25,15 +32,22 @@ from streams.table.store import (
     Store,
     columns_of,
 )
+from streams.table.turn import Turn
 
 __all__ = ["SqliteTable"]
 
 # Seconds between two looks at a database in which nothing happens: at first, and at most.
 _SOON, _LATEST = 0.005, 0.5
-# Seconds that a statement waits for the lock of another process.
-_PATIENCE = 5.0
+# Seconds that a transaction waits for the lock of others, and between two looks whether it is free.
+_PATIENCE, _LOOK = 5.0, 0.001
 
 _stores: WeakSet[SqliteTable] = WeakSet()
+
+T = TypeVar("T")
+
+
+class _GivenUp(Exception):
+    """Nobody waits for the transaction any more."""
 
 
 class SqliteTable(Store):
@@ -56,9 +70,10 @@ class SqliteTable(Store):
             "seconds": "(",
             "payload_of": f"CAST(t.{names['payload']} AS BLOB)",
         }
-        self._db: aiosqlite.Connection | None = None
+        self._db: sqlite3.Connection | None = None
         self._durable: bool | None = None
-        self._lock = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "sqlite")
+        self._turn = Turn(self._path)
         self._woken = asyncio.Event()
         self._version: int | None = None
         self._wait = _SOON
@@ -73,91 +88,106 @@ class SqliteTable(Store):
             raise CannotOpen(f"{self._file} is not there")
         try:
             # Whoever only looks need not wait for those who write.
-            async with self._transaction(writing=make) as db:
-                await self._look(db, fields, make)
+            await self._transaction(partial(self._look, fields=fields, make=make), writing=make)
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
         self._loop = asyncio.get_running_loop()
         _stores.add(self)
 
-    async def _look(
-        self, db: aiosqlite.Connection, fields: Sequence[str] | None, make: bool
-    ) -> None:
-        there = await self._columns(db)
+    def _look(self, db: sqlite3.Connection, fields: Sequence[str] | None, make: bool) -> None:
+        there = self._columns(db)
         if not there and make and fields is None and not self.layout.mapped:
             for statement in sql.CREATE:
-                await db.execute(statement.format_map(self._names))
+                db.execute(statement.format_map(self._names))
         elif not there:
             raise TableMissing(f"{self._file} has no table {self.layout.table!r}.")
         elif lacks := self.layout.missing(there, fields):
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
 
-    async def _columns(self, db: aiosqlite.Connection) -> list[str]:
-        rows = await db.execute_fetchall(
-            "SELECT name FROM pragma_table_info(?)", (self.layout.parts[-1],)
-        )
+    def _columns(self, db: sqlite3.Connection) -> list[str]:
+        rows = db.execute("SELECT name FROM pragma_table_info(?)", (self.layout.parts[-1],))
         return [row[0] for row in rows]
 
-    async def _connected(self) -> aiosqlite.Connection:
+    def _connected(self) -> sqlite3.Connection:
         if self._db is None:
-            db = await aiosqlite.connect(self._file, isolation_level=None, timeout=_PATIENCE)
+            db = sqlite3.connect(self._file, timeout=0, isolation_level=None)
             try:
-                await _write_ahead(db)
+                db.execute("PRAGMA journal_mode = WAL")
             except BaseException:
-                await db.close()
+                db.close()
                 raise
             self._db = db
             self._durable = None
         return self._db
 
-    @asynccontextmanager
     async def _transaction(
-        self, *, durable: bool = True, writing: bool = True
-    ) -> AsyncGenerator[aiosqlite.Connection, None]:
-        async with self._lock:
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        durable: bool = True,
+        writing: bool = True,
+    ) -> T:
+        """What `work` returns, which is called in a transaction, in the thread.
+
+        It is called again if a lock is in its way. A caller that is cancelled lets it be undone.
+        """
+        given_up = threading.Event()
+
+        def attempt() -> T:
+            db = self._connected()
+            with self._turn.taken() if writing else nullcontext():
+                return within(db)
+
+        def within(db: sqlite3.Connection) -> T:
+            if durable != self._durable:
+                db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
             try:
-                db = await self._connected()
-                if durable != self._durable:
-                    level = "FULL" if durable else "NORMAL"
-                    await db.execute(f"PRAGMA synchronous = {level}")
-                    self._durable = durable
-                try:
-                    # Inside, since the thread begins even if this task is cancelled meanwhile.
-                    await db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
-                    yield db
-                    await db.commit()
-                except BaseException:
+                db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+                result = work(db)
+                if given_up.is_set():
+                    raise _GivenUp
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
                     with suppress(sqlite3.Error):
-                        await db.rollback()
-                    raise
-            except sqlite3.OperationalError as error:
-                # The extended codes have more bits.
-                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-                if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
-                    raise  # It would be the same the next time.
-                raise DatabaseLost(str(error)) from error
+                        db.execute("ROLLBACK")
+                raise
+            return result
+
+        try:
+            return await self._in_thread(partial(_insisting, attempt, given_up))
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        try:
+            return await asyncio.wrap_future(self._thread.submit(call))
+        except sqlite3.OperationalError as error:
+            if _code(error) in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
+                raise  # It would be the same the next time.
+            raise DatabaseLost(str(error)) from error
 
     async def close(self) -> None:
         _stores.discard(self)
-        async with self._lock:
-            db, self._db = self._db, None
-            if db is not None:
-                await db.close()
+        await self._in_thread(self._disconnect)
 
-    async def _all(
-        self, db: aiosqlite.Connection, text: str, values: dict[str, Any] | None = None
+    def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+        self._turn.close()
+
+    def _all(
+        self, db: sqlite3.Connection, text: str, values: dict[str, Any] | None = None
     ) -> list[Any]:
         names = {**self._names, "key": self._key or "NULL"}
-        return list(await db.execute_fetchall(text.format_map(names), values or {}))
+        return db.execute(text.format_map(names), values or {}).fetchall()
 
-    async def _many(
-        self, db: aiosqlite.Connection, text: str, rows: Sequence[tuple[Any, ...]]
-    ) -> int:
+    def _many(self, db: sqlite3.Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a statement for each of `rows`; returns how many rows were changed in all."""
-        if not rows:
-            return 0
-        async with db.executemany(text.format_map(self._names), rows) as cursor:
-            return cursor.rowcount
+        return db.executemany(text.format_map(self._names), rows).rowcount if rows else 0
 
     # What comes in.
 
@@ -167,36 +197,39 @@ class SqliteTable(Store):
         return tuple(_plain(part) for part in columns_of(value, fields))
 
     async def insert(self, insertions: Sequence[Insertion]) -> None:
-        async with self._transaction() as db:
+        def work(db: sqlite3.Connection) -> None:
             for insertion in insertions:
-                await self._insert(db, insertion)
+                self._insert(db, insertion)
+
+        await self._transaction(work)
         self._announce(insertions)
 
-    async def _insert(self, db: aiosqlite.Connection, insertion: Insertion) -> None:
+    def _insert(self, db: sqlite3.Connection, insertion: Insertion) -> None:
         now = clock.wall()
         names = insertion.layout.names()
         fields = insertion.fields
         if fields is None:
             text = sql.PUT.removesuffix(" RETURNING {id}").format_map(names)
-            await db.executemany(text, [(value, now, now) for value in insertion.values])
+            db.executemany(text, [(value, now, now) for value in insertion.values])
             return
         columns = ", ".join(map(quoted, fields))
         places = ", ".join("?" * len(fields))
-        await db.executemany(
+        db.executemany(
             f"INSERT INTO {names['table']} ({columns}) VALUES ({places})",
             insertion.values,
         )
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         now = clock.wall()
-        ids: list[Any] = []
-        async with self._transaction() as db:
-            text = sql.PUT.format_map(self._names)
-            for payload in payloads:
-                text_of = payload.decode() if isinstance(payload, bytes) else payload
-                ids += await db.execute_fetchall(text, (text_of, now + delay, now))
+        text = sql.PUT.format_map(self._names)
+        texts = [p.decode() if isinstance(p, bytes) else p for p in payloads]
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            return [db.execute(text, (each, now + delay, now)).fetchall()[0][0] for each in texts]
+
+        ids = await self._transaction(work)
         self._wake_all()
-        return [id for (id,) in ids]
+        return ids
 
     def _announce(self, insertions: Sequence[Insertion]) -> None:
         if insertions:
@@ -224,35 +257,38 @@ class SqliteTable(Store):
 
     async def _data_version(self) -> int:
         """A number that changes when another connection has committed something."""
-        async with self._lock:
-            try:
-                db = await self._connected()
-                ((version,),) = await db.execute_fetchall("PRAGMA data_version")
-            except sqlite3.OperationalError as error:
-                raise DatabaseLost(str(error)) from error
-        return int(version)
+
+        def look() -> int:
+            ((version,),) = self._connected().execute("PRAGMA data_version")
+            return int(version)
+
+        return await self._in_thread(partial(_insisting, look))
 
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        async with self._transaction() as db:
-            return await self._all(db, text, {"now": clock.wall(), **parameters})
+        values = {"now": clock.wall(), **parameters}
+        return await self._transaction(lambda db: self._all(db, text, values))
 
     async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        async with self._transaction(writing=False) as db:
-            return await self._all(db, text, {"now": clock.wall(), **parameters})
+        values = {"now": clock.wall(), **parameters}
+        return await self._transaction(lambda db: self._all(db, text, values), writing=False)
 
 
-async def _write_ahead(db: aiosqlite.Connection) -> None:
-    """Switch to a write-ahead log, for which SQLite itself does not wait for others' locks."""
+def _insisting(call: Callable[[], T], given_up: threading.Event | None = None) -> T:
+    """What `call` returns, which is made again while the lock of somebody else is in its way."""
     end = clock.monotonic() + _PATIENCE
     while True:
         try:
-            await db.execute("PRAGMA journal_mode = WAL")
+            return call()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or clock.monotonic() >= end:
+            over = clock.monotonic() >= end or (given_up is not None and given_up.is_set())
+            if over or _code(error) != sqlite3.SQLITE_BUSY:
                 raise
-            await asyncio.sleep(_SOON)
-        else:
-            return
+        time.sleep(_LOOK)
+
+
+def _code(error: sqlite3.OperationalError) -> int:
+    # The extended codes have more bits.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _plain(value: Any) -> Any:

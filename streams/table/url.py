@@ -23,20 +23,20 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None = None) -> Store:
     """The store for a table, not connected yet.
 
-    Raises BuildError for a URL that names no database we know, and MissingExtra where the
-    package for it is not installed.
+    Raises BuildError for a URL that names no database we know, and MissingExtra where
+    PostgreSQL's package is not installed.
     """
     layout = Layout(table, columns)
     if _scheme(url) == "sqlite":
-        try:
-            from streams.table.sqlite import SqliteStore
-        except ImportError as error:
-            raise _missing("aiosqlite", "sqlite", error) from error
+        from streams.table.sqlite import SqliteStore
+
         return SqliteStore(url, file_of(url), layout)
     try:
         from streams.table.postgres import PostgresStore
     except ImportError as error:
-        raise _missing("psycopg", "postgres", error) from error
+        raise MissingExtra(
+            f"A queue in PostgreSQL needs psycopg ({error}): pip install 'penstock[postgres]'"
+        ) from error
     _parameters(url)
     return PostgresStore(url, layout)
 
@@ -48,12 +48,6 @@ def _scheme(url: Any) -> str:
     if scheme in ("postgresql", "postgres"):
         return "postgresql"
     raise BuildError(f"{redacted(url)!r} names no database: give {_KNOWN}")
-
-
-def _missing(package: str, extra: str, error: ImportError) -> MissingExtra:
-    return MissingExtra(
-        f"A queue in this database needs {package} ({error}): pip install 'penstock[{extra}]'"
-    )
 
 
 def file_of(url: str) -> str:

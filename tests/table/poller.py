@@ -16,6 +16,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Literal
@@ -168,13 +169,21 @@ def _end_after(
     method = getattr(store, name)
     left = nth
 
-    async def ending(self: Any, *arguments: Any, **options: Any) -> Any:
+    def count_down(*arguments: Any) -> None:
         nonlocal left
-        result = await method(self, *arguments, **options)
         if when(*arguments):
             left -= 1
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def ending(self: Any, *arguments: Any, **options: Any) -> Any:
+        result = method(self, *arguments, **options)
+        count_down(*arguments)
         return result
 
-    setattr(store, name, ending)
+    async def ending_later(self: Any, *arguments: Any, **options: Any) -> Any:
+        result = await method(self, *arguments, **options)
+        count_down(*arguments)
+        return result
+
+    setattr(store, name, ending_later if iscoroutinefunction(method) else ending)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import aiosqlite
 import psycopg
 import pytest
 
@@ -116,7 +115,7 @@ def locked(file: Path) -> sqlite3.Connection:
 def test_a_run_goes_on_when_a_lock_on_its_file_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Seconds that SQLite itself waits for a lock.
+    # Seconds that a transaction waits for a lock.
     monkeypatch.setattr(sqlite_table, "_PATIENCE", 0.05)
     url = f"sqlite:///{tmp_path}/work.db"
 
@@ -158,17 +157,17 @@ def test_a_run_goes_on_when_its_disk_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/work.db"
-    connections: list[aiosqlite.Connection] = []
-    connect = aiosqlite.connect
+    connections: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
 
-    async def known(*arguments: Any, **options: Any) -> aiosqlite.Connection:
-        connections.append(await connect(*arguments, **options))
+    def known(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        connections.append(connect(*arguments, **options, check_same_thread=False))
         return connections[-1]
 
     async def give_room(pages: int) -> None:
         for db in connections:
-            with suppress(ValueError):  # Closed in the meantime.
-                await db.execute(f"PRAGMA max_page_count = {pages}")
+            with suppress(sqlite3.ProgrammingError):  # Closed in the meantime.
+                await asyncio.to_thread(db.execute, f"PRAGMA max_page_count = {pages}")
 
     async def fill() -> None:
         # Not below what there is already.
@@ -178,7 +177,7 @@ def test_a_run_goes_on_when_its_disk_has_room_again(
 
     async def story() -> None:
         await prepare(url, numbered(ROWS, text="x" * 500))
-        monkeypatch.setattr(aiosqlite, "connect", known)
+        monkeypatch.setattr(sqlite3, "connect", known)
         end = await finish(Orders(url, seconds=0.005), fill)
         end.check(ROWS)
         assert end.read["reconnects"] > 0

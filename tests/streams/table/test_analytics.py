@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from math import ceil
 from typing import Any
 
@@ -204,11 +205,11 @@ def test_a_window_must_be_positive(database: str) -> None:
 
 def test_looking_waits_for_nobody_who_writes(tmp_path: Any) -> None:
     async def work() -> None:
-        url = f"sqlite:///{tmp_path}/work.db"
-        async with queue(url) as writer, queue(url) as reader:
-            await writer.put(["{}"])
-            async with writer._transaction():  # type: ignore[attr-defined]
-                assert (await measure(reader, 60.0)).waiting == 1
+        async with queue(f"sqlite:///{tmp_path}/work.db") as store:
+            await store.put(["{}"])
+            with closing(sqlite3.connect(tmp_path / "work.db", isolation_level=None)) as db:
+                db.execute("BEGIN IMMEDIATE")
+                assert (await measure(store, 60.0)).waiting == 1
 
     asyncio.run(work())
 
