@@ -42,6 +42,8 @@ _MOST_AHEAD = 512
 _LATER = 5.0
 # Seconds in which its rate is measured, and between two words of its capacity.
 _MEASURED, _PAUSE = 0.05, 0.01
+# It counts as at work for this part of the time at least.
+_BUSY = 0.125
 
 
 class RemoteDesk(Emission[Any]):
@@ -70,6 +72,9 @@ class RemoteDesk(Emission[Any]):
         self._size = 1
         self._ahead = 0
         self._finished_then, self._then = 0, 0.0
+        # Since when it could work and has nothing to work on, and for how long before.
+        self._dry_since: float | None = None
+        self._dry = 0.0
         self._told_capacity = -1
         self._news = asyncio.Event()
 
@@ -91,6 +96,8 @@ class RemoteDesk(Emission[Any]):
             self.emit(job.value, self.run.now(), job)
             if self._slice.is_over(self.run.now()):
                 break
+        if self.demand and self._dry_since is None:
+            self._dry_since = self.run.now()
         if self._requests is not None:
             self._requests.look()
             if self.capacity != self._told_capacity:
@@ -158,6 +165,8 @@ class RemoteDesk(Emission[Any]):
             # It came again because the server did not hear of it in time.
             known.reply = message.reply
             return
+        self._count_dry(self.run.now())
+        self._dry_since = None
         jobs: list[Any] = loads(message.data)
         parcel = self._held[message.subject] = Parcel(message, len(jobs))
         self._size = len(jobs)
@@ -214,15 +223,24 @@ class RemoteDesk(Emission[Any]):
         self._reports.failed(event.token, letter.error, letter.attempts, reported)
 
     def _measure(self) -> None:
-        """How many jobs it does a second, of those that the master knows of."""
+        """How many jobs it does a second while it has some, of those that the master knows of.
+
+        By those that it does in all it would never have more at hand once it has too few.
+        """
         now = self.run.now()
         took = now - self._then
         if took >= _MEASURED:
+            self._count_dry(now)
             finished = self._finished + self.counts["failed"]
-            rate = (finished - self._finished_then) / took
-            self._finished_then, self._then = finished, now
+            rate = (finished - self._finished_then) / max(took - self._dry, took * _BUSY)
+            self._finished_then, self._then, self._dry = finished, now, 0.0
             self._ahead = min(_MOST_AHEAD, int(rate * _AHEAD))
             self.wake_soon()
+
+    def _count_dry(self, now: float) -> None:
+        if self._dry_since is not None:
+            self._dry += now - self._dry_since
+            self._dry_since = now
 
     def _trim(self) -> None:
         """Let others have what would wait here, because jobs take longer now than they did."""

@@ -82,9 +82,11 @@ class Outcome:
 
 
 class Wire:
-    """A connection to a server through which, once it is cut, nothing comes any more."""
+    """A connection to a server, on which everything takes `delay` seconds, and through which, once
+    it is cut, nothing comes any more."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, delay: float = 0.0) -> None:
+        self._delay = delay
         self._host, _, port = url.removeprefix("nats://").partition(":")
         self._port = int(port)
         self._whole = asyncio.Event()
@@ -119,6 +121,7 @@ class Wire:
         try:
             while data := await source.read(65536):
                 await self._whole.wait()
+                await asyncio.sleep(self._delay)
                 sink.write(data)
                 await sink.drain()
         except OSError:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from streams.errors import CannotConnect, JobFailed, PayloadTooLarge, PoolBusy, 
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.letters import Letter, letters_of
 from streams.jetstream.server import Servers
+from tests.jetstream.fleet import Wire
 
 WORKER = """
 import asyncio, os, sys
@@ -216,6 +218,20 @@ def test_jobs_that_become_slow_do_not_wait_behind_one_worker(
         assert min(done.values()) >= 2
         for worker in workers:
             await worker.drain()
+
+    asyncio.run(story())
+
+
+def test_a_worker_that_waits_for_jobs_has_more_of_them_at_hand(server: Servers) -> None:
+    async def story() -> None:
+        wire = Wire(server.urls[0], 0.02)
+        await wire.lay()
+        worker = WorkPool(wire.url, "dry").work(time.sleep, Fixed(1)).start()
+        epic = WorkPool(server.urls, "dry").offer([0.002] * 150).to(collect([]))
+        stages = (await epic.start().wait()).statistics["stages"]
+        assert max(stage.get("peak_in_flight", 0) for stage in stages) > 5
+        await worker.drain()
+        await wire.remove()
 
     asyncio.run(story())
 
