@@ -93,11 +93,14 @@ async def _peek(store: Store, options: argparse.Namespace) -> int:
 
 def _line(row: Found) -> str:
     payload = row.payload
-    try:
-        loads(payload)
-        shown: object = Fragment(payload)
-    except JSONDecodeError:
-        shown = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
+    shown: object = payload
+    if payload is not None:
+        try:
+            loads(payload)
+            shown = Fragment(payload)
+        except JSONDecodeError:
+            if isinstance(payload, bytes):
+                shown = payload.decode("utf-8", "backslashreplace")
     fields: dict[str, object] = {
         "id": row.id,
         "attempts": row.attempts,
@@ -106,7 +109,8 @@ def _line(row: Found) -> str:
     }
     fields |= {"owner": row.owner, "error": row.error}
     fields = {name: value for name, value in fields.items() if value is not None}
-    return dumps({**fields, "payload": shown}, option=OPT_APPEND_NEWLINE).decode()
+    # Ids of a table of the user's may be bytes.
+    return dumps({**fields, "payload": shown}, str, OPT_APPEND_NEWLINE).decode()
 
 
 def _time(seconds: float | None) -> datetime | None:

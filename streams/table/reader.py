@@ -140,20 +140,23 @@ class TableReader(Emission[dict[str, Any]]):
         for row in rows:
             if row.attempts > 1:
                 self._redelivered += 1
+            if row.payload is None:
+                self._bad_row(row, "is null", "")
+                continue
             try:
                 value: Any = loads(row.payload)
             except JSONDecodeError as error:
-                self._bad_row(row, f"is no JSON ({error})")
+                self._bad_row(row, f"is no JSON ({error})", row.payload)
                 continue
             if type(value) is dict:
                 self._ready.append((cast(dict[str, Any], value), row, now - max(0.0, row.age)))
             else:
-                self._bad_row(row, f"is of type {type(value).__name__}, not an object")
+                what = f"is of type {type(value).__name__}, not an object"
+                self._bad_row(row, what, row.payload)
         if self.done:
             self._give_back_ready()
 
-    def _bad_row(self, row: Row, what: str) -> None:
-        payload = row.payload
+    def _bad_row(self, row: Row, what: str, payload: str | bytes) -> None:
         text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
         error = BadRow(f"{row} of {self._info.detail}: its payload {what}: {describe(text)}")
         self._bad += 1

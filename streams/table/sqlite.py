@@ -104,14 +104,10 @@ class SqliteStore(SqliteTable):
 
     def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
         now = clock.wall()
-        finished: dict[int, list[Any]] = {}
-        for row in settlement.finished:
-            finished.setdefault(row.token, []).append(row.id)
+        finished = [(now, row.id, row.token) for row in settlement.finished]
         returned = [(row.id, row.token) for row in settlement.returned]
-        for token, ids in finished.items():
-            values = {"now": now, "ids": dumps(ids).decode(), "token": token}
-            if db.execute(sql.FINISH.format_map(self._names), values).rowcount < len(ids):
-                raise NotHeld
+        if self._many(db, sql.FINISH, finished) < len(finished):
+            raise NotHeld
         if self._many(db, sql.RETURN, returned) < len(returned):
             raise NotHeld
         for failure in settlement.failed:
@@ -140,8 +136,12 @@ class SqliteStore(SqliteTable):
             self._insert(db, insertion)
 
     async def _states(self, rows: Iterable[Row]) -> dict[Any, tuple[Any, Any]]:
-        ids = dumps([row.id for row in rows]).decode()
-        found = await self._transaction(lambda db: self._all(db, sql.STATES, {"ids": ids}))
+        ids = [row.id for row in rows]
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            return [found for id in ids for found in self._all(db, sql.STATE, {"id": id})]
+
+        found = await self._transaction(work, writing=False)
         return {id: (token, status) for id, token, status in found}
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:

@@ -21,7 +21,7 @@ __all__ = [
     "RENEW",
     "RENEW_KEY",
     "RETURN",
-    "STATES",
+    "STATE",
 ]
 
 # Seconds since 1970, to the millisecond.
@@ -126,8 +126,8 @@ CLAIM_OF_KEYS = (
 EPOCHS = "SELECT key, epoch FROM {keys} WHERE owner = :owner"
 
 # The token stays: whoever asks again after a lost answer sees that it was written.
-FINISH = """UPDATE {table} SET {status} = 1, {finished} = :now, {error} = NULL, {expires} = NULL
-WHERE {id} IN (SELECT value FROM json_each(:ids)) AND {token} = :token AND {status} = 9"""
+FINISH = """UPDATE {table} SET {status} = 1, {finished} = ?, {error} = NULL, {expires} = NULL
+WHERE {id} = ? AND {token} = ? AND {status} = 9"""
 
 RETURN = """UPDATE {table} SET
     {status} = 0, {attempts} = {attempts} - 1, {started} = NULL, {owner} = NULL, {expires} = NULL
@@ -152,7 +152,6 @@ RELEASE = "DELETE FROM {keys} WHERE key = ? AND epoch = ? AND owner IS NOT NULL"
 RENEW = "UPDATE {table} SET {expires} = ? WHERE {id} = ? AND {token} = ? AND {status} = 9"
 RENEW_KEY = "UPDATE {keys} SET expires = ? WHERE key = ? AND epoch = ? AND owner = ?"
 
-STATES = """SELECT {id}, {token}, {status} FROM {table}
-WHERE {id} IN (SELECT value FROM json_each(:ids))"""
+STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
 
 PUT = "INSERT INTO {table} ({payload}, {run_at}, {enqueued}) VALUES (?, ?, ?) RETURNING {id}"

@@ -62,6 +62,8 @@ class Terms:
 class Row:
     """A claimed row. `age` is the seconds since it was enqueued, `results` what came of it.
 
+    `payload` is None only in a table of a user's that lets it be null.
+
     `ended` tells that what becomes of it is known, if not written down yet.
 
     `epoch` is that of the lease of its key, larger for every reader that the key is given to.
@@ -74,7 +76,7 @@ class Row:
         id: Any,
         token: int,
         attempts: int,
-        payload: str | bytes,
+        payload: str | bytes | None,
         age: float = 0.0,
         key: str | None = None,
         epoch: int | None = None,

@@ -59,7 +59,7 @@ class Found:
     run_at: float | None
     owner: str | None
     error: str | None
-    payload: str | bytes
+    payload: str | bytes | None
 
 
 async def peek(store: Store, count: int, status: int = UNPROCESSED) -> list[Found]:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import orjson
 import psycopg
@@ -216,6 +217,39 @@ def test_a_payload_that_cannot_be_decoded_has_failed_for_good(tmp_path: Path) ->
             assert values == [1]
             assert await statuses(store) == [-1, -1, 1]
             values, _ = await numbers_of(read_table(url, by="key", follow=False))
+
+    run(work())
+
+
+OWN = """CREATE TABLE own (uid {bytes} PRIMARY KEY, payload text, status integer DEFAULT 0,
+    run_at {time}, enqueued {time}, started {time}, finished {time}, attempts integer DEFAULT 0,
+    owner text, token bigint, expires {time}, error text)"""
+
+
+def test_a_table_of_ones_own_may_have_ids_of_any_type_and_payloads_that_are_null(
+    database: str,
+) -> None:
+    sqlite = database.startswith("sqlite")
+    types = (
+        {"bytes": "blob", "time": "real"} if sqlite else {"bytes": "uuid", "time": "timestamptz"}
+    )
+    ids: list[Any] = [bytes([n]) * 16 if sqlite else UUID(int=n) for n in range(5)]
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query(OWN.format_map(types))
+            for n, id in enumerate(ids):
+                payload = None if n == 2 else orjson.dumps({"n": n}).decode()
+                await store.query(
+                    "INSERT INTO own (uid, payload) VALUES (:id, :p)", id=id, p=payload
+                )
+            source = read_table(database, "own", columns={"id": "uid"}, follow=False)
+            report = await source.to(collect(done := [])).run()
+            assert [number(event) for event in done] == [0, 1, 3, 4]
+            rows = await store.query("SELECT uid, error FROM own WHERE status = -1")
+            assert [id for id, _ in rows] == [ids[2]]
+            assert "its payload is null" in rows[0][1]
+            assert report.statistics["finished"] == 4
 
     run(work())
 

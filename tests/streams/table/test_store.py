@@ -38,7 +38,7 @@ def payloads(count: int) -> list[str]:
 
 
 def numbers(rows: list[Row]) -> list[int]:
-    return [orjson.loads(row.payload)["n"] for row in rows]
+    return [orjson.loads(row.payload or "")["n"] for row in rows]
 
 
 async def statuses(store: Store) -> list[tuple[int, int]]:
