@@ -6,9 +6,10 @@ the system hands on at once, also when a process dies. A turn lasts through the 
 then copies from its log into the file is done before others write on, so that the log begins anew
 and stays small.
 
-The turn is a courtesy: who does not get it soon, since its holder was stopped, does without. Other
-programs know nothing of it, and sleep as SQLite does. While pollers wait for each other all the
-time, they leave the lock alone now and then for longer than the longest such sleep.
+The turn is a courtesy: who does not get it soon, since its holder was stopped, or cannot have such
+a file, does without. Other programs know nothing of it, and sleep as SQLite does. While pollers wait
+for each other all the time, they leave the lock alone now and then for longer than the longest such
+sleep.
 """
 
 from __future__ import annotations
@@ -42,26 +43,29 @@ class Turn:
     @contextmanager
     def taken(self) -> Generator[None, None, None]:
         """Hold the turn, if it can be had."""
-        if sys.platform == "win32" or (self._waiter is not None and self._waiter.is_alive()):
-            yield
-            return
-        if self._fd is None:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fd = self._fd
-        waited = False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waited = True
-            if not self._wait(fd):
-                yield
-                return
+        fd, waited = self._take()
         try:
             yield
-            if waited:
+            if fd is not None and waited:
                 _leave_alone(fd)
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            if fd is not None:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+
+    def _take(self) -> tuple[int | None, bool]:
+        """The file, if it is our turn, and whether others were before us."""
+        if sys.platform == "win32" or (self._waiter is not None and self._waiter.is_alive()):
+            return None, False
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return (self._fd if self._fd is not None and self._wait(self._fd) else None), True
+        except OSError:
+            # It is somebody else's, the disk is full, or it knows no locks.
+            return None, False
+        return self._fd, False
 
     def _wait(self, fd: int) -> bool:
         """Whether it is our turn soon."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -80,3 +81,21 @@ def test_the_lock_is_left_alone_while_turns_are_waited_for_and_not_otherwise(
         assert len(pauses) == expected
     first.close()
     second.close()
+
+
+def test_where_the_file_of_turns_cannot_be_made_or_locked_one_does_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    with Turn(f"{tmp_path}/missing/work.db").taken():
+        done.append("not made")
+
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    unlocked = Turn(f"{tmp_path}/work.db")
+    with unlocked.taken():
+        done.append("not locked")
+    unlocked.close()
+    assert done == ["not made", "not locked"]
