@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
-from streams.errors import CannotConnect, StreamDiffers, StreamMissing
+from streams.errors import StreamDiffers, StreamMissing
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ Since = Literal["first", "new"]
 
 # Seconds after which the server forgets a consumer without a name that nobody reads.
 _FORGOTTEN = 60.0
-# Tries, and seconds between them, while the servers choose a leader.
-_TRIES, _PAUSE = 8, 0.25
 
 
 async def consumer_of(
@@ -32,29 +30,19 @@ async def consumer_of(
     One with the name `durable` is used as it is, or made; without a name a new one is made.
     Raises StreamMissing, StreamDiffers for one of another kind, CannotConnect without JetStream.
     """
-    from nats.errors import NoRespondersError
-    from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
+    from nats.js.errors import APIError, NotFoundError
 
-    for left in reversed(range(_TRIES)):
-        try:
-            return await _consumer_of(jetstream(client), what, durable, lease, since)
-        except NotFoundError as error:
-            raise StreamMissing(
-                f"no stream on the server is called '{what}' or takes that subject. Make it, or "
-                "check the name: `nats stream ls` lists those that are there."
-            ) from error
-        except (NoRespondersError, ServiceUnavailableError, TimeoutError) as error:
-            if not left:
-                raise CannotConnect(
-                    "the NATS server answers no requests of JetStream: start it with -js, or wait "
-                    f"until its cluster has a leader ({type(error).__name__})"
-                ) from error
-        except APIError as error:
-            raise StreamDiffers(
-                f"the server refuses a consumer for '{what}': {error.description}"
-            ) from error
-        await asyncio.sleep(_PAUSE)
-    raise AssertionError("unreachable")
+    try:
+        return await answered(lambda: _consumer_of(jetstream(client), what, durable, lease, since))
+    except NotFoundError as error:
+        raise StreamMissing(
+            f"no stream on the server is called '{what}' or takes that subject. Make it, or "
+            "check the name: `nats stream ls` lists those that are there."
+        ) from error
+    except APIError as error:
+        raise StreamDiffers(
+            f"the server refuses a consumer for '{what}': {error.description}"
+        ) from error
 
 
 async def _consumer_of(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from base64 import urlsafe_b64encode
 from contextlib import suppress
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
 
 from streams.errors import BuildError, StreamDiffers
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Floors
-from streams.jetstream.making import made
 from streams.jetstream.roster import Roster
 from streams.keys import By, key_name
 
@@ -41,8 +40,6 @@ _FORGOTTEN = 60.0
 # Bytes of events that a stream holds; a server sets them aside when the stream is made.
 _ROOM = 1 << 30
 _HOUR = 3600
-# Tries, and seconds between them, while the servers choose a leader.
-_TRIES, _PAUSE = 20, 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +112,7 @@ class Layout:
 
         js = jetstream(client, 5)
         try:
-            info = await js.stream_info(self.stream)
+            info = await answered(lambda: js.stream_info(self.stream))
         except NotFoundError:
             info = await self._make(client, js)
         self._compare(info)
@@ -141,29 +138,25 @@ class Layout:
         return Floors(await self._table(js, f"penstock_floors-{self.name}", None), born)
 
     async def _table(self, js: JetStreamContext, bucket: str, ttl: float | None) -> KeyValue:
-        from nats.errors import Error
         from nats.js.api import KeyValueConfig
         from nats.js.errors import BucketNotFoundError, KeyNotFoundError
 
         try:
-            table = await js.key_value(bucket)
+            table = await answered(lambda: js.key_value(bucket))
         except BucketNotFoundError:
             info = await js.stream_info(self.stream)
             replicas = info.config.num_replicas or 1
             untyped: Any = js
             config = KeyValueConfig(bucket=bucket, ttl=ttl, replicas=replicas)
-            table = await made(lambda: untyped.create_key_value(config))
+            table = await answered(lambda: untyped.create_key_value(config))
+
+        async def look() -> None:
+            with suppress(KeyNotFoundError):
+                await table.get("p.0")
+
         # One that somebody has just made has no leader yet.
-        for left in reversed(range(_TRIES)):
-            try:
-                with suppress(KeyNotFoundError):
-                    await table.get("p.0")
-                return table
-            except (Error, TimeoutError):
-                if not left:
-                    raise
-                await asyncio.sleep(_PAUSE)
-        raise AssertionError("unreachable")
+        await answered(look)
+        return table
 
     async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
         from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig, SubjectTransform
@@ -197,13 +190,13 @@ class Layout:
         )
         untyped: Any = js
         try:
-            info: StreamInfo = await made(lambda: untyped.add_stream(config))
-            await made(lambda: untyped.add_stream(letters))
+            info: StreamInfo = await answered(lambda: untyped.add_stream(config))
+            await answered(lambda: untyped.add_stream(letters))
         except APIError as error:
             raise StreamDiffers(
                 f"The servers refuse to make the stream '{self.stream}' of "
                 f"{config.max_bytes:,} bytes, kept {replicas} times: {error.description}. "
-                "Give it less room (--room), or the servers more."
+                "Give it less room (--room) or fewer copies (--replicas), or the servers more."
             ) from error
         return info
 
@@ -233,6 +226,12 @@ class Layout:
             differences.append(
                 f"the window for duplicates is {window:g} s there, {self.window:g} s here"
             )
+        for what, there_is, here in (
+            ("replicas", info.config.num_replicas, self.replicas),
+            ("room", info.config.max_bytes, self.room),
+        ):
+            if here is not None and here != there_is:
+                differences.append(f"{what} is {there_is} there, {here} here")
         if differences:
             raise StreamDiffers(
                 f"The stream '{self.stream}' has other settings: {'; '.join(differences)}. Nothing "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orjson import dumps
 
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.jetstream.layout import Layout
 
@@ -44,7 +45,7 @@ class View:
 async def layouts_there(js: JetStreamContext) -> list[tuple[Layout, int]]:
     """The pipelines that the servers know, with their number of partitions, by name."""
     found: list[tuple[Layout, int]] = []
-    for info in await js.streams_info():
+    for info in await answered(js.streams_info):
         there = info.config.metadata or {}
         name = (info.config.name or "").removeprefix("penstock-")
         if "penstock.partitions" in there:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orjson import loads
 
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.work.wire import CONSUMER, Wire
 
@@ -51,7 +52,7 @@ class PoolView:
 async def pools_there(js: JetStreamContext) -> list[Wire]:
     """The pools that the servers know, by name."""
     found: list[Wire] = []
-    for info in await js.streams_info():
+    for info in await answered(js.streams_info):
         wire = Wire((), (info.config.name or "").removeprefix(_PREFIX), 1, 1.0)
         if info.config.name == wire.stream and info.config.subjects == [wire.jobs(">")]:
             found.append(wire)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import StreamDiffers
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
-from streams.jetstream.making import made
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -87,7 +87,7 @@ class Wire:
         js: Any = jetstream(client, 5)
         subjects = [self.jobs(">")]
         try:
-            config = (await js.stream_info(self.stream)).config
+            config = (await answered(lambda: js.stream_info(self.stream))).config
         except NotFoundError:
             replicas = 3 if len(client.servers) >= 3 else 1
             # The letters first: who finds the queue finds all.
@@ -104,8 +104,8 @@ class Wire:
                 retention=RetentionPolicy.WORK_QUEUE,
                 duplicate_window=_WINDOW,
             )
-            await made(lambda: js.add_stream(letters))
-            await made(lambda: js.add_stream(jobs))
+            await answered(lambda: js.add_stream(letters))
+            await answered(lambda: js.add_stream(jobs))
         else:
             if config.retention != RetentionPolicy.WORK_QUEUE or config.subjects != subjects:
                 raise StreamDiffers(
@@ -122,7 +122,7 @@ class Wire:
                 max_ack_pending=-1,
                 max_waiting=_WAITING,
             )
-            consumer = await made(lambda: js.add_consumer(self.stream, workers))
+            consumer = await answered(lambda: js.add_consumer(self.stream, workers))
         return float(consumer.config.ack_wait)
 
     async def leases(self, client: Client) -> KeyValue:
@@ -137,5 +137,5 @@ class Wire:
             info = await js.stream_info(self.stream)
             replicas = info.config.num_replicas or 1
             table = KeyValueConfig(bucket=self.stream, ttl=self.lease, replicas=replicas)
-            found = await made(lambda: js.create_key_value(table))
+            found = await answered(lambda: js.create_key_value(table))
         return found

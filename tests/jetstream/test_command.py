@@ -219,6 +219,14 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield servers
 
 
+def test_a_server_without_jetstream_is_told_to_have_it(penstock: Penstock, tmp_path: Path) -> None:
+    with Servers(tmp_path / "plain", settings="jetstream: false") as servers:
+        ran = penstock("publish", "pipe.py", "--on", servers.urls[0])
+        assert ran.returncode == 2
+        assert "start it with -js" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
 def test_wrong_credentials_are_told(penstock: Penstock, locked: Servers) -> None:
     url = locked.urls[0].replace("nats://", "nats://penstock:wrong@")
     ran = penstock("status", "--on", url)
@@ -244,10 +252,11 @@ def test_a_stream_with_other_settings_is_left_alone_and_the_difference_told(
     assert penstock("publish", "pipe.py", "--partitions", "4", *on).returncode == 0
     other = PIPELINE.replace('by="id"', 'by="uuid"').replace("within(10", "within(20")
     (tmp_path / "other.py").write_text(other, encoding="utf-8")
-    ran = penstock("run", "other.py", "--partitions", "8", *on)
+    ran = penstock("run", "other.py", "--partitions", "8", "--replicas", "3", *on)
     assert ran.returncode == 2
     assert "partitions is 4 there, 8 here" in ran.stderr
     assert "identity is id there, uuid here" in ran.stderr
+    assert "replicas is 1 there, 3 here" in ran.stderr
     assert "window for duplicates is 10 s there, 20 s here" in ran.stderr
     assert penstock("publish", "pipe.py", *on).returncode == 0
 
