@@ -249,7 +249,7 @@ def _add_santa(add_parser: AddParser) -> None:
     )
     santa.add_argument("--batches", type=int, default=40, help="how many batches (default: 40)")
     santa.add_argument("--seed", type=int, default=0, help="of the sizes of batches")
-    santa.add_argument("--plot", metavar="PATH", help="draw what happened, as .svg or .png")
+    santa.add_argument("--plot", metavar="PATH", help="draw what happened as .svg or .png, too")
 
 
 COMMANDS: dict[str, Callable[[AddParser], None]] = {

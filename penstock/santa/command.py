@@ -11,6 +11,7 @@ from operators import in_processes
 from penstock.output import mention, put, say
 from penstock.santa.jobs import SECONDS, batches, number_for, solve
 from penstock.santa.plot import check, plot
+from penstock.santa.sparks import sparks
 from penstock.santa.story import Curve, story
 from streams.errors import BuildError
 from streams.limits import Fixed, HillClimb
@@ -78,8 +79,8 @@ def _summary(curve: Curve) -> str:
     totals = sorted(curve.total)
     if not totals:
         return "penstock: no job came"
-    return (
-        f"penstock: {len(totals)} jobs in {curve.done_at[-1]:.0f} s of the story; seconds in the "
+    return sparks(curve) + (
+        f"\npenstock: {len(totals)} jobs in {curve.done_at[-1]:.0f} s of the story; seconds in the "
         f"system: median {totals[len(totals) // 2]:.0f}, longest {totals[-1]:.0f}; at most "
         f"{max(curve.in_flight)} in flight, {max(curve.queue)} in the queue"
     )

@@ -23,6 +23,11 @@ def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path
     assert ran.stdout.startswith("New jobs arriving: batch 1, ")
     assert ran.stdout.endswith("Queue: 0, In Flight: 0\n")
     assert "in the queue" in ran.stderr
+    lines = [line.strip() for line in ran.stderr.splitlines() if "|" in line]
+    assert [line.partition(" |")[0] for line in lines] == [
+        *("queue", "in flight", "limit", "seconds in the system")
+    ]
+    assert lines[2].endswith(f"|{'█' * 60}| at most 2")
     assert picture.read_text(encoding="utf-8").startswith("<?xml")
 
 
