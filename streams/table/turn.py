@@ -7,9 +7,9 @@ then copies from its log into the file is done before others write on, so that t
 and stays small.
 
 The turn is a courtesy: who does not get it soon, since its holder was stopped, or cannot have such
-a file, does without. Other programs know nothing of it, and sleep as SQLite does. While pollers wait
-for each other all the time, they leave the lock alone now and then for longer than the longest such
-sleep.
+a file, does without. Other programs know nothing of it, and sleep as SQLite does. While pollers
+wait for each other all the time, they leave the lock alone now and then for longer than the longest
+such sleep.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ __all__ = ["Turn"]
 
 # Seconds until we do without.
 _COURTESY = 0.5
-# Seconds that the lock is left alone, and how often that is when pollers wait for each other.
-_PAUSE, _EVERY = 0.11, 2.0
+# Seconds that the lock is left alone, and how often that is when pollers wait for each other: once
+# in the five seconds for which most programs wait.
+_PAUSE, _EVERY = 0.11, 4.0
 
 
 class Turn:
@@ -38,7 +39,8 @@ class Turn:
     def __init__(self, path: str) -> None:
         self._path = f"{path}-turn"
         self._fd: int | None = None
-        self._waiter: threading.Thread | None = None
+        # Whether a thread still waits for a turn that we did without.
+        self._late = False
 
     @contextmanager
     def taken(self) -> Generator[None, None, None]:
@@ -54,7 +56,7 @@ class Turn:
 
     def _take(self) -> tuple[int | None, bool]:
         """The file, if it is our turn, and whether others were before us."""
-        if sys.platform == "win32" or (self._waiter is not None and self._waiter.is_alive()):
+        if sys.platform == "win32" or self._late:
             return None, False
         try:
             if self._fd is None:
@@ -78,17 +80,19 @@ class Turn:
                 got.set()
             else:
                 fcntl.flock(fd, fcntl.LOCK_UN)
+                self._late = False
 
-        self._waiter = threading.Thread(target=wait, name="turn", daemon=True)
-        self._waiter.start()
-        if not got.wait(_COURTESY) and answer.acquire(blocking=False):
-            return False
-        self._waiter.join()
+        threading.Thread(target=wait, name="turn", daemon=True).start()
+        if not got.wait(_COURTESY):
+            self._late = True
+            if answer.acquire(blocking=False):
+                return False
+            self._late = False
         return True
 
     def close(self) -> None:
         """Let the file go."""
-        if self._fd is not None and not (self._waiter is not None and self._waiter.is_alive()):
+        if self._fd is not None and not self._late:
             os.close(self._fd)
             self._fd = None
 

@@ -13,6 +13,11 @@ from streams.table import turn
 from streams.table.turn import Turn
 
 
+def waiters() -> list[threading.Thread]:
+    """The threads that wait for a turn."""
+    return [thread for thread in threading.enumerate() if thread.name == "turn"]
+
+
 def test_who_waits_gets_the_turn_when_it_is_over(tmp_path: Path) -> None:
     first, second = Turn(f"{tmp_path}/work.db"), Turn(f"{tmp_path}/work.db")
     order: list[str] = []
@@ -42,8 +47,8 @@ def test_who_does_not_get_the_turn_soon_does_without_and_keeps_it_from_nobody_la
             done.append("without")
         with other.taken():
             done.append("again, without waiting")
-    assert other._waiter is not None
-    other._waiter.join()
+    for waiter in waiters():
+        waiter.join()
     monkeypatch.setattr(turn, "_COURTESY", 30.0)
     with third.taken():
         done.append("third")
@@ -74,9 +79,11 @@ def test_the_lock_is_left_alone_while_turns_are_waited_for_and_not_otherwise(
             waiting = threading.Thread(target=wait)
             waiting.start()
             begun.wait()
-            while second._waiter is None:
+            while not waiters():
                 pass
         waiting.join()
+        for waiter in waiters():
+            waiter.join()
         # The second time is too soon after the first.
         assert len(pauses) == expected
     first.close()
