@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LOOK = 0.05, 1.0, 0.05
 # What a stream that is full says. It has not stored the message, which other refusals with the
 # same code leave open.
 _FULL = ("maximum bytes exceeded", "maximum messages exceeded")
+# The client does not look, and a line break would end the command that the subject is in.
+_SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _NOBODY = "no stream takes its subject, or its servers choose a leader"
 
 Done = Callable[[Exception | None, bool], None]
@@ -110,7 +113,13 @@ class Outbox:
         return len(self._open)
 
     def send(self, subject: str, body: bytes, id: str, done: Done) -> None:
-        """Publish a message; PayloadTooLarge for one that the server would refuse to read."""
+        """Publish a message; PayloadTooLarge for one that the server would refuse to read, and
+        ValueError for a subject or an id that would say something else to it."""
+        if not _SUBJECT.fullmatch(subject) or "\n" in id or "\r" in id:
+            raise ValueError(
+                f"nothing can be published to the subject {subject!r} with the identity {id!r}: a "
+                "subject is words with dots between, without blanks, * or >, an identity one line"
+            )
         largest = self._client.max_payload
         if len(body) > largest:
             raise PayloadTooLarge(

@@ -368,7 +368,7 @@ def test_mistakes_have_names(server: Servers) -> None:
             async def reading(*arguments: Any, **options: Any) -> None:
                 await read_jetstream(*arguments, **options).to(collect([])).run()
 
-            async def writing(value: Any, subject: str = "named.new", **options: Any) -> None:
+            async def writing(value: Any, subject: Any = "named.new", **options: Any) -> None:
                 await from_iterable([value]).to(write_jetstream(subject, it.urls, **options)).run()
 
             with pytest.raises(StreamMissing, match="'nothing'"):
@@ -381,6 +381,11 @@ def test_mistakes_have_names(server: Servers) -> None:
                 await writing({"a": "x" * 2_000_000})
             with pytest.raises(TypeError, match="not JSON serializable"):
                 await writing({"a": object()})
+            for words in ("a b", "named.*", "named.>", "named..a", "", "a 4\r\nname\r\nPUB b"):
+                with pytest.raises(ValueError, match="nothing can be published to the subject"):
+                    await writing({"to": words}, lambda value: value["to"])
+            with pytest.raises(ValueError, match="an identity one line"):
+                await writing({"id": "1\r\nNats-Rollup: all"}, id="id")
 
     asyncio.run(story())
 
