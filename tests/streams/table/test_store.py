@@ -404,3 +404,17 @@ def test_a_password_is_not_shown() -> None:
         assert "secret" not in str(caught.value)
 
     run(work)
+
+
+def test_what_is_cancelled_while_it_is_written_is_not_written(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (store, other):
+            putting = asyncio.ensure_future(store.put(payloads(20_000)))
+            await asyncio.sleep(0.01)
+            putting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await putting
+            await store.put(payloads(1))
+            assert await statuses(other) == [(0, 0)]
+
+    run(work)
