@@ -58,6 +58,7 @@ class Master:
         self._patient = patient
         self._client: Client | None = None
         self._lease: Lease | None = None
+        self._seconds = wire.lease
         self._outbox: Outbox | None = None
         self._letters = 0
         self._ready = self._closed = False
@@ -121,18 +122,18 @@ class Master:
     async def _be_the_only_one(self) -> Lease:
         assert self._client is not None
         wire = self._wire
-        table = await wire.leases(self._client)
+        table, self._seconds = await wire.leases(self._client)
         while True:
-            lease = await take(table, "master", self.epic.encode(), wire.lease, clock.monotonic)
+            lease = await take(table, "master", self.epic.encode(), self._seconds, clock.monotonic)
             if lease is not None:
                 return lease
             if not self._patient:
                 raise PoolBusy(
                     f"the work pool '{wire.name}' has an epic under way already (or its master "
-                    f"died less than {wire.lease:g} s ago); wait for its end, or "
+                    f"died less than {self._seconds:g} s ago); wait for its end, or "
                     'offer(..., when_busy="wait") to be next'
                 )
-            await asyncio.sleep(min(1.0, wire.lease / 5))
+            await asyncio.sleep(min(1.0, self._seconds / 5))
 
     async def _stay(self, lease: Lease) -> None:
         """Renew the lease, and forget workers that say nothing, until the end."""
@@ -142,16 +143,16 @@ class Master:
         while lease.held:
             now = clock.monotonic()
             if now >= due:
-                due = now + self._wire.lease / 5
+                due = now + self._seconds / 5
                 # While no server answers the lease runs on.
                 with suppress(Error, TimeoutError):
-                    await lease.renew(self._wire.lease)
+                    await lease.renew(self._seconds)
             self._crew.forget_the_silent()
-            await asyncio.sleep(min(BEAT, self._wire.lease / 5))
+            await asyncio.sleep(min(BEAT, self._seconds / 5))
         self.offering.stop(
             LeaseLost(
                 f"the master of the work pool '{self._wire.name}' could not renew its lease for "
-                f"{self._wire.lease:g} s: another may have begun. Check the servers."
+                f"{self._seconds:g} s: another may have begun. Check the servers."
             )
         )
 

@@ -125,8 +125,8 @@ class Wire:
             consumer = await answered(lambda: js.add_consumer(self.stream, workers))
         return float(consumer.config.ack_wait)
 
-    async def leases(self, client: Client) -> KeyValue:
-        """The table in which the master has its lease."""
+    async def leases(self, client: Client) -> tuple[KeyValue, float]:
+        """The table in which the master has its lease, and the seconds that one has there."""
         from nats.js.api import KeyValueConfig
         from nats.js.errors import BucketNotFoundError
 
@@ -138,4 +138,4 @@ class Wire:
             replicas = info.config.num_replicas or 1
             table = KeyValueConfig(bucket=self.stream, ttl=self.lease, replicas=replicas)
             found = await answered(lambda: js.create_key_value(table))
-        return found
+        return found, (await found.status()).ttl or self.lease

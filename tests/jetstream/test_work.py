@@ -343,6 +343,19 @@ def test_a_busy_pool_says_so_or_lets_the_next_epic_wait(server: Servers) -> None
     asyncio.run(story())
 
 
+def test_a_master_renews_as_often_as_the_leases_of_its_pool_need_it(server: Servers) -> None:
+    async def story() -> None:
+        for lease, seconds in ((0.5, 0.0), (30.0, 1.2)):
+            epic = WorkPool(server.urls, "leases", lease=lease).offer([1]).to(collect([])).start()
+            await until(lambda: has_a_master(server, "leases"))
+            await asyncio.sleep(seconds)
+            assert await has_a_master(server, "leases")
+            epic.cancel()
+            await epic.wait()
+
+    asyncio.run(story())
+
+
 def test_an_epic_survives_a_server_that_is_started_again(tmp_path: Path) -> None:
     async def story(servers: Servers) -> None:
         pool = WorkPool(servers.urls, "restarted", lease=5)
