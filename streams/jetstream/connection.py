@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,10 @@ async def connect(
         refusal.cancel()
         connecting.cancel()
         await asyncio.gather(refusal, connecting, return_exceptions=True)
+        if not client.is_connected:
+            # What is half open would be noticed when it is collected.
+            with suppress(Exception):
+                await client.close()
     version = client.connected_server_version
     if counts and (version.major, version.minor) < _OLDEST:
         await client.close()
@@ -128,10 +133,12 @@ async def _asks_who(url: str) -> bool:
     try:
         async with asyncio.timeout(1):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
-            greeting = await reader.readline()
+            try:
+                greeting = await reader.readline()
+            finally:
+                writer.transport.abort()
     except (OSError, TimeoutError, ValueError):
         return False
-    writer.transport.abort()
     return b'"auth_required":true' in greeting
 
 

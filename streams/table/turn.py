@@ -21,6 +21,8 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from streams import clock
+
 if sys.platform != "win32":
     import fcntl
 
@@ -99,6 +101,6 @@ class Turn:
 
 def _leave_alone(fd: int) -> None:
     # The file's own time tells all pollers when that was the last time.
-    if time.time() - os.fstat(fd).st_mtime >= _EVERY:
+    if clock.wall() - os.fstat(fd).st_mtime >= _EVERY:
         time.sleep(_PAUSE)
         os.utime(fd)
