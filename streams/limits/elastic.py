@@ -246,11 +246,14 @@ class Elastic(Windowed):
         level = self._level * exp(gain * _clip(slope - _TARGET, -0.3, 0.6))
         if up:
             level = min(level, max(self._level, float(self._top())))
-        # At the right level probes contradict one another, and steps become smaller.
-        if up == self._went_up and round(level) != round(self._level):
-            self._settled = max(-1, self._settled - 1)
-        else:
+        # At the right level probes contradict one another, and steps become smaller. Where they
+        # agree it may take several to come to the next limit; below one that dropped work they
+        # agree for ever.
+        moved = round(level) != round(self._level)
+        if up != self._went_up or (self._blocked is not None and not moved):
             self._settled = min(_AGE, self._settled + 1)
+        elif moved:
+            self._settled = max(-1, self._settled - 1)
         self._went_up = up
         self._settle(level, "more pays" if up else "less does as well")
 
