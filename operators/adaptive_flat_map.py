@@ -34,7 +34,7 @@ from streams.errors import BuildError, describe
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
 from streams.groups import Grouped
-from streams.handler import handler_name, is_async
+from streams.handler import check_handler, handler_name, is_async
 from streams.inline import Inline
 from streams.limits import Limiter, Shared
 from streams.limits.choice import Limit, limiter_for
@@ -103,8 +103,7 @@ def adaptive_flat_map(
     """
     name = handler_name(handler)
     check_policy(on_error, "adaptive_flat_map", retries=True)
-    if not callable(handler):
-        raise BuildError(f"adaptive_flat_map({handler!r}): the handler must be callable")
+    check_handler(handler, "adaptive_flat_map")
     if not is_count(window):
         raise BuildError(f"adaptive_flat_map(window={window!r}): at least 1 result must fit")
     if timeout is not None and not is_positive(timeout):

@@ -31,7 +31,7 @@ from streams.errors import BuildError
 from streams.faults import OnError, Retry, check_policy
 from streams.flowable import Flowable
 from streams.groups import Grouped
-from streams.handler import handler_name, is_async
+from streams.handler import check_handler, handler_name, is_async
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 
@@ -113,8 +113,7 @@ def batch(
     """
     name = handler_name(handler)
     check_policy(on_error, "batch", retries=True)
-    if not callable(handler):
-        raise BuildError(f"batch({handler!r}): the handler must be callable")
+    check_handler(handler, "batch")
     for option, number in (("max_size", max_size), ("parallel", parallel)):
         if not is_count(number):
             raise BuildError(f"batch({option}={number!r}): must be a whole number of at least 1")

@@ -55,7 +55,8 @@ def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
         if tokens := stage.get("returned_tokens"):
             lines.append(f"  not finished, by {where}: {_ranges(tokens)}")
         if ahead := stage.get("read_ahead"):
-            lines.append(f"  read and not begun, by {where}: the next {ahead:,} lines")
+            what = "line" if ahead == 1 else f"{ahead:,} lines"
+            lines.append(f"  read and not begun, by {where}: the next {what}")
     return lines
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Pooled",
     "cancelled_inside",
+    "check_handler",
     "handler_name",
     "is_async",
     "is_being_cancelled",
@@ -28,6 +29,18 @@ __all__ = [
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+def check_handler(handler: object, stage: str) -> None:
+    """BuildError for what cannot be called; one easily calls a handler instead of giving it."""
+    if inspect.iscoroutine(handler):
+        handler.close()
+        raise BuildError(
+            f"{stage}({handler.__name__}(...)): the handler was called already: give "
+            f"{handler.__name__} itself, without parentheses"
+        )
+    if not callable(handler):
+        raise BuildError(f"{stage}({handler!r}): the handler must be callable")
 
 
 def handler_name(handler: Callable[..., Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from streams.compression import compressor
@@ -79,13 +80,13 @@ class LineWriting(SinkStage[Any]):
             for event in events:
                 event.give_back()
             return
-        try:
-            lines = b"".join(map(self._encode, [event.value for event in events]))
-        except Exception:
-            self._take_in(events)
-        else:
-            self._buffer += lines
+        # An error is told by itself, not as one that came while another was handled.
+        with suppress(Exception):
+            self._buffer += b"".join(map(self._encode, [event.value for event in events]))
             self._accepted += events
+            events = []
+        if events:
+            self._take_in(events)
         if self._full or not self._accepted:
             return
         if len(self._buffer) >= _BATCH or len(self._accepted) >= WINDOW // 2:

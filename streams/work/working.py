@@ -12,7 +12,7 @@ from streams.errors import BuildError
 from streams.event import Event
 from streams.faults import DeadLetter, LettersOnly, retry, route
 from streams.flowable import Flowable
-from streams.handler import handler_name, is_async
+from streams.handler import check_handler, handler_name, is_async
 from streams.inline import Inline
 from streams.limits.choice import Limit, limiter_for
 from streams.pipeline import Pipeline
@@ -43,8 +43,7 @@ class How:
 def worker(jobs: Flowable[Any], how: How) -> Pipeline:
     """Work on `jobs` and report; raises BuildError for options that make no sense."""
     handler, name = how.handler, handler_name(how.handler)
-    if not callable(handler):
-        raise BuildError(f"work({handler!r}): the handler must be callable")
+    check_handler(handler, "work")
     if inspect.isasyncgenfunction(handler):
         raise BuildError(f"work({name}): a job has one result; return a list of several")
     if how.timeout is not None and not (how.timeout > 0 and is_async(handler)):

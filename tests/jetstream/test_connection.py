@@ -12,6 +12,8 @@ from streams.jetstream.connection import connect
     ("version", "old"), [("2.10.0", True), ("2.11.0", False), ("3.0.0", False)]
 )
 def test_a_server_that_cannot_count_what_is_unfinished_is_named(version: str, old: bool) -> None:
+    left = asyncio.Event()
+
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         greeting = f'INFO {{"server_id":"a","version":"{version}","client_id":1,"max_payload":9}}'
         writer.write(greeting.encode() + b"\r\n")
@@ -19,6 +21,8 @@ def test_a_server_that_cannot_count_what_is_unfinished_is_named(version: str, ol
             if line.startswith(b"PING"):
                 writer.write(b"PONG\r\n")
         writer.close()
+        await writer.wait_closed()
+        left.set()
 
     async def story() -> None:
         server = await asyncio.start_server(greet, "127.0.0.1", 0)
@@ -32,6 +36,7 @@ def test_a_server_that_cannot_count_what_is_unfinished_is_named(version: str, ol
             client = await connect(urls)
             assert str(client.connected_server_version.major) == version[0]
             await client.close()
+        await left.wait()
         server.close()
         await server.wait_closed()
 
