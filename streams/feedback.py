@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
+from streams.errors import HandlerCancelled
 from streams.event import Event
 from streams.limits import ArrivalLimiter, Limiter, Outcome
 from streams.limits.choice import limit_of
 from streams.settings import Settings
 
 __all__ = ["Feedback"]
+
+# Nobody can cancel a function that awaits nothing: who raises that does so by itself.
+_RAISED = (Exception, CancelledError)
 
 
 class Feedback:
@@ -37,7 +42,7 @@ class Feedback:
         """An event has come."""
         try:
             arrivals.on_arrive()
-        except Exception as error:
+        except _RAISED as error:
             self._limiter_broke(error)
 
     def ended(
@@ -55,7 +60,7 @@ class Feedback:
                 self.arrivals.on_depart(now, event.created, ended_among, outcome)
             else:
                 self._limiter.on_complete(now, started, began_among, outcome)
-        except Exception as error:
+        except _RAISED as error:
             self._limiter_broke(error)
 
     def outcome(self, error: BaseException) -> Outcome:
@@ -67,8 +72,8 @@ class Feedback:
             try:
                 if overload(error):
                     return Outcome.DROPPED
-            except Exception as raised:
-                self._broke(raised, "function given as overload=")
+            except _RAISED as raised:
+                self._say_broken(raised, "function given as overload=")
         return Outcome.IGNORED
 
     def follow(self) -> bool:
@@ -77,7 +82,7 @@ class Feedback:
             if self._limiter.limit == self.limit:
                 return False
             limit, reason = limit_of(self._limiter), reason_of(self._limiter)
-        except Exception as error:
+        except _RAISED as error:
             self._limiter_broke(error)
             return False
         old, self.limit, self.reason = self.limit, limit, reason
@@ -90,11 +95,17 @@ class Feedback:
         if on_limit_change is not None and old != self.limit:
             try:
                 on_limit_change(old, self.limit, reason)
-            except Exception as error:
-                self._broke(error, "function given as on_limit_change=")
+            except _RAISED as error:
+                self._say_broken(error, "function given as on_limit_change=")
 
-    def _limiter_broke(self, error: Exception) -> None:
-        self._broke(error, f"limiter '{type(self._limiter).__name__}'")
+    def _limiter_broke(self, error: BaseException) -> None:
+        self._say_broken(error, f"limiter '{type(self._limiter).__name__}'")
+
+    def _say_broken(self, error: BaseException, what: str) -> None:
+        if not isinstance(error, Exception):
+            cause, error = error, HandlerCancelled(f"the {what} was cancelled from inside")
+            error.__cause__ = cause
+        self._broke(error, what)
 
 
 def reason_of(limiter: Limiter) -> str:

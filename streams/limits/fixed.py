@@ -19,7 +19,7 @@ class Fixed:
     reason = "fixed"
 
     def __init__(self, limit: int) -> None:
-        self.limit = check_count("limit", limit)
+        self.limit = check_count("the limit of Fixed", limit)
 
     @property
     def floor(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from operators import adaptive_flat_map
-from streams.errors import BadLimit, BuildError
+from streams.errors import BadLimit, BuildError, HandlerCancelled
 from streams.event import Ending
 from streams.limits import Outcome, default
 from streams.testing import CountedSource, MemorySink
@@ -113,6 +113,24 @@ def test_a_limiter_that_raises_is_named_and_what_is_in_flight_finishes(
     name = type(limiter).__name__
     assert notes == [f"in the limiter '{name}' of stage 2 'adaptive_flat_map'"]
     assert values
+    assert (numbers["failed"], numbers["unfinished"]) == (0, 0)
+    assert numbers["finished"] == len(values)
+
+
+class Cancelled(Limiter):
+    """One that breaks as if somebody had cancelled it."""
+
+    def breaks(self) -> None:
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("handler", [later, declared], ids=["def", "async def"])
+def test_a_limiter_that_raises_a_cancellation_stops_the_pipeline_as_well(
+    run: Run, handler: Any
+) -> None:
+    error, numbers, values, _ = stopped(run, adaptive_flat_map(handler, Cancelled()))
+    assert isinstance(error, HandlerCancelled)
+    assert str(error) == "the limiter 'Cancelled' was cancelled from inside"
     assert (numbers["failed"], numbers["unfinished"]) == (0, 0)
     assert numbers["finished"] == len(values)
 

@@ -56,8 +56,8 @@ def test_every_call_of_default_gives_a_limiter_of_its_own() -> None:
 
 
 BAD_VALUES: list[tuple[Callable[[], object], str]] = [
-    (lambda: Fixed(0), "limit must be at least 1, got 0"),
-    (lambda: Fixed(-4), "limit must be at least 1, got -4"),
+    (lambda: Fixed(0), "the limit of Fixed must be at least 1, got 0"),
+    (lambda: Fixed(-4), "the limit of Fixed must be at least 1, got -4"),
     (lambda: default(floor=0), "floor must be at least 1, got 0"),
     (lambda: default(ceiling=-1), "ceiling must be at least 1, got -1"),
     (
@@ -84,9 +84,9 @@ def test_a_value_out_of_range_is_refused_by_name(make: Callable[[], object], mes
 
 
 BAD_TYPES: list[tuple[Callable[[], object], str]] = [
-    (lambda: Fixed(2.5), "limit must be an int, got 2.5"),  # type: ignore[arg-type]  # the test
-    (lambda: Fixed(True), "limit must be an int, got True"),
-    (lambda: Fixed("8"), "limit must be an int, got '8'"),  # type: ignore[arg-type]  # the test
+    (lambda: Fixed(2.5), "the limit of Fixed must be an int, got 2.5"),  # type: ignore[arg-type]  # the test
+    (lambda: Fixed(True), "the limit of Fixed must be an int, got True"),
+    (lambda: Fixed("8"), "the limit of Fixed must be an int, got '8'"),  # type: ignore[arg-type]  # the test
     (lambda: default(floor=1.0), "floor must be an int, got 1.0"),  # type: ignore[arg-type]  # the test
     (lambda: HillClimb("fast"), "learning_rate must be a number, got 'fast'"),  # type: ignore[arg-type]  # the test
 ]
@@ -119,7 +119,7 @@ _CALL = (
         ((-3, 4), "limit=(-3, 4): floor must be at least 1, got -3"),
         ((3, -4), "limit=(3, -4): ceiling must be at least 1, got -4"),
         ((True, 4), "limit=(True, 4): floor must be an int, got True"),
-        ((0, 0), "limit=(0, 0): limit must be at least 1, got 0"),
+        ((0, 0), "limit=(0, 0): the limit of Fixed must be at least 1, got 0"),
         *((wrong, f"limit={wrong!r}: {_GIVE}") for wrong in (8, 0, -1, 8.0, "8", True, [1, 2])),
         (Fixed, f"limit=Fixed: {_CALL}"),
         (Shared, f"limit=Shared: {_CALL}"),
