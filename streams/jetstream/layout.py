@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +13,21 @@ from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Floors
-from streams.jetstream.roster import Roster
+from streams.jetstream.roster import LEASE, Roster
+from streams.jetstream.tables import table_of
 from streams.keys import By, key_name
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
     from nats.js.api import ConsumerConfig, StreamInfo
-    from nats.js.kv import KeyValue
 
     from streams.jetstream.client import Client
     from streams.pipeline import Pipeline
 
-__all__ = ["LEASE", "PARTITIONS", "Layout", "layout_of", "token"]
+__all__ = ["PARTITIONS", "Layout", "layout_of", "token"]
 
 PARTITIONS = 64
 """How many partitions a stream gets: some 4 to 8 for each worker there will ever be."""
-
-LEASE = 10.0
-"""Seconds after which others take over, where nothing is said: an election of servers fits in."""
 
 # Seconds in which the server drops a repeated identity, where the pipeline says nothing.
 _WINDOW = 10.0
@@ -121,42 +117,21 @@ class Layout:
     async def roster(self, client: Client, ttl: float | None = None) -> Roster:
         """The table of who is there and owns which partition. Its entries end `ttl` seconds after
         a renewal, or what it is made with: StreamDiffers where that is something else."""
-        table = await self._table(jetstream(client), self.stream, ttl or LEASE)
-        there = (await table.status()).ttl or LEASE
-        if ttl is not None and ttl != there:
+        await table_of(jetstream(client), self.stream, self.stream, ttl or LEASE)
+        roster = await Roster.open(client, self.stream)
+        if ttl is not None and ttl != roster.ttl:
             raise StreamDiffers(
-                f"The workers of '{self.name}' have leases of {there:g} s, this one was given "
+                f"The workers of '{self.name}' have leases of {roster.ttl:g} s, this one was given "
                 f"{ttl:g} s, and they have to be the same. Leave --lease out. To change it, let "
                 f"all workers leave, and delete the stream 'KV_{self.stream}'."
             )
-        return await Roster.open(client, self.stream, there)
+        return roster
 
     async def floors(self, js: JetStreamContext) -> Floors:
         """Up to where each partition is done."""
         born = str((await js.stream_info(self.stream)).created)
         # No pipeline's own name can have the same.
-        return Floors(await self._table(js, f"penstock_floors-{self.name}", None), born)
-
-    async def _table(self, js: JetStreamContext, bucket: str, ttl: float | None) -> KeyValue:
-        from nats.js.api import KeyValueConfig
-        from nats.js.errors import BucketNotFoundError, KeyNotFoundError
-
-        try:
-            table = await answered(lambda: js.key_value(bucket))
-        except BucketNotFoundError:
-            info = await js.stream_info(self.stream)
-            replicas = info.config.num_replicas or 1
-            untyped: Any = js
-            config = KeyValueConfig(bucket=bucket, ttl=ttl, replicas=replicas)
-            table = await answered(lambda: untyped.create_key_value(config))
-
-        async def look() -> None:
-            with suppress(KeyNotFoundError):
-                await table.get("p.0")
-
-        # One that somebody has just made has no leader yet.
-        await answered(look)
-        return table
+        return Floors(await table_of(js, self.stream, f"penstock_floors-{self.name}"), born)
 
     async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
         from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig, SubjectTransform

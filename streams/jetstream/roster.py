@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from streams.jetstream.client import Client
 
-__all__ = ["Roster"]
+__all__ = ["LEASE", "Roster"]
+
+LEASE = 10.0
+"""Seconds after which others take over, where nothing is said: an election of servers fits in."""
 
 # By how much of a lease the clocks of two machines may differ in its length.
 _DRIFT = 0.01
@@ -69,8 +72,11 @@ class Roster:
         self._ahead = -inf
 
     @classmethod
-    async def open(cls, client: Client, bucket: str, ttl: float) -> Roster:
-        """Use the table of that name. Its requests get an answer in less than a lease."""
+    async def open(cls, client: Client, bucket: str) -> Roster:
+        """Use the table of that name, whose entries last as long as it was made with. Its requests
+        get an answer in less than that. Raises BucketNotFoundError."""
+        table = await jetstream(client).key_value(bucket)
+        ttl = (await table.status()).ttl or LEASE
         js = jetstream(client, _patience(ttl))
         return cls(client, js, await js.key_value(bucket), bucket, ttl)
 
@@ -95,6 +101,16 @@ class Roster:
         there = {key: one for key, one in zip(keys, entries, strict=True) if self._lasts(one)}
         self.soonest = min((entry.over for entry in there.values()), default=inf)
         return {key.removeprefix("m."): loads(entry.value) for key, entry in there.items()}
+
+    async def owner(self, partition: int) -> str:
+        """Whose entry a partition has, empty for nobody's."""
+        from nats.js.errors import NotFoundError
+
+        try:
+            entry = await self._table.get(f"p.{partition}")
+        except NotFoundError:
+            return ""
+        return (entry.value or b"").decode()
 
     async def tell(self, id: str, about: bytes) -> None:
         """Say that a worker is there, and what it says of itself."""

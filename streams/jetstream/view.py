@@ -12,6 +12,7 @@ from orjson import dumps
 from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.jetstream.layout import Layout
+from streams.jetstream.roster import Roster
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -71,26 +72,18 @@ async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> d
 
 async def look(client: Client, layout: Layout, partitions: int) -> View:
     """Ask the servers, three times for each partition."""
-    from nats.js.errors import BucketNotFoundError, NotFoundError
+    from nats.js.errors import BucketNotFoundError
 
     js = jetstream(client)
     stored = (await js.stream_info(layout.stream)).state.messages
     letters = (await js.stream_info(layout.letters)).state.messages
     lag = await lag_of(client, layout, range(partitions))
     try:
-        table = await js.key_value(layout.stream)
+        roster = await Roster.open(client, layout.stream)
     except BucketNotFoundError:
         return View(layout.name, stored, letters, lag, {}, {})
-    workers = await (await layout.roster(client)).members()
-
-    async def owner(partition: int) -> str:
-        try:
-            entry = await table.get(f"p.{partition}")
-        except NotFoundError:
-            return ""
-        return (entry.value or b"").decode()
-
-    found = await _of_each(range(partitions), owner)
+    workers = await roster.members()
+    found = await _of_each(range(partitions), roster.owner)
     owners = {partition: worker for partition, worker in found.items() if worker}
     return View(layout.name, stored, letters, lag, owners, workers)
 

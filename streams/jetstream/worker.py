@@ -18,11 +18,12 @@ from streams.errors import BuildError
 from streams.faults import retry, route
 from streams.jetstream.assignment import assign
 from streams.jetstream.deliveries import Deliveries
-from streams.jetstream.layout import LEASE, token
+from streams.jetstream.layout import token
 from streams.jetstream.letters import JetStreamLetters, id_of
 from streams.jetstream.members import News, about
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.partition import Partition
+from streams.jetstream.roster import LEASE
 from streams.running import Report, Running
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streams.errors import StreamDiffers
 from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
+from streams.jetstream.tables import table_of
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -127,15 +128,5 @@ class Wire:
 
     async def leases(self, client: Client) -> tuple[KeyValue, float]:
         """The table in which the master has its lease, and the seconds that one has there."""
-        from nats.js.api import KeyValueConfig
-        from nats.js.errors import BucketNotFoundError
-
-        js: Any = jetstream(client, 5)
-        try:
-            found: KeyValue = await js.key_value(self.stream)
-        except BucketNotFoundError:
-            info = await js.stream_info(self.stream)
-            replicas = info.config.num_replicas or 1
-            table = KeyValueConfig(bucket=self.stream, ttl=self.lease, replicas=replicas)
-            found = await answered(lambda: js.create_key_value(table))
-        return found, (await found.status()).ttl or self.lease
+        table = await table_of(jetstream(client, 5), self.stream, self.stream, self.lease)
+        return table, (await table.status()).ttl or self.lease

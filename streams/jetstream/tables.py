@@ -1,0 +1,41 @@
+"""A table of keys and values that belongs to a stream."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from streams.jetstream.answers import answered
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+    from nats.js.kv import KeyValue
+
+__all__ = ["table_of"]
+
+
+async def table_of(
+    js: JetStreamContext, stream: str, bucket: str, ttl: float | None = None
+) -> KeyValue:
+    """The table, which is made with as many copies as the stream has where it is not there yet.
+
+    `ttl` is the seconds after which the entries of a new one end. Raises CannotConnect.
+    """
+    from nats.js.api import KeyValueConfig
+    from nats.js.errors import BucketNotFoundError, KeyNotFoundError
+
+    try:
+        table = await answered(lambda: js.key_value(bucket))
+    except BucketNotFoundError:
+        info = await js.stream_info(stream)
+        untyped: Any = js
+        config = KeyValueConfig(bucket=bucket, ttl=ttl, replicas=info.config.num_replicas or 1)
+        table = await answered(lambda: untyped.create_key_value(config))
+
+    async def look() -> None:
+        with suppress(KeyNotFoundError):
+            await table.get("p.0")
+
+    # One that somebody has just made has no leader yet.
+    await answered(look)
+    return table
