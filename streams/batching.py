@@ -107,7 +107,7 @@ class Batching(Gathering):
         try:
             results = await self._calls.attempt(call, self._handler)
         except asyncio.CancelledError as error:
-            inside = cancelled_inside(self._name, error)
+            inside = cancelled_inside(f"'{self._name}'", error)
             if self._cancelled:
                 self._return(part)
                 raise
@@ -167,7 +167,7 @@ class Batching(Gathering):
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
-            error = cancelled_inside(self._name, error)
+            error = cancelled_inside(f"'{self._name}'", error)
         if isinstance(error, BatchContractError):
             # Every event of the call has one, with notes of its own.
             error = BatchContractError(str(error))
@@ -189,11 +189,7 @@ class Batching(Gathering):
         attempts = parking.count(event)
         if not parking.allows(error, attempts):
             return False
-        if self._error is not None:
-            # Nothing begins any more; nor is it given up on before its last attempt.
-            blame(error, self._info, event)
-            self._run.late_error(error)
-            parking.forget(event)
+        if self._is_kept_for_later(event, error):
             event.give_back()
             return True
         if self._turns.tries_again(event):

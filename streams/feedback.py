@@ -6,8 +6,8 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
-from streams.errors import HandlerCancelled
 from streams.event import Event
+from streams.handler import cancelled_inside
 from streams.limits import ArrivalLimiter, Limiter, Outcome
 from streams.limits.choice import limit_of
 from streams.settings import Settings
@@ -98,13 +98,12 @@ class Feedback:
             except _RAISED as error:
                 self._say_broken(error, "function given as on_limit_change=")
 
-    def _limiter_broke(self, error: BaseException) -> None:
+    def _limiter_broke(self, error: Exception | CancelledError) -> None:
         self._say_broken(error, f"limiter '{type(self._limiter).__name__}'")
 
-    def _say_broken(self, error: BaseException, what: str) -> None:
-        if not isinstance(error, Exception):
-            cause, error = error, HandlerCancelled(f"the {what} was cancelled from inside")
-            error.__cause__ = cause
+    def _say_broken(self, error: Exception | CancelledError, what: str) -> None:
+        if isinstance(error, CancelledError):
+            error = cancelled_inside(f"the {what}", error)
         self._broke(error, what)
 
 

@@ -65,9 +65,9 @@ def is_async(handler: Callable[..., Any]) -> bool:
     )
 
 
-def cancelled_inside(name: str, cause: asyncio.CancelledError) -> HandlerCancelled:
-    """What a call failed with that nobody outside of it cancelled."""
-    inside = HandlerCancelled(f"'{name}' was cancelled from inside")
+def cancelled_inside(what: str, cause: asyncio.CancelledError) -> HandlerCancelled:
+    """What a call of `what` failed with that nobody outside of it cancelled."""
+    inside = HandlerCancelled(f"{what} was cancelled from inside")
     inside.__cause__ = cause
     return inside
 

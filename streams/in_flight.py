@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 from streams.blocking import BlockingWatch
+from streams.event import Event
+from streams.faults import blame
 from streams.results import Results
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber
@@ -94,6 +96,16 @@ class InFlight(Stage[Any, Any]):
         self._closing = self._special = True
         self._run.stopping(error)
         self._give_back_unstarted()
+
+    def _is_kept_for_later(self, event: Event[Any], error: BaseException) -> bool:
+        """Whether nothing begins any more: an event with attempts left is then not given up on."""
+        parking = self._waiting.parking
+        if self._error is None or parking is None:
+            return False
+        blame(error, self._info, event)
+        self._run.late_error(error)
+        parking.forget(event)
+        return True
 
     def _give_back_unstarted(self) -> None:
         waiting, in_slot = self._waiting.clear()

@@ -222,7 +222,7 @@ class Working(Limited):
     def _cancelled_inside(
         self, event: Event[Any], error: asyncio.CancelledError
     ) -> HandlerCancelled:
-        inside = cancelled_inside(self._settings.name, error)
+        inside = cancelled_inside(f"'{self._settings.name}'", error)
         if is_being_cancelled(self._run):
             # Obey, lose nothing, and leave no stage behind that nobody works in.
             self._busy = False
@@ -241,11 +241,7 @@ class Working(Limited):
         attempts = parking.count(event)
         if not parking.allows(error, attempts):
             return False
-        if self._error is not None:
-            # Nothing begins any more; nor is it given up on before its last attempt.
-            blame(error, self._info, event)
-            self._run.late_error(error)
-            parking.forget(event)
+        if self._is_kept_for_later(event, error):
             self._end_call(event)
             event.give_back()
             return True
