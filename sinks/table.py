@@ -50,7 +50,7 @@ def write_table(
     Without `columns` the table is a queue, and is made if it is missing. `columns` names those
     to fill, from fields of the same names, or maps each to the name of its field; the table must
     be there. So must a queue of yours, whose names `queue` gives for ours, as `read_table` takes
-    them in `columns`. Raises BuildError for options that make no sense, MissingExtra where the
+    them in `columns`. Raises BuildError for options that make no sense, MissingExtra where
     PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.

@@ -13,8 +13,6 @@ from streams.jetstream.addresses import shown
 from streams.jetstream.credentials import credentials
 
 if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
     from nats.js import JetStreamContext
 
     from streams.jetstream.client import Client
@@ -129,7 +127,10 @@ async def _why(urls: Urls, error: Exception | None, patience: float) -> str:
 
 async def _asks_who(url: str) -> bool:
     """Whether a server answers there that lets in only whom it knows."""
-    parts = _parts(url)
+    # Slow to import, and only for messages.
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
     try:
         async with asyncio.timeout(1):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 4222)
@@ -140,10 +141,3 @@ async def _asks_who(url: str) -> bool:
     except (OSError, TimeoutError, ValueError):
         return False
     return b'"auth_required":true' in greeting
-
-
-def _parts(url: str) -> SplitResult:
-    # Slow to import, and only for messages.
-    from urllib.parse import urlsplit
-
-    return urlsplit(url if "://" in url else f"nats://{url}")

@@ -55,10 +55,9 @@ class Frames(Parser):
             body = end
             if operation in _WITH_BODY:
                 end += int(words[-1]) + 2
-                lacking = end - len(data)
-                if lacking > 0:
+                if end > len(data):
+                    lacking = end - len(data)
                     break
-                lacking = 1
                 arrived = self.at_once.get(words[2])
                 if arrived is not None:
                     head = body + int(words[-2]) if operation == b"HMSG" else body
