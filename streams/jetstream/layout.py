@@ -13,6 +13,7 @@ from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Floors
+from streams.jetstream.letters import stream_of_letters
 from streams.jetstream.roster import LEASE, Roster
 from streams.jetstream.tables import table_of
 from streams.keys import By, key_name
@@ -35,7 +36,6 @@ _WINDOW = 10.0
 _FORGOTTEN = 60.0
 # Bytes of events that a stream holds; a server sets them aside when the stream is made.
 _ROOM = 1 << 30
-_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +157,7 @@ class Layout:
             ),
             metadata=self._metadata(partitions),
         )
-        letters = StreamConfig(
-            name=self.letters,
-            subjects=[self.letters_subject],
-            num_replicas=replicas,
-            duplicate_window=_HOUR,
-        )
+        letters = stream_of_letters(self.letters, self.letters_subject, replicas)
         untyped: Any = js
         try:
             info: StreamInfo = await answered(lambda: untyped.add_stream(config))

@@ -20,13 +20,16 @@ from streams.stage import StageInfo
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
+    from nats.js.api import StreamConfig
 
     from streams.jetstream.layout import Layout
     from streams.jetstream.outbox import Outbox
 
-__all__ = ["JetStreamLetters", "Letter", "id_of", "letters_of", "send_again"]
+__all__ = ["JetStreamLetters", "Letter", "id_of", "letters_of", "send_again", "stream_of_letters"]
 
 _WINDOW = 64
+# Seconds in which an event that is given up on again is kept once.
+_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,15 @@ class _Publishing(SinkStage[DeadLetter]):
         for event in opened:
             event.give_back()
         self.close(error)
+
+
+def stream_of_letters(name: str, subject: str, replicas: int) -> StreamConfig:
+    """The stream that keeps letters, so many times."""
+    from nats.js.api import StreamConfig
+
+    return StreamConfig(
+        name=name, subjects=[subject], num_replicas=replicas, duplicate_window=_HOUR
+    )
 
 
 def id_of(stream: str, letter: DeadLetter) -> str:

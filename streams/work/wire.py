@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from streams.errors import StreamDiffers
 from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
+from streams.jetstream.letters import stream_of_letters
 from streams.jetstream.tables import table_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ BEAT = 2.0
 
 # Seconds for which the server remembers the ids of jobs; an election of a leader fits in.
 _WINDOW = 10.0
-_HOUR = 3600.0
 # Requests of workers that may wait.
 _WAITING = 4096
 
@@ -92,12 +92,7 @@ class Wire:
         except NotFoundError:
             replicas = 3 if len(client.servers) >= 3 else 1
             # The letters first: who finds the queue finds all.
-            letters = StreamConfig(
-                name=self.letters,
-                subjects=[self.letters_subject],
-                num_replicas=replicas,
-                duplicate_window=_HOUR,
-            )
+            letters = stream_of_letters(self.letters, self.letters_subject, replicas)
             jobs = StreamConfig(
                 name=self.stream,
                 subjects=subjects,
