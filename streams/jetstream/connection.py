@@ -82,7 +82,8 @@ async def connect(
         refusal.cancel()
         connecting.cancel()
         await asyncio.gather(refusal, connecting, return_exceptions=True)
-        if not client.is_connected:
+        # One that was let in may have lost its server already, and is made anew.
+        if connecting.cancelled() or connecting.exception():
             # What is half open would be noticed when it is collected.
             with suppress(Exception):
                 await client.close()

@@ -58,3 +58,34 @@ def test_a_refusal_that_is_cut_off_is_still_told() -> None:
         await server.wait_closed()
 
     asyncio.run(story())
+
+
+def test_a_connection_that_breaks_as_soon_as_it_is_made_is_made_anew() -> None:
+    async def story() -> None:
+        callers = 0
+
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal callers
+            callers += 1
+            first = callers == 1
+            writer.write(b'INFO {"server_id":"a","version":"2.12.0","max_payload":9}\r\n')
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+                    if first:
+                        break
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        client = await connect([f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"])
+        async with asyncio.timeout(10):
+            await client.subscribe("here")
+            while not client.is_connected:
+                await asyncio.sleep(0)
+            await client.flush()
+        assert callers == 2
+        await client.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
