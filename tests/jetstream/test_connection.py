@@ -80,7 +80,7 @@ def test_a_connection_that_breaks_as_soon_as_it_is_made_is_made_anew() -> None:
         client = await connect([f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"])
         async with asyncio.timeout(10):
             await client.subscribe("here")
-            while not client.is_connected:
+            while not client.is_connected:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             await client.flush()
         assert callers == 2
