@@ -30,6 +30,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LOOK = 0.05, 1.0, 0.05
 _FULL = ("maximum bytes exceeded", "maximum messages exceeded")
 # The client does not look, and a line break would end the command that the subject is in.
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_ID = "Nats-Msg-Id"
 _NOBODY = "no stream takes its subject, or its servers choose a leader"
 
 Done = Callable[[Exception | None, bool], None]
@@ -113,17 +114,19 @@ class Outbox:
         return len(self._open)
 
     def send(self, subject: str, body: bytes, id: str, done: Done) -> None:
-        """Publish a message; PayloadTooLarge for one that the server would refuse to read, and
-        ValueError for a subject or an id that would say something else to it."""
+        """Publish a message; PayloadTooLarge for one that, with its header, servers would refuse,
+        and ValueError for a subject or an id that would say something else to it."""
         if not _SUBJECT.fullmatch(subject) or "\n" in id or "\r" in id:
             raise ValueError(
                 f"nothing can be published to the subject {subject!r} with the identity {id!r}: a "
                 "subject is words with dots between, without blanks, * or >, an identity one line"
             )
         largest = self._client.max_payload
-        if len(body) > largest:
+        # With its header: a server that is sent more closes the connection.
+        size = len(f"NATS/1.0\r\n{_ID}: {id}\r\n\r\n".encode()) + len(body)
+        if size > largest:
             raise PayloadTooLarge(
-                f"a message of {len(body):,} bytes for '{subject}' is more than the server takes "
+                f"a message of {size:,} bytes for '{subject}' is more than the server takes "
                 f"({largest:,}, max_payload in its configuration)"
             )
         self._count += 1
@@ -191,7 +194,7 @@ class Outbox:
                         letter.subject,
                         letter.body,
                         reply=prefix + number,
-                        headers={"Nats-Msg-Id": letter.id},
+                        headers={_ID: letter.id},
                     )
                 except Error as error:
                     self._put_off(letter, f"{type(error).__name__}: {error}")

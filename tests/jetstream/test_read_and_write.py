@@ -358,6 +358,26 @@ def test_what_is_written_while_no_server_is_there_is_written_when_one_is(tmp_pat
         asyncio.run(story(servers))
 
 
+def test_what_is_as_large_as_a_server_takes_is_written_and_a_byte_more_is_told(
+    server: Servers,
+) -> None:
+    async def story() -> None:
+        async with stream(server, "large") as it:
+            header = len(b"NATS/1.0\r\nNats-Msg-Id: name\r\n\r\n")
+            largest = b"x" * (it.client.max_payload - header)
+
+            async def writing(body: bytes) -> None:
+                sink = write_jetstream("large.new", it.urls, id=lambda _: "name")
+                await from_iterable([body]).to(sink).run()
+
+            with pytest.raises(PayloadTooLarge, match="1,048,577 bytes"):
+                await writing(largest + b"x")
+            await writing(largest)
+            assert await it.messages() == 1
+
+    asyncio.run(story())
+
+
 def test_mistakes_have_names(server: Servers) -> None:
     async def story() -> None:
         async with stream(server, "named") as it:
