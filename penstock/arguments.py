@@ -92,6 +92,13 @@ def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
         metavar="BYTES",
         help="of events, that the servers set aside when the stream is made (default: 1 GiB)",
     )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="of how many events of a partition publishers make one message, when the stream is "
+        "made (default: 1); duplicates are then dropped within a partition",
+    )
 
 
 def _add_status(add_parser: AddParser) -> None:

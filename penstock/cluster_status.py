@@ -64,7 +64,7 @@ async def _pipelines(
     layouts = await layouts_there(jetstream(client))
     if options.name is not None:
         layouts = [one_of(layouts, options.name)]
-    views = [await look(client, layout, partitions) for layout, partitions in layouts]
+    views = [await look(client, layout) for layout in layouts]
     return [as_text(view, _rate(view, before)) for view in views]
 
 
@@ -77,12 +77,12 @@ async def _pools(client: Client, options: argparse.Namespace) -> list[str]:
     return [pool_as_text(await look_at(client, pool)) for pool in pools]
 
 
-def one_of(layouts: list[tuple[Layout, int]], name: str) -> tuple[Layout, int]:
+def one_of(layouts: list[Layout], name: str) -> Layout:
     """The pipeline of that name; BuildError tells which there are."""
-    for layout, partitions in layouts:
+    for layout in layouts:
         if layout.name == name:
-            return layout, partitions
-    there = ", ".join(layout.name for layout, _ in layouts) or "none"
+            return layout
+    there = ", ".join(layout.name for layout in layouts) or "none"
     raise BuildError(f"the servers have no pipeline '{name}'; there are: {there}")
 
 
@@ -101,7 +101,7 @@ def as_text(view: View, rate: float | None = None) -> str:
     count = len(view.lag)
     free = count - len(view.owners)
     lines = [
-        f"{view.name}: {view.unfinished:,} events unfinished, {view.stored:,} kept, "
+        f"{view.name}: {view.unfinished:,} {view.unit} unfinished, {view.stored:,} kept, "
         f"{view.letters:,} dead letters"
         + ("" if rate is None else f", {rate:,.0f} events/s finished")
     ]

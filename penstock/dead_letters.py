@@ -87,13 +87,13 @@ class _Chosen:
                 yield letter
 
 
-def _pipeline(layouts: list[tuple[Layout, int]], name: str | None) -> Layout:
+def _pipeline(layouts: list[Layout], name: str | None) -> Layout:
     if name is None:
         if len(layouts) != 1:
-            names = ", ".join(layout.name for layout, _ in layouts) or "none"
+            names = ", ".join(layout.name for layout in layouts) or "none"
             raise BuildError(f"say which pipeline by --name; there are: {names}")
-        name = layouts[0][0].name
-    return one_of(layouts, name)[0]
+        name = layouts[0].name
+    return one_of(layouts, name)
 
 
 async def _list(letters: AsyncIterator[Letter]) -> int:

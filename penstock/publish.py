@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.load import load
 from penstock.output import mention, say
@@ -14,10 +14,18 @@ from streams.flowable import Flowable
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report
 
+if TYPE_CHECKING:
+    from streams.jetstream.layout import Layout
+    from streams.jetstream.publisher import Publisher
+
 __all__ = ["call", "publish", "publishing"]
 
 # Events under way at once; one of each key, or the servers could store them in another order.
 _AT_ONCE = 256
+# Seconds for which events wait for others that go into the same message.
+_LINGER = 0.01
+# Seconds after which what is kept of an empty partition ends.
+_IDLE = 60.0
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -42,45 +50,55 @@ def publish(where: str, options: Options, cluster: Cluster) -> int:
     warnings_to_standard_error()
     redirect(pipeline, options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        report, stored, repeated = runner.run(_publish(pipeline, options, cluster))
+        report, stored = runner.run(_publish(pipeline, options, cluster))
     status = tell(report, options)
     if options.report == "text":
-        say(f"  stored: {stored:,}, known already: {repeated:,}")
+        say(f"  stored: {stored}")
     return status
 
 
-async def _publish(
-    pipeline: Pipeline, options: Options, cluster: Cluster
-) -> tuple[Report, int, int]:
+async def _publish(pipeline: Pipeline, options: Options, cluster: Cluster) -> tuple[Report, str]:
     from streams.jetstream.connection import connect
     from streams.jetstream.publisher import Publisher
 
     layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
-        await layout.prepare(client)
+        layout = await layout.prepare(client)
         async with Publisher(client, layout) as publisher:
-            flow = publishing(pipeline.flowable.chain()[0], publisher, layout.key)
+            flow = publishing(pipeline.flowable.chain()[0], publisher, layout)
             running = flow.start(drain_deadline=options.drain_deadline)
             with drain_on_signals(running, options.drain_deadline, mention):
                 await end_of(running)
-        return running.report(), publisher.published, publisher.duplicates
+        stored = f"{publisher.published:,}, known already: {publisher.duplicates:,}"
+        if layout.in_batches:
+            stored = f"{publisher.published:,} in batches, of which workers drop the duplicates"
+        return running.report(), stored
     finally:
         await client.close()
 
 
-def publishing(source: Flowable[Any], publisher: Any, key: Any) -> Pipeline:
-    """The pipeline that publishes: one event of a key at a time, in order."""
-    from operators import adaptive_flat_map, group_by, spread
+def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> Pipeline:
+    """The pipeline that publishes: one event of a key at a time, in order, or in batches one
+    message of a partition."""
+    from operators import adaptive_flat_map, chunk, group_by, spread
     from sinks import for_each
     from streams.limits import Fixed
 
-    if key is None:
-        sent = source.pipe(adaptive_flat_map(publisher.publish, Fixed(_AT_ONCE)))
-    else:
+    at_once = Fixed(_AT_ONCE)
+    one = adaptive_flat_map(publisher.publish, at_once)
+    several = adaptive_flat_map(publisher.publish_all, at_once)
+    lists = chunk(layout.batch or 1, _LINGER)
+    if layout.key is None:
+        sent = source.pipe(lists, several) if layout.in_batches else source.pipe(one)
+    elif layout.in_batches:
         sent = source.pipe(
-            group_by(key), spread(), adaptive_flat_map(publisher.publish, Fixed(_AT_ONCE))
+            group_by(publisher.partition_of, each=lambda group: group.pipe(lists), idle=_IDLE),
+            spread(),
+            several,
         )
+    else:
+        sent = source.pipe(group_by(layout.key), spread(), one)
     return sent.to(for_each(_done))
 
 

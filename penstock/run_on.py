@@ -35,6 +35,7 @@ class Cluster(NamedTuple):
     lease: float | None = None
     worker: str = ""
     room: int | None = None
+    batch: int | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster:
@@ -47,13 +48,14 @@ class Cluster(NamedTuple):
             getattr(options, "lease", None),
             getattr(options, "worker", ""),
             options.room,
+            options.batch,
         )
 
     def layout_of(self, pipeline: Pipeline) -> Layout:
         """What `pipeline` has on the servers."""
         from streams.jetstream.layout import layout_of
 
-        return layout_of(pipeline, self.name, self.partitions, self.replicas, self.room)
+        return layout_of(pipeline, self.name, self.partitions, self.replicas, self.room, self.batch)
 
 
 def urls_of(text: str) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
         raise BuildError(
             "--workers starts a server of its own, --on uses servers that are there: give one"
         )
+    if options.batch is not None:
+        raise BuildError("--batch is for servers that are there: it goes with --on")
     if options.workers < 1:
         raise BuildError(f"--workers {options.workers}: at least 1 is needed")
     pipeline = load(options.file, said.arguments, whole=said.traceback)
@@ -78,23 +80,23 @@ async def _run(
     layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
-        count = await layout.prepare(client)
+        layout = await layout.prepare(client)
         began = clock.monotonic()
         async with (
             _workers(options, said, cluster) as workers,
             Publisher(client, layout) as publisher,
         ):
             source = pipeline.flowable.chain()[0]
-            running = publishing(source, publisher, layout.key).start(
+            running = publishing(source, publisher, layout).start(
                 drain_deadline=said.drain_deadline
             )
             with drain_on_signals(running, said.drain_deadline, mention):
                 report = await _unless_a_worker_ends(running, workers)
                 while report.outcome == "completed" and not _ended(workers):
-                    if not sum((await lag_of(client, layout, range(count))).values()):
+                    if not sum((await lag_of(client, layout, layout.numbers)).values()):
                         break
                     await asyncio.sleep(_LOOK)
-            view = await look(client, layout, count)
+            view = await look(client, layout)
         seconds = clock.monotonic() - began
         statuses = [worker.returncode or 0 for worker in workers]
         finished = publisher.published - view.unfinished - view.letters

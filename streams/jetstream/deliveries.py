@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
 
+from orjson import JSONDecodeError, loads
+
 from streams import clock
 from streams.errors import BadLine
-from streams.event import Event
+from streams.event import Event, new_events
 from streams.flowable import Flowable
+from streams.jetstream.arrival import Arrival, Delivery
 from streams.jetstream.body import text_of, value_of
-from streams.jetstream.partition import Delivery, Partition
+from streams.jetstream.partition import Partition
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
@@ -29,17 +34,18 @@ class Deliveries:
     """What has arrived, for the running that is on now; runnings may follow one another.
 
     What was stored first comes first, whatever its partition, or the keys of some would wait while
-    those of others fill the pipeline.
+    those of others fill the pipeline. For the same reason those of a full message do not all go on
+    at once.
 
-    Memory: the messages that are delivered and not finished, 128 a partition.
+    Memory: the events that are delivered and not finished, 128 a partition, or four full messages.
     """
 
     def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
             self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
         )
-        # A heap of what has arrived of each partition, by the first of it.
-        self.ready: list[tuple[int, deque[Delivery]]] = []
+        # A heap of the partitions of which something waits, by the first of it.
+        self.ready: list[tuple[float, int, Partition]] = []
         self.letters = letters
         self._stage: _Stage | None = None
 
@@ -47,19 +53,44 @@ class Deliveries:
         self._stage = _Stage(downstream, run, self.flowable.info, self)
         self._stage.start()
 
-    def arrived(self, delivery: Delivery) -> None:
-        queue = delivery.partition.queue
-        if not queue:
-            heappush(self.ready, (delivery.sequence, queue))
-        queue.append(delivery)
+    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
+        partition = arrival.partition
+        partition.queue.append((arrival, places))
+        if len(partition.queue) == 1:
+            heappush(self.ready, _entry(partition))
         if self._stage is not None:
             self._stage.wake_soon()
 
+    def repeated(self, count: int) -> None:
+        if self._stage is not None:
+            self._stage.repeated(count)
+
+    def first(self, most: int) -> tuple[Arrival, Sequence[int]]:
+        """What was stored before all others, of one message, so many events at most, and no more
+        than its partition's share of a chunk."""
+        partition = self.ready[0][2]
+        queue = partition.queue
+        arrival, places = queue.popleft()
+        most = min(most, -(-_CHUNK // len(self.ready)))
+        if len(places) > most:
+            queue.appendleft((arrival, places[most:]))
+            places = places[:most]
+        if queue:
+            heapreplace(self.ready, _entry(partition))
+        else:
+            heappop(self.ready)
+        return arrival, places
+
     def withdraw(self, partition: Partition) -> None:
         if partition.queue:
-            self.ready[:] = [one for one in self.ready if one[1] is not partition.queue]
+            self.ready[:] = [one for one in self.ready if one[2] is not partition]
             heapify(self.ready)
             partition.queue.clear()
+
+
+def _entry(partition: Partition) -> tuple[float, int, Partition]:
+    arrival, places = partition.queue[0]
+    return arrival.position(places[0]), partition.number, partition
 
 
 class _Stage(Emission[Any]):
@@ -78,26 +109,33 @@ class _Stage(Emission[Any]):
         self._offset = run.now() - clock.wall()
 
     def produce(self) -> None:
-        ready = self._deliveries.ready
-        while ready and self.demand:
+        deliveries = self._deliveries
+        while deliveries.ready and self.demand:
             events: list[Event[Any]] = []
-            while ready and len(events) < min(self.demand, _CHUNK):
-                _, queue = ready[0]
-                delivery = queue.popleft()
-                if queue:
-                    heapreplace(ready, (queue[0].sequence, queue))
-                else:
-                    heappop(ready)
-                event = self._event(delivery) if delivery.partition.lease.held else None
-                if event is not None:
-                    events.append(event)
+            most = min(self.demand, _CHUNK)
+            while deliveries.ready and len(events) < most:
+                arrival, places = deliveries.first(most - len(events))
+                if arrival.partition.lease.held:
+                    arrival.partition.entered(len(places))
+                    events += self._events(arrival, places)
             self.send(events)
             if self._slice.is_over(self.run.now()):
                 return
 
-    def _event(self, delivery: Delivery) -> Event[Any] | None:
-        created = min(delivery.stored + self._offset, self.run.now())
-        delivery.partition.entered()
+    def _events(self, arrival: Arrival, places: Sequence[int]) -> list[Event[Any]]:
+        created = min(arrival.stored + self._offset, self.run.now())
+        found = arrival.deliveries(places)
+        if arrival.count == 1:
+            event = self._event(created, found[0])
+            return [] if event is None else [event]
+        said = arrival.events
+        try:
+            values = [loads(said[place]) for place in places]
+        except JSONDecodeError:
+            return [event for event in map(partial(self._event, created), found) if event]
+        return new_events(values, created, self, found)
+
+    def _event(self, created: float, delivery: Delivery) -> Event[Any] | None:
         try:
             return Event(value_of(delivery.data, delivery), created, self, delivery)
         except BadLine as error:
@@ -108,15 +146,26 @@ class _Stage(Emission[Any]):
         letters.send(Event(text_of(delivery.data), created, self, delivery), bad, "jetstream", 1)
         return None
 
+    def repeated(self, count: int) -> None:
+        """So many events were dropped before they came here."""
+        self.received += count
+        self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        self._finished += len(events)
+        for arrival, count in Counter([event.token[0] for event in events]).items():
+            arrival.partition.done(arrival, count)
+
     def _done(self, event: Event[Any]) -> None:
-        event.token.partition.done(event.token)
+        arrival, _ = event.token
+        arrival.partition.done(arrival, 1)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
         self.counts["failed"] += 1
         if acknowledged:
             self._done(event)
         else:
-            event.token.partition.reverted(event.token)
+            event.token[0].partition.reverted(event.token)
 
     def _returned(self, event: Event[Any]) -> None:
-        event.token.partition.returned()
+        event.token[0].partition.returned()

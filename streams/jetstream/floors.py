@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orjson import dumps, loads
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
-__all__ = ["Floor", "Floors"]
+__all__ = ["Floor", "Floors", "Mark"]
 
 # Seconds between two writings of a floor at least: what is done within them is repeated when its
 # worker is killed, and a writing costs about as much as an event.
 _GATHERED = 0.1
 # Seconds until the next writing after one that has failed.
 _PAUSE = 1.0
+
+
+class Mark(NamedTuple):
+    """The last message up to which all is done: its number, 0 for none, and when it was stored, in
+    seconds since 1970."""
+
+    sequence: int
+    stored: float
+
+
+_NOTHING = Mark(0, 0.0)
 
 
 class Floors:
@@ -45,16 +56,16 @@ class Floors:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
 
-    async def read(self, partition: int) -> tuple[int, int]:
-        """The last event up to which all are done, 0 for none, and the entry's revision."""
+    async def read(self, partition: int) -> tuple[Mark, int]:
+        """The floor, and the entry's revision."""
         from nats.js.errors import KeyNotFoundError
 
         try:
             entry = await self._table.get(f"p.{partition}")
         except KeyNotFoundError:
-            return 0, 0
+            return _NOTHING, 0
         said = loads(entry.value or b"{}")
-        floor: int = said["floor"] if said["of"] == self._born else 0
+        floor = Mark(said["floor"], said["stored"]) if said["of"] == self._born else _NOTHING
         return floor, entry.revision or 0
 
     async def claim(self, partition: int, owner: str) -> Floor:
@@ -67,9 +78,10 @@ class Floors:
                 revision = await self.put(partition, owner, known, revision)
                 return Floor(self, partition, owner, known, revision)
 
-    async def put(self, partition: int, owner: str, floor: int, revision: int) -> int:
+    async def put(self, partition: int, owner: str, floor: Mark, revision: int) -> int:
         """Write, if nobody has since that revision: KeyWrongLastSequenceError; the new revision."""
-        value = dumps({"floor": floor, "owner": owner, "of": self._born})
+        said = {"floor": floor.sequence, "stored": floor.stored}
+        value = dumps({**said, "owner": owner, "of": self._born})
         return await self._table.update(f"p.{partition}", value, revision)
 
     async def is_of(self, partition: int, owner: str) -> int:
@@ -101,7 +113,7 @@ class Floor:
     """That of one partition, while it is one worker's."""
 
     def __init__(
-        self, floors: Floors, partition: int, owner: str, known: int, revision: int
+        self, floors: Floors, partition: int, owner: str, known: Mark, revision: int
     ) -> None:
         self.known = known
         """What the servers have."""
@@ -113,7 +125,7 @@ class Floor:
         self._lost = False
         self._one = asyncio.Lock()
 
-    def rise(self, floor: int) -> None:
+    def rise(self, floor: Mark) -> None:
         """Everything up to there is done; it is written soon."""
         self._reached = floor
         self._floors.risen(self)

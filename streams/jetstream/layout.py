@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
 
 from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.answers import answered
+from streams.jetstream.batches import LARGEST
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Floors
 from streams.jetstream.letters import stream_of_letters
@@ -44,7 +45,8 @@ class Layout:
 
     `identity` and `key` are the fields (or functions) by which events are unique within `window`
     seconds and keep their order. `partitions` and `replicas` are None for whatever is there, or
-    else the default, and so is `room`, the bytes of events that the stream may hold.
+    else the default, and so are `room`, the bytes of events that the stream may hold, and `batch`,
+    the events that publishers put into one message at most.
     """
 
     name: str
@@ -54,6 +56,17 @@ class Layout:
     partitions: int | None = None
     replicas: int | None = None
     room: int | None = None
+    batch: int | None = None
+
+    @property
+    def numbers(self) -> range:
+        """The partitions, of a layout that `prepare` returned."""
+        return range(self.partitions or 0)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether messages hold several events."""
+        return (self.batch or 1) > 1
 
     @property
     def stream(self) -> str:
@@ -83,27 +96,45 @@ class Layout:
     def letters_subject(self) -> str:
         return f"penstock.{self.name}.dead"
 
-    def consumer(self, partition: int, start: int) -> ConsumerConfig:
-        """A reader of one partition from message `start` on. It is in one server's memory and
-        knows nothing of what is done, so servers have nothing to copy; it is made anew at will."""
+    def consumer(
+        self, partition: int, start: int | None = None, since: float = 0.0
+    ) -> ConsumerConfig:
+        """A reader of one partition from message `start` on, or from what was stored at `since`. It
+        is in one server's memory and knows nothing of what is done, so servers have nothing to
+        copy; it is made anew at will."""
+        from datetime import UTC, datetime
+
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+        policy = DeliverPolicy.BY_START_TIME if start is None else DeliverPolicy.BY_START_SEQUENCE
         return ConsumerConfig(
             filter_subject=self.subject(partition),
-            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            deliver_policy=policy,
             opt_start_seq=start,
+            opt_start_time=datetime.fromtimestamp(since, UTC) if start is None else None,
             ack_policy=AckPolicy.NONE,
             num_replicas=1,
             mem_storage=True,
             inactive_threshold=_FORGOTTEN,
         )
 
-    def subject(self, partition: int) -> str:
+    def subject(self, partition: int | str) -> str:
         """What all events of a partition are stored under."""
         return f"penstock.{self.name}.p.{partition}.>"
 
-    async def prepare(self, client: Client) -> int:
-        """Make what is not there yet; returns the number of partitions. StreamDiffers."""
+    def batches(self, partition: int | str) -> str:
+        """What those that come together are published under. No key's token is as long as that."""
+        return f"penstock.{self.name}.p.{partition}.batch"
+
+    def partition_of(self, token: str) -> int:
+        """That of a key, as servers find it: FNV-1a of 32 bits of its token."""
+        code = 2166136261
+        for byte in token.encode():
+            code = (code ^ byte) * 16777619 & 0xFFFFFFFF
+        return code % len(self.numbers)
+
+    async def prepare(self, client: Client) -> Layout:
+        """Make what is not there yet; returns the layout that is there. StreamDiffers."""
         from nats.js.errors import NotFoundError
 
         js = jetstream(client, 5)
@@ -112,7 +143,7 @@ class Layout:
         except NotFoundError:
             info = await self._make(client, js)
         self._compare(info)
-        return int((info.config.metadata or {})["penstock.partitions"])
+        return self.as_there(info)
 
     async def roster(self, client: Client, ttl: float | None = None) -> Roster:
         """The table of who is there and owns which partition. Its entries end `ttl` seconds after
@@ -141,7 +172,7 @@ class Layout:
         replicas = self.replicas or (3 if len(client.servers) >= 3 else 1)
         config = StreamConfig(
             name=self.stream,
-            subjects=[f"{self.inlet}.*"],
+            subjects=[f"{self.inlet}.*", *([self.batches("*")] if self.in_batches else [])],
             num_replicas=replicas,
             # Not a work queue: that one forgets, with the events, the identities it has seen.
             retention=RetentionPolicy.LIMITS,
@@ -155,7 +186,7 @@ class Layout:
                 src=f"{self.inlet}.*",
                 dest=f"penstock.{self.name}.p.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}",
             ),
-            metadata=self._metadata(partitions),
+            metadata=self._metadata(partitions, self.batch or 1),
         )
         letters = stream_of_letters(self.letters, self.letters_subject, replicas)
         untyped: Any = js
@@ -170,9 +201,19 @@ class Layout:
             ) from error
         return info
 
-    def _metadata(self, partitions: int) -> dict[str, str]:
+    def as_there(self, info: StreamInfo) -> Layout:
+        """The same, with the numbers that a stream has."""
+        there = info.config.metadata or {}
+        return replace(
+            self,
+            partitions=int(there["penstock.partitions"]),
+            batch=int(there.get("penstock.batch", 1)),
+        )
+
+    def _metadata(self, partitions: int, batch: int) -> dict[str, str]:
         return {
             "penstock.partitions": str(partitions),
+            "penstock.batch": str(batch),
             "penstock.identity": "" if self.identity is None else key_name(self.identity),
             "penstock.key": "" if self.key is None else key_name(self.key),
         }
@@ -184,7 +225,10 @@ class Layout:
                 f"There is a stream '{self.stream}' that penstock did not make. Give this pipeline "
                 "another name (--name)."
             )
-        wanted = self._metadata(self.partitions or int(there["penstock.partitions"]))
+        known = self.as_there(info)
+        wanted = self._metadata(
+            self.partitions or known.partitions or 0, self.batch or known.batch or 0
+        )
         differences = [
             f"{name.removeprefix('penstock.')} is {there.get(name) or 'none'} there, "
             f"{value or 'none'} here"
@@ -216,21 +260,25 @@ def layout_of(
     partitions: int | None = None,
     replicas: int | None = None,
     room: int | None = None,
+    batch: int | None = None,
 ) -> Layout:
     """The layout that the stages of a pipeline ask for; BuildError for a name that cannot be."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise BuildError(
             f"{name!r} cannot be a pipeline's name on a server: use letters, digits, - and _"
         )
-    for option, value in (("partitions", partitions), ("replicas", replicas), ("room", room)):
+    given = {"partitions": partitions, "replicas": replicas, "room": room, "batch": batch}
+    for option, value in given.items():
         if value is not None and value < 1:
             raise BuildError(f"{option}={value}: at least 1 is needed")
+    if batch is not None and batch > LARGEST:
+        raise BuildError(f"batch={batch}: at most {LARGEST:,} events go into one message")
     stages = pipeline.describe()
     key = next((stage.by for stage in stages if stage.name == "group_by"), None)
     head = stages[1]
     if head.name == "distinct_within":
-        return Layout(name, head.by, key, head.seconds or _WINDOW, partitions, replicas, room)
-    return Layout(name, None, key, _WINDOW, partitions, replicas, room)
+        return Layout(name, head.by, key, head.seconds or _WINDOW, **given)
+    return Layout(name, None, key, _WINDOW, **given)
 
 
 def token(key: object) -> str:

@@ -146,7 +146,7 @@ def id_of(stream: str, letter: DeadLetter) -> str:
     Several events that came of one message have different ones, unless they are equal."""
     value = dumps(letter.value, default=describe, option=OPT_NON_STR_KEYS)
     digest = blake2b(value + letter.stage.encode(), digest_size=8).hexdigest()
-    return f"{stream}:{getattr(letter.token, 'sequence', letter.token)}:{digest}"
+    return f"{stream}:{letter.token}:{digest}"
 
 
 def _encoded(letter: DeadLetter) -> bytes:

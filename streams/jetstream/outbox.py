@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ _FULL = ("maximum bytes exceeded", "maximum messages exceeded")
 # The client does not look, and a line break would end the command that the subject is in.
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _ID = "Nats-Msg-Id"
+_NONE: Mapping[str, str] = {}
 _NOBODY = "no stream takes its subject, or its servers choose a leader"
 
 Done = Callable[[Exception | None, bool], None]
@@ -42,14 +43,16 @@ class _Letter:
     to look again what to do, never while it waits to be published."""
 
     __slots__ = (
-        *("began", "body", "done", "doubtful", "due", "id", "pause", "refusal", "subject"),
+        *("began", "body", "done", "doubtful", "due", "header", "pause", "refusal", "subject"),
         *("tried", "under_way"),
     )
 
-    def __init__(self, subject: str, body: bytes, id: str, done: Done, now: float) -> None:
+    def __init__(
+        self, subject: str, body: bytes, header: dict[str, str], done: Done, now: float
+    ) -> None:
         self.subject = subject
         self.body = body
-        self.id = id
+        self.header = header
         self.done = done
         self.began = self.tried = now
         self.due = inf
@@ -113,9 +116,12 @@ class Outbox:
         """Messages that are not stored yet."""
         return len(self._open)
 
-    def send(self, subject: str, body: bytes, id: str, done: Done) -> None:
+    def send(
+        self, subject: str, body: bytes, id: str, done: Done, fields: Mapping[str, str] = _NONE
+    ) -> None:
         """Publish a message; PayloadTooLarge for one that, with its header, servers would refuse,
-        and ValueError for a subject or an id that would say something else to it."""
+        and ValueError for a subject or an id that would say something else to it. Its header
+        has these `fields` beside the id."""
         if not _SUBJECT.fullmatch(subject) or "\n" in id or "\r" in id:
             raise ValueError(
                 f"nothing can be published to the subject {subject!r} with the identity {id!r}: a "
@@ -123,7 +129,9 @@ class Outbox:
             )
         largest = self._client.max_payload
         # With its header: a server that is sent more closes the connection.
-        size = len(f"NATS/1.0\r\n{_ID}: {id}\r\n\r\n".encode()) + len(body)
+        header = {_ID: id, **fields}
+        lines = "".join([f"{name}: {value}\r\n" for name, value in header.items()])
+        size = len(f"NATS/1.0\r\n{lines}\r\n".encode()) + len(body)
         if size > largest:
             raise PayloadTooLarge(
                 f"a message of {size:,} bytes for '{subject}' is more than the server takes "
@@ -132,11 +140,13 @@ class Outbox:
         self._count += 1
         number = str(self._count)
         now = asyncio.get_running_loop().time()
-        self._open[number] = _Letter(subject, body, id, done, now)
+        self._open[number] = _Letter(subject, body, header, done, now)
         self._waiting.append(number)
         self._wanted.set()
 
-    async def stored(self, subject: str, body: bytes, id: str) -> bool:
+    async def stored(
+        self, subject: str, body: bytes, id: str, fields: Mapping[str, str] = _NONE
+    ) -> bool:
         """Publish a message and wait until it is stored; whether it was there before.
 
         Raises PayloadTooLarge, and what it is given up with: PublishFailed or StreamMissing.
@@ -151,7 +161,7 @@ class Outbox:
             else:
                 answer.set_exception(error)
 
-        self.send(subject, body, id, done)
+        self.send(subject, body, id, done, fields)
         return await answer
 
     async def stop(self) -> None:
@@ -194,7 +204,7 @@ class Outbox:
                         letter.subject,
                         letter.body,
                         reply=prefix + number,
-                        headers={_ID: letter.id},
+                        headers=letter.header,
                     )
                 except Error as error:
                     self._put_off(letter, f"{type(error).__name__}: {error}")

@@ -4,54 +4,55 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from orjson import loads
+
+from streams.jetstream.arrival import Arrival, Delivery
+from streams.jetstream.batches import identities_of
+from streams.jetstream.body import text_of
 from streams.jetstream.connection import jetstream
+from streams.jetstream.floors import Mark
+from streams.jetstream.layout import token
 from streams.jetstream.place import place_of
+from streams.jetstream.purge import Purge
 from streams.jetstream.requests import Requests
+from streams.jetstream.seen import Seen
+from streams.keys import key_function
 
 if TYPE_CHECKING:
+    from nats.js.api import ConsumerConfig
+
     from streams.jetstream.client import Client
     from streams.jetstream.floors import Floor, Floors
     from streams.jetstream.layout import Layout
     from streams.jetstream.lease import Lease
     from streams.jetstream.message import Message
 
-__all__ = ["Delivery", "Partition", "Reader"]
+__all__ = ["Partition", "Reader"]
 
-# Events of a partition that are here and not done. More are asked for when it is half of that or
-# less, for which a request costs the servers as much as an event.
-_WINDOW = 128
+# Events of a partition that are here and not done, or as many as so many full messages hold. More
+# are asked for when it is half of that or less, as a request costs servers what a message does.
+_WINDOW, _MESSAGES = 128, 4
 # Events that are done above the floor, one slow event; then no more is asked for.
 _MOST_ABOVE = 4096
 # Seconds in which a server makes a reader of a partition, or is away.
 _ANSWER = 3.0
 # Seconds until an event that a stage reverted is given again.
 _AGAIN = 1.0
-# Seconds between two deletions of what is long done.
-_PURGED = 5.0
-
-
-class Delivery(NamedTuple):
-    """A message as the mark of its event: where it stands, and its key as it stands in subjects."""
-
-    partition: Partition
-    sequence: int
-    data: bytes
-    stored: float
-    key: str
-
-    def __str__(self) -> str:
-        return f"message {self.sequence} of partition {self.partition.number}"
 
 
 class Reader(Protocol):
     """Whoever puts what is delivered into the pipeline."""
 
-    def arrived(self, delivery: Delivery) -> None:
-        """A message came, in its partition's order."""
+    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """A message came, in its partition's order, or some of it is given again; its events at
+        these places are to be worked on."""
+
+    def repeated(self, count: int) -> None:
+        """So many events were dropped as duplicates."""
 
     def withdraw(self, partition: Partition) -> None:
         """Let what is not in the pipeline yet go: it is delivered to the next owner."""
@@ -80,7 +81,7 @@ class Partition:
         self.lease = lease
         self.reads_anew = True
         # What has arrived and is not in the pipeline; the reader's.
-        self.queue: deque[Delivery] = deque()
+        self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
         self._client = client
         self._js = jetstream(client, _ANSWER)
         self._layout = layout
@@ -90,19 +91,22 @@ class Partition:
         self._kept: Floor | None = None
         self._consumer = ""
         self._requests: Requests | None = None
-        # Delivered, in order, from the floor on; and which of these, or of those that will come
-        # again, are done.
-        self._above: deque[Delivery] = deque()
+        # Delivered, in order, from the floor on; and which of those that will come again are done.
+        self._above: deque[Arrival] = deque()
         self._done: set[int] = set()
-        self._here = self._in_pipe = 0
-        # What waits to be given again, by its number.
-        self._reverted: dict[int, asyncio.TimerHandle] = {}
+        # Events of these, those of them that are not done, and those that are in the pipeline.
+        self._events = self._here = self._in_pipe = 0
+        # The last message that is here, or 0, and how many events one may hold.
+        self._last, self._largest = 0, layout.batch or 1
+        self._window = max(_WINDOW, _MESSAGES * self._largest)
+        self._seen = self._nothing_seen()
+        # What waits to be given again.
+        self._reverted: dict[Delivery, asyncio.TimerHandle] = {}
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
-        self._last_delivery = self._floor = 0
-        # When the servers had which floor.
-        self._known: deque[tuple[float, int]] = deque()
-        self._purged, self._purged_at = 0, 0.0
+        self._last_delivery: int = 0
+        self._floor = Mark(0, 0.0)
+        self._purge = Purge(number, lease, self._js, layout)
 
     async def open(self) -> None:
         """Read on after what is here, in the stream's order, by another consumer."""
@@ -113,8 +117,7 @@ class Partition:
         await self._close()
         js: Any = self._js
         stream = self._layout.stream
-        last = self._above[-1].sequence if self._above else self._floor
-        made = await js.add_consumer(stream, self._layout.consumer(self.number, last + 1))
+        made = await js.add_consumer(stream, self._wanted())
         self._consumer = made.name
         self._last_delivery = 0
         self.reads_anew = False
@@ -130,6 +133,20 @@ class Partition:
         )
         await self._requests.start()
 
+    def _wanted(self) -> ConsumerConfig:
+        """The consumer that reads on; at first what is to be remembered comes before the floor."""
+        number, layout = self.number, self._layout
+        if not self._last:
+            if self._seen is not None and self._floor.sequence:
+                return layout.consumer(number, since=self._floor.stored - 2 * layout.window)
+            self._last = self._floor.sequence
+        return layout.consumer(number, self._last + 1)
+
+    def _nothing_seen(self) -> Seen | None:
+        """Servers know identities of messages; those of batches' events are the owner's matter."""
+        layout = self._layout
+        return Seen(layout.window) if layout.in_batches and layout.identity is not None else None
+
     async def _close(self) -> None:
         """Read no more from the consumer that was."""
         from nats.errors import Error
@@ -143,10 +160,11 @@ class Partition:
                 await self._client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{self._consumer}")
 
     def _room(self) -> int:
-        room = _WINDOW - self._here
-        if self._closing or room < _WINDOW // 2 or len(self._done) >= _MOST_ABOVE:
+        room = self._window - self._here
+        done = self._events - self._here
+        if self._closing or room < self._window // 2 or done >= _MOST_ABOVE:
             return 0
-        return room
+        return max(1, room // self._largest)
 
     def _arrived(self, message: Message) -> None:
         if self._closing or self.reads_anew or not self.lease.held:
@@ -156,21 +174,44 @@ class Partition:
             self.read_anew()
             return
         self._last_delivery = place.delivery
-        sequence = place.sequence
         # A copy of the stream that lags behind begins earlier.
-        if sequence <= (self._above[-1].sequence if self._above else self._floor):
+        if place.sequence <= self._last:
             return
-        if not self._above and self._done:
-            # What was deleted meanwhile does not come again.
-            self._done = {one for one in self._done if one >= sequence}
-        key = message.subject.rpartition(".")[2]
-        delivery = Delivery(self, sequence, message.data, place.stored, key)
-        self._above.append(delivery)
-        if sequence in self._done:
+        before, self._last = self._last, place.sequence
+        several = identities_of(message)
+        if several is None:
+            key = message.subject.rpartition(".")[2]
+            arrival = Arrival(self, place.sequence, before, place.stored, message.data, key)
+            self._take_in(arrival, (0,))
+            return
+        identities, count = several
+        repeated: set[int] = set()
+        if self._seen is not None:
+            repeated = self._seen.repeats(identities, place.stored)
+        arrival = Arrival(self, place.sequence, before, place.stored, message.data, "", count)
+        places = range(count)
+        self._take_in(
+            arrival, [one for one in places if one not in repeated] if repeated else places
+        )
+
+    def _take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """A message came, of which all but these places are duplicates."""
+        if arrival.sequence <= self._floor.sequence:
+            return
+        self._above.append(arrival)
+        self._events += arrival.count
+        if arrival.sequence in self._done:
+            self._done.remove(arrival.sequence)
+            arrival.left = 0
+        else:
+            arrival.left = len(places)
+            if len(places) < arrival.count:
+                self._reader.repeated(arrival.count - len(places))
+        if arrival.left:
+            self._here += arrival.left
+            self._reader.arrived(arrival, places)
+        else:
             self._rise()
-            return
-        self._here += 1
-        self._reader.arrived(delivery)
 
     def _delivered(self, count: int) -> None:
         """The consumer has nothing more at the moment, and has delivered so many."""
@@ -183,44 +224,54 @@ class Partition:
 
     # What becomes of events.
 
-    def entered(self) -> None:
-        """One of its events is in the pipeline."""
-        self._in_pipe += 1
+    def key_of(self, data: bytes) -> str:
+        """The key of an event, as it stands in subjects; what is no event has one that nobody
+        else has."""
+        key = self._layout.key
+        if key is not None:
+            with suppress(Exception):
+                return token(key_function(key)(loads(data)))
+        return token(text_of(data))
 
-    def done(self, delivery: Delivery) -> None:
-        """Every sink accepted the event, or it was let go on purpose."""
-        if self.lease.held:
-            self._done.add(delivery.sequence)
+    def entered(self, count: int) -> None:
+        """So many of its events are in the pipeline."""
+        self._in_pipe += count
+
+    def done(self, arrival: Arrival, count: int) -> None:
+        """So many events of a message are done: every sink accepted them, or they were let go on
+        purpose."""
+        arrival.left -= count
+        if not arrival.left and self.lease.held:
             self._rise()
-        self._left()
+        self._left(count)
 
     def _rise(self) -> None:
-        above, done = self._above, self._done
-        if not above or above[0].sequence not in done:
-            return
-        last = self._floor
-        while above and above[0].sequence in done:
-            last = above.popleft().sequence
-            done.remove(last)
-        self._floor = last
-        if self._kept is not None:
-            self._kept.rise(last)
+        above = self._above
+        last: Arrival | None = None
+        while above and not above[0].left:
+            last = above.popleft()
+            self._events -= last.count
+        if last is not None:
+            self._floor = Mark(last.sequence, last.stored)
+            if self._kept is not None:
+                self._kept.rise(self._floor)
 
     def returned(self) -> None:
         """An event left the pipeline unfinished: it is delivered again, to whoever owns it then."""
-        self._left()
+        self._left(1)
 
     def reverted(self, delivery: Delivery) -> None:
         """A stage gave the event back: it is given again later. What comes after it goes on."""
-        self._out_of_pipe()
+        self._out_of_pipe(1)
         if not self._closing:
             loop = asyncio.get_running_loop()
             again = loop.call_later(_AGAIN, self._give_again, delivery)
-            self._reverted[delivery.sequence] = again
+            self._reverted[delivery] = again
 
     def _give_again(self, delivery: Delivery) -> None:
-        del self._reverted[delivery.sequence]
-        self._reader.arrived(delivery)
+        del self._reverted[delivery]
+        arrival, place = delivery
+        self._reader.arrived(arrival, (place,))
 
     def _withdraw(self) -> None:
         self._reader.withdraw(self)
@@ -228,14 +279,14 @@ class Partition:
             again.cancel()
         self._reverted.clear()
 
-    def _left(self) -> None:
-        self._here -= 1
-        if self._here <= _WINDOW // 2 and self._requests is not None:
+    def _left(self, count: int) -> None:
+        self._here -= count
+        if self._here <= self._window // 2 and self._requests is not None:
             self._requests.look()
-        self._out_of_pipe()
+        self._out_of_pipe(count)
 
-    def _out_of_pipe(self) -> None:
-        self._in_pipe -= 1
+    def _out_of_pipe(self, count: int) -> None:
+        self._in_pipe -= count
         if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -250,8 +301,10 @@ class Partition:
     def begin_anew(self) -> None:
         """The pipeline was cancelled: read from the floor on."""
         self._withdraw()
+        self._done |= {one.sequence for one in self._above if not one.left}
         self._above.clear()
-        self._here = self._in_pipe = 0
+        self._events = self._here = self._in_pipe = self._last = 0
+        self._seen = self._nothing_seen()
         self.reads_anew = True
 
     async def stop(self) -> None:
@@ -282,21 +335,4 @@ class Partition:
         if self.reads_anew:
             await self.open()
         elif self._kept is not None:
-            await self._purge(self._kept.known)
-
-    async def _purge(self, floor: int) -> None:
-        """Delete what is below the floor and older than two windows for duplicates."""
-        now = self.lease.now()
-        if now < self._purged_at + _PURGED:
-            return
-        self._purged_at = now
-        known = self._known
-        known.append((now, floor))
-        keep = max(2 * self._layout.window, 1)
-        while len(known) > 1 and known[1][0] < now - keep:
-            known.popleft()
-        at, old = known[0]
-        if at < now - keep and old > self._purged and self.lease.held:
-            subject = self._layout.subject(self.number)
-            await self._js.purge_stream(self._layout.stream, seq=old + 1, subject=subject)
-            self._purged = old
+            await self._purge.look(self._kept.known)

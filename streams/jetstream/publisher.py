@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from orjson import dumps
 
+from streams.jetstream.batches import LARGEST, body_of, header_of
 from streams.jetstream.layout import token
 from streams.jetstream.outbox import Outbox
 from streams.keys import key_function
@@ -18,12 +20,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Publisher"]
 
+# Bytes of the events of one message, unless a single one has more: no worker waits long for one,
+# and servers take it in any case.
+_LARGE = 1 << 17
+# Keys whose partition is remembered.
+_KEYS = 1 << 16
+
 
 class Publisher:
     """Has events stored while its block is open. Any number may be under way at once.
 
     An event that no server takes is tried again for a minute, which is longer than servers take
     to restart one by one; one that may be stored, for less long than the server remembers ids.
+
+    Where the layout says that messages hold several events, `publish_all` takes those of one
+    partition, which `partition_of` tells; the owner of the partition drops the duplicates then.
     """
 
     def __init__(self, client: Client, layout: Layout) -> None:
@@ -37,6 +48,7 @@ class Publisher:
             None if layout.key is None else key_function(layout.key)
         )
         self._count = 0
+        self._partition_of = lru_cache(_KEYS)(layout.partition_of)
 
     async def __aenter__(self) -> Publisher:
         await self._outbox.start()
@@ -58,3 +70,45 @@ class Publisher:
         known = await self._outbox.stored(f"{self._layout.inlet}.{token(key)}", body, identity)
         self.duplicates += known
         self.published += not known
+
+    def partition_of(self, value: Any) -> int:
+        """That of an event's key; where there is none, one after the other."""
+        if self._key is None:
+            self._count += 1
+            return self._count % len(self._layout.numbers)
+        return self._partition_of(token(self._key(value)))
+
+    async def publish_all(self, values: Sequence[Any]) -> None:
+        """Have events of one partition stored, in order, in as few messages as their size allows.
+
+        Raises what `publish` does; those before the one that it is about may be stored then.
+        """
+        partition = self.partition_of(values[0])
+        bodies = [dumps(value) for value in values]
+        identities = [] if self._identity is None else [_plain(self._identity(v)) for v in values]
+        for begin, end in _parts(bodies):
+            await self._outbox.stored(
+                self._layout.batches(partition),
+                body_of(bodies[begin:end], identities[begin:end]),
+                uuid4().hex,
+                header_of(end - begin),
+            )
+            self.published += end - begin
+
+
+def _plain(identity: object) -> int | str:
+    """What JSON keeps apart: numbers and texts as they are, all else as what is no such text."""
+    if isinstance(identity, str) or (type(identity) is int and abs(identity) < 1 << 63):
+        return identity
+    return f"\0{token(identity)}"
+
+
+def _parts(bodies: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """From which event to which each message goes: a large one goes alone."""
+    begin = size = 0
+    for place, body in enumerate(bodies):
+        if place > begin and (size + len(body) > _LARGE or place == begin + LARGEST):
+            yield begin, place
+            begin, size = place, 0
+        size += len(body)
+    yield begin, len(bodies)

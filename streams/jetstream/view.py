@@ -28,8 +28,8 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A snapshot. `lag` is the events of each partition that are not finished; `owners` the
-    partitions that somebody holds, by the worker's id; `workers` what each worker says."""
+    """A snapshot. `lag` is how much of each partition is not finished, counted in `unit`; `owners`
+    the partitions that somebody holds, by the worker's id; `workers` what each worker says."""
 
     name: str
     stored: int
@@ -37,32 +37,35 @@ class View:
     lag: dict[int, int]
     owners: dict[int, str]
     workers: dict[str, dict[str, Any]]
+    unit: str
+    """`events`, or `messages` where these hold several."""
 
     @property
     def unfinished(self) -> int:
         return sum(self.lag.values())
 
 
-async def layouts_there(js: JetStreamContext) -> list[tuple[Layout, int]]:
-    """The pipelines that the servers know, with their number of partitions, by name."""
-    found: list[tuple[Layout, int]] = []
+async def layouts_there(js: JetStreamContext) -> list[Layout]:
+    """The pipelines that the servers know, by name."""
+    found: list[Layout] = []
     for info in await answered(js.streams_info):
         there = info.config.metadata or {}
         name = (info.config.name or "").removeprefix("penstock-")
         if "penstock.partitions" in there:
-            found.append((Layout(name, None, None), int(there["penstock.partitions"])))
-    return sorted(found, key=lambda one: one[0].name)
+            found.append(Layout(name, None, None).as_there(info))
+    return sorted(found, key=lambda one: one.name)
 
 
 async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> dict[int, int]:
-    """The events of each of these partitions that are not finished."""
+    """The messages of each of these partitions of which not all is finished."""
     js = jetstream(client)
     floors = await layout.floors(js)
     subject = f"$JS.API.DIRECT.GET.{layout.stream}"
 
     async def lag(partition: int) -> int:
         floor, _ = await floors.read(partition)
-        first = {"seq": floor + 1, "next_by_subj": layout.subject(partition), "batch": 1}
+        after = floor.sequence + 1
+        first = {"seq": after, "next_by_subj": layout.subject(partition), "batch": 1}
         answer = await client.request(subject, dumps(first), timeout=2)
         headers = answer.headers or {}
         return 0 if headers.get("Status") == "404" else int(headers["Nats-Num-Pending"]) + 1
@@ -70,22 +73,23 @@ async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> d
     return await _of_each(partitions, lag)
 
 
-async def look(client: Client, layout: Layout, partitions: int) -> View:
+async def look(client: Client, layout: Layout) -> View:
     """Ask the servers, three times for each partition."""
     from nats.js.errors import BucketNotFoundError
 
     js = jetstream(client)
     stored = (await js.stream_info(layout.stream)).state.messages
     letters = (await js.stream_info(layout.letters)).state.messages
-    lag = await lag_of(client, layout, range(partitions))
+    lag = await lag_of(client, layout, layout.numbers)
+    unit = "messages" if layout.in_batches else "events"
     try:
         roster = await Roster.open(client, layout.stream)
     except BucketNotFoundError:
-        return View(layout.name, stored, letters, lag, {}, {})
+        return View(layout.name, stored, letters, lag, {}, {}, unit)
     workers = await roster.members()
-    found = await _of_each(range(partitions), roster.owner)
+    found = await _of_each(layout.numbers, roster.owner)
     owners = {partition: worker for partition, worker in found.items() if worker}
-    return View(layout.name, stored, letters, lag, owners, workers)
+    return View(layout.name, stored, letters, lag, owners, workers, unit)
 
 
 async def _of_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:

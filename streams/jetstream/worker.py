@@ -79,7 +79,6 @@ class Worker:
         self._limit = limit
         self._warn = warn
         self._since = clock.wall()
-        self._count = 0
         self._roster: Roster | None = None
         # Whether others know of it.
         self._known = False
@@ -116,7 +115,7 @@ class Worker:
 
     async def run(self) -> Report:
         """Work until it is drained, or an error ends the pipeline, which is raised; report."""
-        self._count = await self._layout.prepare(self._client)
+        self._layout = await self._layout.prepare(self._client)
         self._roster = await self._layout.roster(self._client, self._ttl_wanted)
         self._ttl = self._roster.ttl
         self._floors = await self._layout.floors(self._roster.js)
@@ -197,7 +196,8 @@ class Worker:
         """Hand over what others should have, and take what nobody has of what should be ours."""
         assert self._roster is not None
         workers = {self._id, *await self._roster.members()}
-        mine = {one for one, worker in assign(self._count, workers).items() if worker == self._id}
+        shares = assign(len(self._layout.numbers), workers)
+        mine = {one for one, worker in shares.items() if worker == self._id}
         for number in set(self.partitions) - mine:
             self._work_on(self.partitions[number], partial(self._hand_over, number))
         await asyncio.gather(*(self._take(one) for one in mine - set(self.partitions)))

@@ -143,6 +143,7 @@ class Fleet:
         partitions: int = 12,
         seconds: float = 0.003,
         window: float = 10.0,
+        batch: int | None = None,
     ) -> None:
         self.urls = list(urls)
         self.log = folder / "log"
@@ -158,7 +159,7 @@ class Fleet:
         self._settings = [str(seconds), str(window)]
         self._arguments = [str(self.log), "publisher", *self._settings]
         self.layout = layout_of(
-            load(str(self._file), self._arguments), name, partitions, room=1 << 26
+            load(str(self._file), self._arguments), name, partitions, room=1 << 26, batch=batch
         )
 
     def __enter__(self) -> Fleet:
@@ -194,13 +195,18 @@ class Fleet:
 
     async def prepare(self) -> None:
         client = await connect(self.urls)
-        await self.layout.prepare(client)
+        self.layout = await self.layout.prepare(client)
         await client.close()
 
     async def publish(
-        self, keys: int, rate: float, seconds: float, poison: tuple[str, int] | None = None
+        self,
+        keys: int,
+        rate: float,
+        seconds: float,
+        poison: tuple[str, int] | None = None,
+        times: int = 1,
     ) -> None:
-        """Publish events in turn over the keys, so many a second."""
+        """Publish events in turn over the keys, so many a second, each of them so many times."""
         client = await connect(self.urls)
         try:
 
@@ -214,13 +220,14 @@ class Fleet:
                     event: dict[str, Any] = {"id": f"{key}/{n}", "key": key, "n": n}
                     if (key, n) == poison:
                         event["poison"] = True
-                    yield event
+                    for _ in range(times):
+                        yield event
                     ahead = began + (i + 1) / rate - loop.time()
                     if ahead > 0.01:
                         await asyncio.sleep(ahead)
 
             async with Publisher(client, self.layout) as publisher:
-                await publishing(from_async_iterable(events), publisher, "key").run()
+                await publishing(from_async_iterable(events), publisher, self.layout).run()
         finally:
             await client.close()
 

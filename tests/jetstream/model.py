@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,7 @@ from streams.jetstream.message import Message
 __all__ = ["Client", "Message", "Server", "Table"]
 
 _LATENCY = 0.001
+_NONE: Mapping[str, str] = {}
 
 
 class Server:
@@ -24,16 +26,23 @@ class Server:
     One that is made `lags` that many messages, as a copy of the stream does that is behind."""
 
     def __init__(self) -> None:
-        self.stored: list[tuple[str, bytes]] = []
+        self.stored: list[tuple[float, Message]] = []
         self.table = Table()
-        self.lose_deliveries = self.lags = 0
+        self.lose_deliveries = self.lags = self.deleted = 0
         self.delivery = self.asked = 0
         self._next = 1
         self._requests: deque[tuple[Client, str, int]] = deque()
 
-    def publish(self, key: str, data: bytes) -> None:
-        self.stored.append((key, data))
+    def publish(self, subject: str, data: bytes, fields: Mapping[str, str] = _NONE) -> None:
+        lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
+        header = f"NATS/1.0\r\n{lines}\r\n".encode()
+        now = asyncio.get_running_loop().time()
+        self.stored.append((now, Message(subject, "", header, data)))
         self._deliver()
+
+    def first_since(self, stored: float) -> int:
+        """The first message that was stored then or later."""
+        return 1 + bisect_left(self.stored, stored, key=lambda one: one[0])
 
     def pull(self, client: Client, inbox: str, batch: int) -> None:
         self.asked += 1
@@ -58,19 +67,21 @@ class Server:
             client.deliver(inbox, Message(inbox, "", header.encode(), b""))
 
     def _deliver(self) -> None:
-        while self._requests and self._next <= len(self.stored):
+        while self._requests and max(self._next, self.deleted + 1) <= len(self.stored):
             client, inbox, batch = self._requests.popleft()
             if batch > 1:
                 self._requests.appendleft((client, inbox, batch - 1))
-            sequence, self._next = self._next, self._next + 1
+            sequence = max(self._next, self.deleted + 1)
+            self._next = sequence + 1
             self.delivery += 1
             if self.lose_deliveries:
                 self.lose_deliveries -= 1
                 continue
-            key, data = self.stored[sequence - 1]
+            stored, message = self.stored[sequence - 1]
             pending = len(self.stored) - sequence
-            reply = f"$JS.ACK.stream.p0.1.{sequence}.{self.delivery}.0.{pending}"
-            client.deliver(inbox, Message(key, reply, b"", data))
+            at = round(stored * 1e9)
+            reply = f"$JS.ACK.stream.p0.1.{sequence}.{self.delivery}.{at}.{pending}"
+            client.deliver(inbox, message._replace(reply=reply))
 
 
 class Table:
@@ -170,7 +181,10 @@ class Client:
 
     async def add_consumer(self, stream: str, config: Any) -> Any:
         await asyncio.sleep(_LATENCY)
-        self.server.read_from(config.opt_start_seq or 1)
+        since = config.opt_start_time
+        self.server.read_from(
+            config.opt_start_seq if since is None else self.server.first_since(since.timestamp())
+        )
         return SimpleNamespace(name="reader")
 
     async def consumer_info(self, stream: str, consumer: str) -> None:
@@ -178,3 +192,4 @@ class Client:
 
     async def purge_stream(self, stream: str, seq: int, subject: str) -> None:
         assert seq <= self.server.table.floor + 1
+        self.server.deleted = max(self.server.deleted, seq - 1)

@@ -127,6 +127,39 @@ def test_what_is_published_is_worked_on_once_and_seen(
     assert "no worker is there" in penstock("status", *on).stdout
 
 
+def test_events_in_batches_are_worked_on_once_and_their_dead_letters_tried_again(
+    penstock: Penstock, server: Servers, tmp_path: Path
+) -> None:
+    on = ("--on", server.urls[0], "--name", "packed")
+    given = lines(*(event(n, f"key {n % 5}", n) for n in range(100)), event(100, "bad", -1))
+    for _ in range(2):
+        fed = penstock("publish", "pipe.py", "--partitions", "2", "--batch", "8", *on, given=given)
+        assert fed.returncode == 0, fed.stderr
+        assert "stored: 101 in batches, of which workers drop the duplicates" in fed.stderr
+    assert "messages unfinished" in penstock("status", *on).stdout
+
+    with Worker(tmp_path, *on) as worker:
+        eventually(lambda: " 0 messages unfinished" in penstock("status", *on).stdout)
+        again = penstock("dead-letters", "replay", *on)
+        assert "1 events published again" in again.stderr
+        eventually(lambda: " 1 dead letters" in penstock("status", *on).stdout)
+        status, output, errors = worker.drain()
+    (letter,) = map(json.loads, penstock("dead-letters", "list", *on).stdout.splitlines())
+    assert (letter["value"]["n"], letter["key"]) == (-1, token("bad"))
+    assert status == 3
+    assert "101 dropped (duplicate)" in errors
+    numbers = [json.loads(line)["n"] for line in output.splitlines()]
+    assert sorted(numbers) == list(range(0, 200, 2))
+    assert all(
+        [n for n in numbers if n // 2 % 5 == key] == list(range(2 * key, 200, 10))
+        for key in range(5)
+    )
+
+    other = penstock("publish", "pipe.py", "--batch", "1", *on, given=given)
+    assert other.returncode == 2
+    assert "batch is 8 there, 1 here" in other.stderr
+
+
 def test_the_state_is_shown_again_each_second_until_it_is_stopped(
     penstock: Penstock, server: Servers, tmp_path: Path
 ) -> None:

@@ -45,6 +45,19 @@ def test_nothing_is_lost_overtaken_or_overlapped_when_a_worker_comes_or_goes(
             assert outcome.repeated == 0
 
 
+@pytest.mark.parametrize("disturb", [kill, leave])
+def test_batches_are_in_order_and_without_duplicates_when_a_worker_goes(
+    disturb: Disturb, three_servers: Servers, tmp_path: Path
+) -> None:
+    lease = 3.0 if disturb is kill else 8.0
+    name = f"batches-{disturb.__name__}"
+    with Fleet(three_servers.urls, tmp_path, name, lease=lease, batch=16) as fleet:
+        outcome = asyncio.run(story(fleet, three_servers, disturb, times=2))
+        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+        if disturb is not kill:
+            assert outcome.repeated == 0
+
+
 async def sleep(fleet: Fleet, servers: Servers) -> None:
     fleet.signal("a", signal.SIGSTOP)
     # Its share of the events waits until the others have its leases.
@@ -124,7 +137,7 @@ def test_a_poisonous_event_goes_to_the_dead_letters_once_and_holds_nothing_up(
 
 
 async def story(
-    fleet: Fleet, servers: Servers, disturb: Disturb, *, wired: bool = False
+    fleet: Fleet, servers: Servers, disturb: Disturb, *, wired: bool = False, times: int = 1
 ) -> Outcome:
     await fleet.prepare()
     if wired:
@@ -141,7 +154,7 @@ async def story(
         await fleet.until(lambda: fleet.sent.total() > RATE * SECONDS / 3)
         await disturb(fleet, servers)
 
-    await asyncio.gather(fleet.publish(KEYS, RATE, SECONDS), disturbing())
+    await asyncio.gather(fleet.publish(KEYS, RATE, SECONDS, times=times), disturbing())
     await fleet.until_all_ended()
     if fleet.wire is not None:
         await fleet.wire.remove()

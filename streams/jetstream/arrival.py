@@ -1,0 +1,85 @@
+"""A message that was delivered, and its events, one or several, as marks in the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from streams.jetstream.batches import events_of
+
+if TYPE_CHECKING:
+    from streams.jetstream.partition import Partition
+
+__all__ = ["Arrival", "Delivery"]
+
+
+class Arrival:
+    """Where a message stands in its stream, and the one before it in its `partition`; when it was
+    stored (seconds since 1970), how many events it holds, and how many of them are `left` to be
+    done.
+
+    `token` is the key of its event as it stands in the subject, empty where there are several.
+    """
+
+    __slots__ = (
+        *("_body", "_events", "before", "count", "left", "partition", "sequence", "stored"),
+        "token",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        sequence: int,
+        before: int,
+        stored: float,
+        body: bytes,
+        token: str,
+        count: int = 1,
+    ) -> None:
+        self.partition = partition
+        self.sequence = sequence
+        self.before = before
+        self.stored = stored
+        self.token = token
+        self.count = self.left = count
+        self._body = body
+        self._events: list[bytes] = []
+
+    @property
+    def events(self) -> list[bytes]:
+        """The JSON of each."""
+        if not self._events:
+            # Not before it is needed: what waits for its turn is one object for all of them.
+            self._events = [self._body] if self.token else events_of(self._body)
+        return self._events
+
+    def position(self, place: int) -> float:
+        """Where an event would stand if those of each message had been stored one by one, evenly
+        since the message before."""
+        return self.before + (place + 1) / self.count * (self.sequence - self.before)
+
+    def deliveries(self, places: Iterable[int]) -> list[Delivery]:
+        """Those at these places, as marks."""
+        return list(map(Delivery, zip(repeat(self), places)))
+
+
+class Delivery(tuple[Arrival, int]):
+    """One event, by the message that it came in and its place there."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> bytes:
+        """Its JSON."""
+        return self[0].events[self[1]]
+
+    @property
+    def key(self) -> str:
+        """Its key as it stands in subjects."""
+        return self[0].token or self[0].partition.key_of(self.data)
+
+    def __str__(self) -> str:
+        arrival, place = self
+        of = f"event {place + 1} of " if arrival.count > 1 else ""
+        return f"{of}message {arrival.sequence} of partition {arrival.partition.number}"

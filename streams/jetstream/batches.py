@@ -1,0 +1,51 @@
+"""Several events of one partition in one message.
+
+The first line of its body is a JSON array of their identities, empty where nothing drops
+duplicates; each line after it is the JSON of an event. A field of the header says how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orjson import dumps, loads
+
+from streams.jetstream.message import Message
+
+__all__ = ["LARGEST", "body_of", "events_of", "header_of", "identities_of"]
+
+LARGEST = 1024
+"""How many events one message holds at most."""
+
+_FIELD = "Penstock-Events"
+_MARK = _FIELD.encode()
+
+
+def header_of(count: int) -> dict[str, str]:
+    """What the header of a message of so many events says."""
+    return {_FIELD: str(count)}
+
+
+def body_of(events: Sequence[bytes], identities: Sequence[int | str]) -> bytes:
+    """The body of a message of these events, the JSON of each."""
+    return b"\n".join([dumps(identities), *events])
+
+
+def identities_of(message: Message) -> tuple[list[int | str], int] | None:
+    """The identities of its events, and how many events there are; None for a message that is one
+    event, or not of the form above."""
+    if _MARK not in message.header:
+        return None
+    count = message.data.count(b"\n")
+    try:
+        identities = loads(message.data[: message.data.index(b"\n")])
+    except ValueError:
+        return None
+    if not isinstance(identities, list) or len(identities) not in (0, count):
+        return None
+    return identities, count
+
+
+def events_of(body: bytes) -> list[bytes]:
+    """The JSON of each event of such a body."""
+    return body.split(b"\n")[1:]

@@ -1,0 +1,56 @@
+"""Delete what is long done of a partition."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+    from streams.jetstream.floors import Mark
+    from streams.jetstream.layout import Layout
+    from streams.jetstream.lease import Lease
+
+__all__ = ["Purge"]
+
+# Seconds between two deletions.
+_PURGED = 5.0
+
+
+class Purge:
+    """Keeps what is above the floor, and what was done within two windows for duplicates: by it
+    servers know identities again after a restart, and the next owner those of batches."""
+
+    def __init__(self, number: int, lease: Lease, js: JetStreamContext, layout: Layout) -> None:
+        self._number = number
+        self._lease = lease
+        self._js = js
+        self._layout = layout
+        # When the servers had which floor.
+        self._known: deque[tuple[float, Mark]] = deque()
+        self._purged, self._purged_at = 0, 0.0
+
+    async def look(self, floor: Mark) -> None:
+        """Delete what may be, now that the servers have this floor. Raises what their silence
+        raises."""
+        now = self._lease.now()
+        if now < self._purged_at + _PURGED:
+            return
+        self._purged_at = now
+        known = self._known
+        known.append((now, floor))
+        keep = max(2 * self._layout.window, 1)
+        while len(known) > 1 and self._is_old(known[1], now, floor, keep):
+            known.popleft()
+        old = known[0][1].sequence
+        if self._is_old(known[0], now, floor, keep) and old > self._purged and self._lease.held:
+            subject = self._layout.subject(self._number)
+            await self._js.purge_stream(self._layout.stream, seq=old + 1, subject=subject)
+            self._purged = old
+
+    def _is_old(self, one: tuple[float, Mark], now: float, floor: Mark, keep: float) -> bool:
+        """Old also by the time of the events, where owners know identities again by them."""
+        at, mark = one
+        in_time = self._layout.in_batches and mark.stored >= floor.stored - keep
+        return at < now - keep and not in_time
