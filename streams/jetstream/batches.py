@@ -7,6 +7,7 @@ duplicates; each line after it is the JSON of an event. A field of the header sa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from orjson import dumps, loads
 
@@ -38,12 +39,12 @@ def identities_of(message: Message) -> tuple[list[int | str], int] | None:
         return None
     count = message.data.count(b"\n")
     try:
-        identities = loads(message.data[: message.data.index(b"\n")])
+        said: Any = loads(message.data[: message.data.index(b"\n")])
     except ValueError:
         return None
-    if not isinstance(identities, list) or len(identities) not in (0, count):
+    if said.__class__ is not list or len(said) not in (0, count):
         return None
-    return identities, count
+    return said, count
 
 
 def events_of(body: bytes) -> list[bytes]:
