@@ -16,7 +16,7 @@ from penstock.run_on import PATIENCE, urls_of
 from sinks import write_jsonl
 from sources import WorkPool
 from streams import from_async_iterable
-from streams.errors import BuildError
+from streams.errors import BuildError, PenstockError
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.letters import Letter, letters_of, send_again
 from streams.jetstream.outbox import Outbox
@@ -109,7 +109,13 @@ async def _publish_again(
 ) -> int:
     sent = 0
     async for letter in letters:
-        await send_again(outbox, js, layout, letter)
+        try:
+            await send_again(outbox, js, layout, letter)
+        except PenstockError as error:
+            mention(
+                f"{sent:,} events published again, but not dead letter {letter.sequence}: {error}"
+            )
+            return 1
         sent += 1
     mention(f"{sent:,} events published again")
     return 0

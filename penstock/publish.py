@@ -89,16 +89,19 @@ def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> P
     one = adaptive_flat_map(publisher.publish, at_once)
     several = adaptive_flat_map(publisher.publish_all, at_once)
     lists = chunk(layout.batch or 1, _LINGER)
-    if layout.key is None:
-        sent = source.pipe(lists, several) if layout.in_batches else source.pipe(one)
-    elif layout.in_batches:
+    if not layout.in_batches:
+        if layout.key is None:
+            sent = source.pipe(one)
+        else:
+            sent = source.pipe(group_by(layout.key), spread(), one)
+    elif layout.key is None and layout.identity is None:
+        sent = source.pipe(lists, several)
+    else:
         sent = source.pipe(
             group_by(publisher.partition_of, each=lambda group: group.pipe(lists), idle=_IDLE),
             spread(),
             several,
         )
-    else:
-        sent = source.pipe(group_by(layout.key), spread(), one)
     return sent.to(for_each(_done))
 
 

@@ -6,13 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from hashlib import blake2b
+from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orjson import loads
 
 from streams.jetstream.arrival import Arrival, Delivery
 from streams.jetstream.batches import identities_of
-from streams.jetstream.body import text_of
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Mark
 from streams.jetstream.layout import token
@@ -105,6 +106,8 @@ class Partition:
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
         self._last_delivery: int = 0
+        # How many messages came after the last one when it was sent.
+        self._behind = 1
         self._floor = Mark(0, 0.0)
         self._purge = Purge(number, lease, self._js, layout)
 
@@ -177,6 +180,7 @@ class Partition:
         # A copy of the stream that lags behind begins earlier.
         if place.sequence <= self._last:
             return
+        self._behind = place.pending
         before, self._last = self._last, place.sequence
         several = identities_of(message)
         if several is None:
@@ -225,13 +229,13 @@ class Partition:
     # What becomes of events.
 
     def key_of(self, data: bytes) -> str:
-        """The key of an event, as it stands in subjects; what is no event has one that nobody
-        else has."""
+        """The key of an event, as it stands in subjects; one without a key, or that cannot be read,
+        has one that no other has."""
         key = self._layout.key
         if key is not None:
             with suppress(Exception):
                 return token(key_function(key)(loads(data)))
-        return token(text_of(data))
+        return blake2b(data, digest_size=16).hexdigest()
 
     def entered(self, count: int) -> None:
         """So many of its events are in the pipeline."""
@@ -327,6 +331,12 @@ class Partition:
         await self._close()
         self._withdraw()
 
+    def _oldest(self) -> float:
+        """When the first that is not done was stored; what has not come yet is stored by and by."""
+        if self._above:
+            return self._above[0].stored
+        return self._floor.stored if self._behind else inf
+
     async def look(self) -> None:
         """Read anew where something is missing; delete what is long done. Once a second or so.
 
@@ -335,4 +345,4 @@ class Partition:
         if self.reads_anew:
             await self.open()
         elif self._kept is not None:
-            await self._purge.look(self._kept.known)
+            await self._purge.look(self._kept.known, self._oldest())

@@ -48,7 +48,10 @@ class Publisher:
             None if layout.key is None else key_function(layout.key)
         )
         self._count = 0
+        # Without keys it is the same identities that have to meet.
+        self._place = self._key or self._identity
         self._partition_of = lru_cache(_KEYS)(layout.partition_of)
+        self._large = min(_LARGE, client.max_payload // 2)
 
     async def __aenter__(self) -> Publisher:
         await self._outbox.start()
@@ -72,11 +75,14 @@ class Publisher:
         self.published += not known
 
     def partition_of(self, value: Any) -> int:
-        """That of an event's key; where there is none, one after the other."""
-        if self._key is None:
+        """That of an event's key, or else of its identity; without both, one after the other."""
+        if self._place is None:
             self._count += 1
             return self._count % len(self._layout.numbers)
-        return self._partition_of(token(self._key(value)))
+        place = self._place(value)
+        # What cannot be a key of `group_by` is told here, not by a worker.
+        hash(place)
+        return self._partition_of(token(place))
 
     async def publish_all(self, values: Sequence[Any]) -> None:
         """Have events of one partition stored, in order, in as few messages as their size allows.
@@ -86,7 +92,7 @@ class Publisher:
         partition = self.partition_of(values[0])
         bodies = [dumps(value) for value in values]
         identities = [] if self._identity is None else [_plain(self._identity(v)) for v in values]
-        for begin, end in _parts(bodies):
+        for begin, end in _parts(bodies, identities, self._large):
             await self._outbox.stored(
                 self._layout.batches(partition),
                 body_of(bodies[begin:end], identities[begin:end]),
@@ -103,12 +109,15 @@ def _plain(identity: object) -> int | str:
     return f"\0{token(identity)}"
 
 
-def _parts(bodies: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """From which event to which each message goes: a large one goes alone."""
+def _parts(
+    bodies: Sequence[bytes], identities: Sequence[int | str], largest: int
+) -> Iterator[tuple[int, int]]:
+    """From which event to which each message goes; one that is larger than that goes alone."""
     begin = size = 0
     for place, body in enumerate(bodies):
-        if place > begin and (size + len(body) > _LARGE or place == begin + LARGEST):
+        own = len(body) + len(dumps(identities[place]) if identities else b"") + 2
+        if place > begin and (size + own > largest or place == begin + LARGEST):
             yield begin, place
             begin, size = place, 0
-        size += len(body)
+        size += own
     yield begin, len(bodies)

@@ -31,9 +31,9 @@ class Purge:
         self._known: deque[tuple[float, Mark]] = deque()
         self._purged, self._purged_at = 0, 0.0
 
-    async def look(self, floor: Mark) -> None:
-        """Delete what may be, now that the servers have this floor. Raises what their silence
-        raises."""
+    async def look(self, floor: Mark, oldest: float) -> None:
+        """Delete what may be, now that the servers have this floor, and the oldest that is not done
+        was stored then. Raises what their silence raises."""
         now = self._lease.now()
         if now < self._purged_at + _PURGED:
             return
@@ -41,16 +41,16 @@ class Purge:
         known = self._known
         known.append((now, floor))
         keep = max(2 * self._layout.window, 1)
-        while len(known) > 1 and self._is_old(known[1], now, floor, keep):
+        while len(known) > 1 and self._is_old(known[1], now, oldest, keep):
             known.popleft()
         old = known[0][1].sequence
-        if self._is_old(known[0], now, floor, keep) and old > self._purged and self._lease.held:
+        if self._is_old(known[0], now, oldest, keep) and old > self._purged and self._lease.held:
             subject = self._layout.subject(self._number)
             await self._js.purge_stream(self._layout.stream, seq=old + 1, subject=subject)
             self._purged = old
 
-    def _is_old(self, one: tuple[float, Mark], now: float, floor: Mark, keep: float) -> bool:
-        """Old also by the time of the events, where owners know identities again by them."""
+    def _is_old(self, one: tuple[float, Mark], now: float, oldest: float, keep: float) -> bool:
+        """Old also for what is not done yet, of which owners know the duplicates by it."""
         at, mark = one
-        in_time = self._layout.in_batches and mark.stored >= floor.stored - keep
-        return at < now - keep and not in_time
+        is_needed = self._layout.in_batches and mark.stored >= oldest - keep
+        return at < now - keep and not is_needed

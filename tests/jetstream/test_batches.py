@@ -121,6 +121,28 @@ def test_a_key_has_the_partition_that_the_servers_give_it(server: Servers) -> No
     asyncio.run(story())
 
 
+def test_events_without_a_key_are_where_their_duplicates_are(server: Servers) -> None:
+    async def story() -> None:
+        stored = Stored(server, Layout("batches-unkeyed", "id", None, partitions=5, batch=4))
+        await stored.publish(*({"id": n} for n in range(40)))
+        await stored.publish(*({"id": n} for n in range(7, 40)))
+        where: defaultdict[int, set[int]] = defaultdict(set)
+        for partition, bodies in (await stored.bodies()).items():
+            for body in bodies:
+                for one in events_of(body):
+                    where[loads(one)["id"]].add(partition)
+        assert [len(partitions) for partitions in where.values()] == [1] * 40
+        assert len(set.union(*where.values())) == 5
+
+    asyncio.run(story())
+
+
+def test_a_key_that_can_be_none_is_told_when_it_is_published(server: Servers) -> None:
+    stored = Stored(server, Layout("batches-odd", None, "key", partitions=5, batch=4))
+    with pytest.raises(TypeError, match="unhashable"):
+        asyncio.run(stored.publish({"key": [1]}))
+
+
 def test_events_without_a_key_go_to_all_partitions(server: Servers) -> None:
     async def story() -> None:
         stored = Stored(server, Layout("batches-keyless", None, None, partitions=3, batch=4))

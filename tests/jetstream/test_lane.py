@@ -361,6 +361,18 @@ def test_what_tells_duplicates_is_kept_as_long_as_they_may_be_read_again() -> No
     lane.teardown()
 
 
+def test_nothing_older_than_two_windows_is_kept_when_all_is_done() -> None:
+    lane = Lane()
+    for _ in range(3):
+        lane.publish_a_batch(["a"], [], 0.0, False)
+        lane.time_passes(0.1)
+    for _ in range(20):
+        lane.time_passes(1.0)
+        lane.the_owner_looks()
+    assert lane.server.deleted == 3
+    lane.teardown()
+
+
 def test_a_partition_holds_no_more_than_a_few_full_messages() -> None:
     lane = Lane()
     for _ in range(200):
