@@ -183,7 +183,9 @@ class Client:
         await asyncio.sleep(_LATENCY)
         since = config.opt_start_time
         self.server.read_from(
-            config.opt_start_seq if since is None else self.server.first_since(since.timestamp())
+            (config.opt_start_seq or 1)
+            if since is None
+            else self.server.first_since(since.timestamp())
         )
         return SimpleNamespace(name="reader")
 
