@@ -70,10 +70,11 @@ async def _publish(pipeline: Pipeline, options: Options, cluster: Cluster) -> tu
             running = flow.start(drain_deadline=options.drain_deadline)
             with drain_on_signals(running, options.drain_deadline, mention):
                 await end_of(running)
-        stored = f"{publisher.published:,}, known already: {publisher.duplicates:,}"
         if layout.in_batches:
-            stored = f"{publisher.published:,} in batches, of which workers drop the duplicates"
-        return running.report(), stored
+            about = " in batches, of which workers drop the duplicates"
+        else:
+            about = f", known already: {publisher.duplicates:,}"
+        return running.report(), f"{publisher.published:,}{about}"
     finally:
         await client.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Arrival", "Delivery"]
 
 
+@dataclass(slots=True, eq=False)
 class Arrival:
     """Where a message stands in its stream, and the one before it in its `partition`; when it was
     stored (seconds since 1970), how many events it holds, and how many of them are `left` to be
@@ -22,36 +24,22 @@ class Arrival:
     `token` is the key of its event as it stands in the subject, empty where there are several.
     """
 
-    __slots__ = (
-        *("_body", "_events", "before", "count", "left", "partition", "sequence", "stored"),
-        "token",
-    )
-
-    def __init__(
-        self,
-        partition: Partition,
-        sequence: int,
-        before: int,
-        stored: float,
-        body: bytes,
-        token: str,
-        count: int = 1,
-    ) -> None:
-        self.partition = partition
-        self.sequence = sequence
-        self.before = before
-        self.stored = stored
-        self.token = token
-        self.count = self.left = count
-        self._body = body
-        self._events: list[bytes] = []
+    partition: Partition
+    sequence: int
+    before: int
+    stored: float
+    body: bytes
+    token: str
+    count: int
+    left: int = 0
+    _events: list[bytes] = field(init=False, default_factory=list[bytes])
 
     @property
     def events(self) -> list[bytes]:
         """The JSON of each."""
         if not self._events:
             # Not before it is needed: what waits for its turn is one object for all of them.
-            self._events = [self._body] if self.token else events_of(self._body)
+            self._events = [self.body] if self.token else events_of(self.body)
         return self._events
 
     def position(self, place: int) -> float:
@@ -77,7 +65,7 @@ class Delivery(tuple[Arrival, int]):
     @property
     def key(self) -> str:
         """Its key as it stands in subjects."""
-        return self[0].token or self[0].partition.key_of(self.data)
+        return self[0].token or self[0].partition.layout.key_of(self.data)
 
     def __str__(self) -> str:
         arrival, place = self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
@@ -125,15 +126,12 @@ class _Stage(Emission[Any]):
     def _events(self, arrival: Arrival, places: Sequence[int]) -> list[Event[Any]]:
         created = min(arrival.stored + self._offset, self.run.now())
         found = arrival.deliveries(places)
-        if arrival.count == 1:
-            event = self._event(created, found[0])
-            return [] if event is None else [event]
-        said = arrival.events
-        try:
-            values = [loads(said[place]) for place in places]
-        except JSONDecodeError:
-            return [event for event in map(partial(self._event, created), found) if event]
-        return new_events(values, created, self, found)
+        if len(found) > 1:
+            said = arrival.events
+            with suppress(JSONDecodeError):
+                return new_events([loads(said[place]) for place in places], created, self, found)
+        # One by one: so a fault is told of its event, and a single one is made sooner.
+        return [event for event in map(partial(self._event, created), found) if event]
 
     def _event(self, created: float, delivery: Delivery) -> Event[Any] | None:
         try:

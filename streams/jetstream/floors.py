@@ -24,11 +24,8 @@ class Mark(NamedTuple):
     """The last message up to which all is done: its number, 0 for none, and when it was stored, in
     seconds since 1970."""
 
-    sequence: int
-    stored: float
-
-
-_NOTHING = Mark(0, 0.0)
+    sequence: int = 0
+    stored: float = 0.0
 
 
 class Floors:
@@ -63,9 +60,9 @@ class Floors:
         try:
             entry = await self._table.get(f"p.{partition}")
         except KeyNotFoundError:
-            return _NOTHING, 0
+            return Mark(), 0
         said = loads(entry.value or b"{}")
-        floor = Mark(said["floor"], said["stored"]) if said["of"] == self._born else _NOTHING
+        floor = Mark(said["floor"], said["stored"]) if said["of"] == self._born else Mark()
         return floor, entry.revision or 0
 
     async def claim(self, partition: int, owner: str) -> Floor:

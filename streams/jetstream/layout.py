@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps
+from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps, loads
 
 from streams.errors import BuildError, StreamDiffers
 from streams.jetstream.answers import answered
@@ -17,7 +19,7 @@ from streams.jetstream.floors import Floors
 from streams.jetstream.letters import stream_of_letters
 from streams.jetstream.roster import LEASE, Roster
 from streams.jetstream.tables import table_of
-from streams.keys import By, key_name
+from streams.keys import By, key_function, key_name
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -118,7 +120,7 @@ class Layout:
             inactive_threshold=_FORGOTTEN,
         )
 
-    def subject(self, partition: int | str) -> str:
+    def subject(self, partition: int) -> str:
         """What all events of a partition are stored under."""
         return f"penstock.{self.name}.p.{partition}.>"
 
@@ -132,6 +134,14 @@ class Layout:
         for byte in token.encode():
             code = (code ^ byte) * 16777619 & 0xFFFFFFFF
         return code % len(self.numbers)
+
+    def key_of(self, data: bytes) -> str:
+        """The token of the key in an event's JSON; one without a key, or that cannot be read, has
+        one that no other has."""
+        if self.key is not None:
+            with suppress(Exception):
+                return token(key_function(self.key)(loads(data)))
+        return blake2b(data, digest_size=16).hexdigest()
 
     async def prepare(self, client: Client) -> Layout:
         """Make what is not there yet; returns the layout that is there. StreamDiffers."""
@@ -186,7 +196,7 @@ class Layout:
                 src=f"{self.inlet}.*",
                 dest=f"penstock.{self.name}.p.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}",
             ),
-            metadata=self._metadata(partitions, self.batch or 1),
+            metadata=self._metadata(),
         )
         letters = stream_of_letters(self.letters, self.letters_subject, replicas)
         untyped: Any = js
@@ -210,10 +220,10 @@ class Layout:
             batch=int(there.get("penstock.batch", 1)),
         )
 
-    def _metadata(self, partitions: int, batch: int) -> dict[str, str]:
+    def _metadata(self) -> dict[str, str]:
         return {
-            "penstock.partitions": str(partitions),
-            "penstock.batch": str(batch),
+            "penstock.partitions": str(self.partitions or PARTITIONS),
+            "penstock.batch": str(self.batch or 1),
             "penstock.identity": "" if self.identity is None else key_name(self.identity),
             "penstock.key": "" if self.key is None else key_name(self.key),
         }
@@ -226,9 +236,11 @@ class Layout:
                 "another name (--name)."
             )
         known = self.as_there(info)
-        wanted = self._metadata(
-            self.partitions or known.partitions or 0, self.batch or known.batch or 0
-        )
+        wanted = replace(
+            self,
+            partitions=self.partitions or known.partitions,
+            batch=self.batch or known.batch,
+        )._metadata()
         differences = [
             f"{name.removeprefix('penstock.')} is {there.get(name) or 'none'} there, "
             f"{value or 'none'} here"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Message", "fields_of"]
+__all__ = ["Message", "fields_of", "header_with"]
 
 
 class Message(NamedTuple):
@@ -14,6 +15,12 @@ class Message(NamedTuple):
     reply: str
     header: bytes
     data: bytes
+
+
+def header_with(fields: Mapping[str, str]) -> bytes:
+    """A message's header with these fields."""
+    lines = [f"{name}: {value}\r\n" for name, value in fields.items()]
+    return f"NATS/1.0\r\n{''.join(lines)}\r\n".encode()
 
 
 def fields_of(header: bytes) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orjson import loads
 
 from streams.errors import PayloadTooLarge, PublishFailed, StreamMissing
+from streams.jetstream.message import header_with
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -130,8 +131,7 @@ class Outbox:
         largest = self._client.max_payload
         # With its header: a server that is sent more closes the connection.
         header = {_ID: id, **fields}
-        lines = "".join([f"{name}: {value}\r\n" for name, value in header.items()])
-        size = len(f"NATS/1.0\r\n{lines}\r\n".encode()) + len(body)
+        size = len(header_with(header)) + len(body)
         if size > largest:
             raise PayloadTooLarge(
                 f"a message of {size:,} bytes for '{subject}' is more than the server takes "

@@ -6,22 +6,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import blake2b
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
-
-from orjson import loads
 
 from streams.jetstream.arrival import Arrival, Delivery
 from streams.jetstream.batches import identities_of
 from streams.jetstream.connection import jetstream
 from streams.jetstream.floors import Mark
-from streams.jetstream.layout import token
 from streams.jetstream.place import place_of
 from streams.jetstream.purge import Purge
 from streams.jetstream.requests import Requests
 from streams.jetstream.seen import Seen
-from streams.keys import key_function
 
 if TYPE_CHECKING:
     from nats.js.api import ConsumerConfig
@@ -80,12 +75,12 @@ class Partition:
     ) -> None:
         self.number = number
         self.lease = lease
+        self.layout = layout
         self.reads_anew = True
         # What has arrived and is not in the pipeline; the reader's.
         self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
         self._client = client
         self._js = jetstream(client, _ANSWER)
-        self._layout = layout
         self._reader = reader
         self._floors = floors
         self._attend = attend
@@ -108,7 +103,7 @@ class Partition:
         self._last_delivery: int = 0
         # How many messages came after the last one when it was sent.
         self._behind = 1
-        self._floor = Mark(0, 0.0)
+        self._floor = Mark()
         self._purge = Purge(number, lease, self._js, layout)
 
     async def open(self) -> None:
@@ -119,7 +114,7 @@ class Partition:
             self._floor = self._kept.known
         await self._close()
         js: Any = self._js
-        stream = self._layout.stream
+        stream = self.layout.stream
         made = await js.add_consumer(stream, self._wanted())
         self._consumer = made.name
         self._last_delivery = 0
@@ -138,7 +133,7 @@ class Partition:
 
     def _wanted(self) -> ConsumerConfig:
         """The consumer that reads on; at first what is to be remembered comes before the floor."""
-        number, layout = self.number, self._layout
+        number, layout = self.number, self.layout
         if not self._last:
             if self._seen is not None and self._floor.sequence:
                 return layout.consumer(number, since=self._floor.stored - 2 * layout.window)
@@ -147,7 +142,7 @@ class Partition:
 
     def _nothing_seen(self) -> Seen | None:
         """Servers know identities of messages; those of batches' events are the owner's matter."""
-        layout = self._layout
+        layout = self.layout
         return Seen(layout.window) if layout.in_batches and layout.identity is not None else None
 
     async def _close(self) -> None:
@@ -159,7 +154,7 @@ class Partition:
             await requests.stop()
             # Whether that arrives or not: it is forgotten some time in any case.
             with suppress(Error):
-                stream = self._layout.stream
+                stream = self.layout.stream
                 await self._client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{self._consumer}")
 
     def _room(self) -> int:
@@ -183,19 +178,15 @@ class Partition:
         self._behind = place.pending
         before, self._last = self._last, place.sequence
         several = identities_of(message)
-        if several is None:
-            key = message.subject.rpartition(".")[2]
-            arrival = Arrival(self, place.sequence, before, place.stored, message.data, key)
-            self._take_in(arrival, (0,))
-            return
-        identities, count = several
-        repeated: set[int] = set()
-        if self._seen is not None:
+        key = message.subject.rpartition(".")[2] if several is None else ""
+        identities, count = several or ([], 1)
+        places: Sequence[int] = range(count)
+        if self._seen is not None and identities:
             repeated = self._seen.repeats(identities, place.stored)
-        arrival = Arrival(self, place.sequence, before, place.stored, message.data, "", count)
-        places = range(count)
+            if repeated:
+                places = [one for one in places if one not in repeated]
         self._take_in(
-            arrival, [one for one in places if one not in repeated] if repeated else places
+            Arrival(self, place.sequence, before, place.stored, message.data, key, count), places
         )
 
     def _take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
@@ -206,7 +197,6 @@ class Partition:
         self._events += arrival.count
         if arrival.sequence in self._done:
             self._done.remove(arrival.sequence)
-            arrival.left = 0
         else:
             arrival.left = len(places)
             if len(places) < arrival.count:
@@ -227,15 +217,6 @@ class Partition:
         self.read_anew()
 
     # What becomes of events.
-
-    def key_of(self, data: bytes) -> str:
-        """The key of an event, as it stands in subjects; one without a key, or that cannot be read,
-        has one that no other has."""
-        key = self._layout.key
-        if key is not None:
-            with suppress(Exception):
-                return token(key_function(key)(loads(data)))
-        return blake2b(data, digest_size=16).hexdigest()
 
     def entered(self, count: int) -> None:
         """So many of its events are in the pipeline."""

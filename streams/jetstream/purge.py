@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -41,16 +42,17 @@ class Purge:
         known = self._known
         known.append((now, floor))
         keep = max(2 * self._layout.window, 1)
-        while len(known) > 1 and self._is_old(known[1], now, oldest, keep):
+        # By the events of batches owners know the duplicates of what is not done yet.
+        needed = oldest - keep if self._layout.in_batches else inf
+
+        def is_old(one: tuple[float, Mark]) -> bool:
+            at, mark = one
+            return at < now - keep and mark.stored < needed
+
+        while len(known) > 1 and is_old(known[1]):
             known.popleft()
         old = known[0][1].sequence
-        if self._is_old(known[0], now, oldest, keep) and old > self._purged and self._lease.held:
+        if is_old(known[0]) and old > self._purged and self._lease.held:
             subject = self._layout.subject(self._number)
             await self._js.purge_stream(self._layout.stream, seq=old + 1, subject=subject)
             self._purged = old
-
-    def _is_old(self, one: tuple[float, Mark], now: float, oldest: float, keep: float) -> bool:
-        """Old also for what is not done yet, of which owners know the duplicates by it."""
-        at, mark = one
-        is_needed = self._layout.in_batches and mark.stored >= oldest - keep
-        return at < now - keep and not is_needed

@@ -13,7 +13,7 @@ from typing import Any
 
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 
-from streams.jetstream.message import Message
+from streams.jetstream.message import Message, header_with
 
 __all__ = ["Client", "Message", "Server", "Table"]
 
@@ -34,10 +34,8 @@ class Server:
         self._requests: deque[tuple[Client, str, int]] = deque()
 
     def publish(self, subject: str, data: bytes, fields: Mapping[str, str] = _NONE) -> None:
-        lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
-        header = f"NATS/1.0\r\n{lines}\r\n".encode()
         now = asyncio.get_running_loop().time()
-        self.stored.append((now, Message(subject, "", header, data)))
+        self.stored.append((now, Message(subject, "", header_with(fields), data)))
         self._deliver()
 
     def first_since(self, stored: float) -> int:

@@ -18,7 +18,7 @@ from streams.errors import BuildError, PayloadTooLarge
 from streams.jetstream.batches import body_of, events_of, header_of, identities_of
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import Layout, layout_of, token
-from streams.jetstream.message import Message
+from streams.jetstream.message import Message, header_with
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers
 from streams.testing import MemorySink
@@ -31,8 +31,7 @@ JSON = st.recursive(
 
 
 def message(body: bytes, count: int) -> Message:
-    ((name, value),) = header_of(count).items()
-    return Message("a.p.1.batch", "", f"NATS/1.0\r\n{name}: {value}\r\n\r\n".encode(), body)
+    return Message("a.p.1.batch", "", header_with(header_of(count)), body)
 
 
 @given(
