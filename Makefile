@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata test check bench bench-cluster bench-limits bench-plants bench-temporal format clean
+.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -33,8 +33,17 @@ COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks pensto
 kata: .venv/.usable  ## the stream kata at full load for ten seconds
 	$(BIN)/penstock kata $(ARGS)
 
-test: .venv/.ready  ## all tests, docs included
-	$(BIN)/python -m pytest $(ARGS)
+# One process a core; a file's tests stay together, for they share servers.
+PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile
+
+test: .venv/.ready  ## unit, contract, pages, and a short run of each real server
+	$(PYTEST) --ignore=tests/system $(ARGS)
+
+test-system: .venv/.ready  ## processes that are killed, frozen and cut off: some seeded runs of each
+	$(PYTEST) tests/system $(ARGS)
+
+soak: .venv/.ready  ## the same, 50 runs of each; takes hours
+	$(PYTEST) tests/system --runs 50 $(ARGS)
 
 check: .venv/.ready  ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -27,12 +28,13 @@ OURS = Subject(
     rounds=9,
     whole_process=("-m", "penstock", "run", "benchmarks/ours.py"),
 )
-PEERS = (
-    Subject("bytewax", "benchmarks.peers.on_bytewax", rounds=5),
+AWAITING_PEERS = (
     Subject("reactivex", "benchmarks.peers.on_reactivex", rounds=2),
     Subject("aiostream", "benchmarks.peers.on_aiostream", rounds=2),
 )
-AWAITING_PEERS = PEERS[1:]
+BYTEWAX = Subject("bytewax", "benchmarks.peers.on_bytewax", rounds=5)
+HAS_BYTEWAX = find_spec("bytewax") is not None
+PEERS = (BYTEWAX, *AWAITING_PEERS) if HAS_BYTEWAX else AWAITING_PEERS
 
 EVENTS = 200_000
 # They take some 25 times as long for an event, and as long for each of fewer events.
@@ -199,6 +201,8 @@ def main() -> None:
         parser.error(f"no figure {', '.join(sorted(unknown))}; there are {', '.join(FIGURES)}")
     if not OURS.exists():
         print("benchmarks/ours.py is missing: the tables are without penstock itself.\n")
+    if not HAS_BYTEWAX:
+        print("bytewax is left out: it is not installed, and has no wheel for Python 3.13 on.\n")
     start = time.perf_counter()
     for name in chosen:
         FIGURES[name]()

@@ -3,8 +3,9 @@
 Items:   the handler's result, or each of its results if it is an async iterator (of which there
          may be none); None is a result like any other. As they come, or with `ordered=True` in
          the order in which the calls began; a failed call leaves no gap.
-Time:    a call begins as soon as the limit and its group's turn allow. A plain handler runs
-         inline and ends before the next event is looked at.
+Time:    a call begins as soon as the limit and its group's turn allow, and no hold-back that
+         `overload` asked for is under way. A plain handler runs inline and ends before the next
+         event is looked at.
 Memory:  `limit` events in work and `window` finished results that wait for demand; with
          `retry`, up to `limit` events more that wait for their next attempt.
 Demand:  asks for as many events as may begin; nothing begins without room for its result. An
@@ -15,7 +16,8 @@ Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish,
          passes on, with the stage and event noted on it), "skip", "revert" (the event is its
          source's again), `retry(...)` or `route(sink)`.
          A call past `timeout` seconds is cancelled and fails with HandlerTimeout; it keeps its
-         slot and its turn until it has really ended.
+         slot and its turn until it has really ended. A result that is unfinished work (a
+         coroutine not awaited, a plain generator) fails its event with UnfinishedResult.
 Order:   the results of a group are in the order of its events. What async calls bring in one
          turn of the loop goes on together, at its end; the next event of a group may begin then.
 
@@ -31,7 +33,7 @@ from typing import Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
-from streams.faults import OnError, Retry, check_policy
+from streams.faults import OnError, Retry, check_policy, letters_of
 from streams.flowable import Flowable
 from streams.groups import Grouped
 from streams.handler import check_handler, handler_name, is_async
@@ -39,7 +41,7 @@ from streams.inline import Inline
 from streams.limits import Limiter, Shared
 from streams.limits.choice import Limit, limiter_for
 from streams.run import Run
-from streams.settings import OnLimitChange, Settings
+from streams.settings import OnLimitChange, Overload, Settings
 from streams.stage import StageInfo, Subscriber
 from streams.workers import Workers
 
@@ -57,7 +59,7 @@ def adaptive_flat_map(
     ordered: bool = ...,
     timeout: float | None = ...,
     on_error: OnError = ...,
-    overload: Callable[[Exception], bool] | None = ...,
+    overload: Overload | None = ...,
     window: int = ...,
     on_limit_change: OnLimitChange | None = ...,
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
@@ -71,7 +73,7 @@ def adaptive_flat_map(
     ordered: bool = ...,
     timeout: float | None = ...,
     on_error: OnError = ...,
-    overload: Callable[[Exception], bool] | None = ...,
+    overload: Overload | None = ...,
     window: int = ...,
     on_limit_change: OnLimitChange | None = ...,
 ) -> Callable[[Flowable[T]], Flowable[R]]: ...
@@ -84,7 +86,7 @@ def adaptive_flat_map(
     ordered: bool = False,
     timeout: float | None = None,
     on_error: OnError = "stop",
-    overload: Callable[[Exception], bool] | None = None,
+    overload: Overload | None = None,
     window: int = 256,
     on_limit_change: OnLimitChange | None = None,
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
@@ -92,12 +94,14 @@ def adaptive_flat_map(
 
     `limit` is a limiter such as `Fixed(8)`, a pair `(floor, ceiling)` for the default limiter,
     `Shared(limiter)` for one that several stages share, or None for the default with no bounds
-    of yours. `overload(error)` tells whether an error
+    of yours. `overload(error)` returns whether an error
     means that the dependency is overloaded (as a timeout always does) or says nothing about
-    its capacity. `on_limit_change(old, new, reason)` is called when the limit changes, before
-    anything begins under the new one; the reason is the limiter's own, or "retuned". What it
-    raises stops the pipeline, as does a limiter that raises or proposes what is no limit
-    (BadLimit): what is in flight finishes, and the error names the limiter and the stage.
+    its capacity. A number (not a bool) means overload too: for so many seconds, 60 at most, this
+    stage begins no call, nor does any that shares its limit. Any other value is BadOverload.
+    `on_limit_change(old, new, reason)` is called when the limit changes, before anything begins
+    under the new one; the reason is the limiter's own, or "retuned". What these two raise stops
+    the pipeline, as does a limiter that raises or proposes an invalid limit (BadLimit): what is
+    in flight finishes, and the error names what raised it and the stage.
     Raises BuildError for options that cannot work together: straight after
     `group_by`, or `timeout` with a plain handler, which nothing can interrupt.
     """
@@ -143,12 +147,15 @@ def adaptive_flat_map(
             source.attach(stage, run)
 
         sharing = " with other stages" if isinstance(limit, Shared) else ""
-        note = f"{_at_once(floor, ceiling)}{sharing}, {window:,} results"
+        at_once = _at_once(floor, ceiling) if is_async(handler) else "1 at once"
+        note = f"{at_once}{sharing}, {window:,} results"
         if source.turns and not ordered:
             note += "; order of a group ends here"
         flowable: Flowable[Any] = Flowable(
             attach,
-            StageInfo("adaptive_flat_map", name, bound, note),
+            StageInfo(
+                "adaptive_flat_map", name, bound, note, works=True, letters=letters_of(on_error)
+            ),
             source,
             turns=False,
             groups=False,

@@ -15,7 +15,8 @@ Ends:    when the source has completed, every call has ended and every result is
 Errors:  a call that raises is made again with each half, down to the event that fails alone:
          for that one, `on_error` is "stop", "skip", `retry(...)` or `route(sink)`. A call past
          `timeout` seconds fails with HandlerTimeout, and is split too. Anything but one result
-         for each event fails them all with BatchContractError, and is not tried again.
+         for each event fails them all with BatchContractError, and is not tried again. A result
+         that is a coroutine not awaited, or a generator, fails its event with UnfinishedResult.
 
     source      (a,b,c,d,e,f,g,|)
     batch(f)    -----a----b----c----(d,e)(f,g,|)     each call takes five ticks
@@ -28,7 +29,7 @@ from typing import Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
-from streams.faults import OnError, Retry, check_policy
+from streams.faults import OnError, Retry, check_policy, letters_of
 from streams.flowable import Flowable
 from streams.groups import Grouped
 from streams.handler import check_handler, handler_name, is_async
@@ -150,7 +151,9 @@ def batch(
             source.attach(stage, run)
 
         ends = "; order of a group ends here" if source.turns else ""
-        info = StageInfo("batch", name, bound, note + ends)
+        info = StageInfo(
+            "batch", name, bound, note + ends, works=True, letters=letters_of(on_error)
+        )
         flowable: Flowable[Any] = Flowable(attach, info, source, turns=False, groups=False)
         return flowable
 

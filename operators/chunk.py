@@ -24,6 +24,7 @@ from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.event import Event
 from streams.flowable import Flowable
+from streams.lane import hand_over
 from streams.origins import Joined
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber
@@ -59,7 +60,10 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[list[T]] = Flowable(attach, StageInfo("chunk", detail, size), source)
+        until_more = wait is None and size > 1
+        flowable: Flowable[list[T]] = Flowable(
+            attach, StageInfo("chunk", detail, size, gathers=size, until_more=until_more), source
+        )
         return flowable
 
     return operator
@@ -117,7 +121,9 @@ class _Filling(Stage[Any, Any]):
             self._begin_anew()
             created = min(event.created for event in events)
             values = [event.value for event in events]
-            self.downstream.on_next(Event(values, created, Joined(events), events[0].token))
+            joined = Event(values, created, Joined(events), events[0].token)
+            joined.turn = hand_over(events)
+            self.downstream.on_next(joined)
             return True
         if self._completed and not self._list and not self._done:
             self._done = True

@@ -7,7 +7,7 @@ Items:   a `Period` for each stretch of time over which the count, sum, avg, min
 Time:    at once, with the item that moves the watermark. No timers. O(log n) a row.
 Memory:  the end points after the watermark; a number for each key that has a row (with
          `include_zero`, for each key ever seen) and for each row that is open by `id`; for min
-         and max one for each valid row. No events.
+         and max a few for each amount among the valid rows. No events.
 Demand:  one at a time: the next is asked for when all that came of the last has gone.
 Ends:    with the source, after the periods that are left; those of rows that are still open
          have no end. A row is finished once it is counted, as a `drop`: what has been counted is
@@ -75,7 +75,10 @@ def count_over_time(
 
     make = tally_maker(aggregate, of is not None, include_zero)
     if lateness is not None and not is_duration(lateness):
-        raise BuildError(f"count_over_time(lateness={lateness!r}): it cannot be negative")
+        raise BuildError(
+            f"count_over_time(lateness={lateness!r}): a number, or a timedelta, that is finite and "
+            "cannot be negative is needed"
+        )
     check_policy(late, "count_over_time", option="late")
     check_policy(on_error, "count_over_time")
     detail = f"{aggregate}{'' if of is None else f' of {key_name(of)}'}"
@@ -85,8 +88,8 @@ def count_over_time(
 
     def operator(source: Flowable[T]) -> Flowable[Period]:
         def attach(downstream: Subscriber[Period], run: Run) -> None:
-            counts = LiveCounts(make, include_zero)
-            stage = Counting(downstream, run, flowable.info, counts, read, lateness, late, on_error)
+            counts = LiveCounts(make, include_zero, lateness)
+            stage = Counting(downstream, run, flowable.info, counts, read, late, on_error)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 

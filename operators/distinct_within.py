@@ -3,17 +3,21 @@
 Items:   the first event of each key, and again the first one `seconds` or more after that.
          A duplicate does not renew the window. A key whose event failed or was returned is
          forgotten, so that a redelivery passes; a duplicate of an event that is still
-         unfinished leaves the stream and shares its outcome towards the source.
+         unfinished leaves the stream and shares its outcome towards the source: it is dropped
+         when that one ends well, fails with the same error, or is returned with it.
 Time:    at once. The clock is the loop's; with `time`, the largest event time seen so far,
          which makes a replay exact. No timers.
 Memory:  one key and one number for each key of the window and for at most a third as many
          that have left it, at most `max_keys`; beyond those the oldest key is forgotten early,
          counted as `forgotten_early`. One small entry for each event that is unfinished.
-Demand:  one more for each event dropped.
+         At most `hold` duplicates wait for the end of what they are duplicates of.
+Demand:  one more for each event dropped, but none while `hold` duplicates wait.
 Ends:    with the source.
 Errors:  a key or time that is missing, a key that cannot be hashed or a time that cannot be
          read is this stage's error, by default the pipeline's end;
-         `on_error="skip"` or `route(sink)` go on.
+         `on_error="skip"` or `route(sink)` go on. HoldExceeded when `hold` duplicates wait and a
+         stage below, such as `chunk` without `wait`, keeps events until others come, for it may
+         wait for those that are not asked for.
 
     source                --a--b--a--b--------a--|
     distinct_within(10)   --a--b--------------a--|     at ticks 2, 5 and 18
@@ -27,12 +31,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from itertools import takewhile
 from math import inf, isfinite
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from streams.arguments import is_count, is_positive
-from streams.errors import BuildError
+from streams.errors import BuildError, HoldExceeded
 from streams.event import Event
-from streams.faults import Faults, OnError, check_policy
+from streams.faults import Faults, OnError, check_policy, letters_of
 from streams.flowable import Flowable
 from streams.keys import By, KeyFaults, key_function, key_name
 from streams.run import Run
@@ -58,17 +62,21 @@ def distinct_within(
     max_keys: int | None = None,
     *,
     on_error: OnError = "stop",
+    hold: int = 1024,
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let a key pass once in `seconds`.
 
     `by` is the key and `time` the event's own time, each a field name, an index or a function.
     A time is a number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC.
-    Raises BuildError when `seconds` is not positive or `max_keys` is below 1.
+    `hold` duplicates may wait for the end of unfinished events. Raises BuildError when `seconds` is
+    not positive or `max_keys` or `hold` is below 1.
     """
     if not is_positive(seconds):
         raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds")
     if max_keys is not None and not is_count(max_keys):
         raise BuildError(f"distinct_within(max_keys={max_keys!r}): at least 1 key is needed")
+    if not is_count(hold):
+        raise BuildError(f"distinct_within(hold={hold!r}): must be at least 1 duplicate")
     check_policy(on_error, "distinct_within")
     key_of = key_function(by)
     time_of = None if time is None else key_function(time)
@@ -81,19 +89,37 @@ def distinct_within(
                 source.attach(downstream, run)
                 return
             faults = KeyFaults(on_error, run, flowable.info, by, time)
-            stage = _Window(downstream, run.now, key_of, time_of, seconds, max_keys, faults)
+            until_more = next((info for info, _ in run.stages if info.until_more), None)
+            bound = _Bound(hold, flowable.info, until_more)
+            stage = _Window(downstream, run.now, key_of, time_of, seconds, max_keys, faults, bound)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
         flowable: Flowable[T] = Flowable(
             attach,
-            StageInfo("distinct_within", detail, 0, note, by=by, seconds=seconds),
+            StageInfo(
+                "distinct_within",
+                detail,
+                hold,
+                note,
+                by=by,
+                seconds=seconds,
+                letters=letters_of(on_error),
+            ),
             source,
             mappings=source.mappings,
         )
         return flowable
 
     return operator
+
+
+class _Bound(NamedTuple):
+    """How many duplicates may wait; `until_more` is a stage below that keeps events for others."""
+
+    hold: int
+    info: StageInfo
+    until_more: StageInfo | None
 
 
 class _Window(Sieve[T]):
@@ -111,8 +137,18 @@ class _Window(Sieve[T]):
     """
 
     __slots__ = (
-        *("_base", "_event_time", "_faults", "_forgotten", "_key_of", "_max_keys", "_now"),
-        *("_peak", "_room", "_seconds", "_seen", "_time_of", "_times", "_unfinished"),
+        *("_base", "_bound", "_event_time", "_faults", "_forgotten", "_key_of", "_max_keys"),
+        *(
+            "_now",
+            "_owed",
+            "_peak",
+            "_room",
+            "_seconds",
+            "_seen",
+            "_time_of",
+            "_times",
+            "_unfinished",
+        ),
     )
 
     def __init__(
@@ -124,8 +160,10 @@ class _Window(Sieve[T]):
         seconds: float,
         max_keys: int | None,
         faults: Faults,
+        bound: _Bound,
     ) -> None:
         super().__init__(downstream)
+        self._bound = bound
         self._now = now
         self._key_of = key_of
         self._time_of = time_of
@@ -135,9 +173,9 @@ class _Window(Sieve[T]):
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")
         self._base = 0
-        self._unfinished = Unfinished(self._seen)
+        self._unfinished = Unfinished(self._seen, self._ask_for_owed)
         self._event_time = -inf
-        self._forgotten = self._peak = self._room = 0
+        self._forgotten = self._peak = self._room = self._owed = 0
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         fresh: list[Event[Any]] = []
@@ -163,6 +201,26 @@ class _Window(Sieve[T]):
                 place += 1
         self._let_pass(fresh, len(events))
 
+    def ask_again(self, n: int) -> None:
+        self._owed += n
+        self._ask_for_owed()
+
+    def _ask_for_owed(self) -> None:
+        # Where the source is nothing but duplicates of what takes long, they would be without end.
+        if not self._owed or self._done:
+            return
+        bound, sharing = self._bound, self._unfinished.sharing
+        if sharing < bound.hold:
+            owed, self._owed = self._owed, 0
+            self.upstream.request(owed)
+        elif bound.until_more is not None:
+            error = HoldExceeded(
+                f"{sharing:,} duplicates in {bound.info} wait for the end of events that "
+                f"{bound.until_more} may keep until others come. Let it keep them for a time only, "
+                "as chunk(size, wait) does, or raise hold=."
+            )
+            self._broke(error, [], [])
+
     @property
     def _next(self) -> int:
         return self._base + len(self._times)
@@ -187,7 +245,9 @@ class _Window(Sieve[T]):
                 times += array("d", (now,)) * len(values)
             else:
                 times.extend(map(self._time, values))
+                _check_all_read("time", len(times) - (begin - base), values)
             keys.extend(map(self._key_of, values))
+            _check_all_read("key", len(keys), values)
         except Exception as raised:
             error = raised
         try:
@@ -262,14 +322,23 @@ class _Window(Sieve[T]):
             self._room = len(seen)
 
     def statistics(self) -> dict[str, Any]:
-        """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`."""
+        """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`.
+
+        `waiting` are duplicates of events that are unfinished.
+        """
         if self._seen:
             self._expire(self._now() if self._time_of is None else self._event_time)
         keys = len(self._seen)
         return {
+            "waiting": self._unfinished.sharing,
             "keys": keys,
             "peak": max(self._peak, keys),
             "forgotten_early": self._forgotten,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }
+
+
+def _check_all_read(what: str, read: int, values: list[Any]) -> None:
+    """A StopIteration out of the user's function ends a map without a word."""
+    if read < len(values):
+        raise RuntimeError(f"the function of the {what} raised StopIteration")

@@ -5,14 +5,18 @@ Items:   a `Group` (a Flowable with a `.key`) for each key that has work. Withou
          Directly before `spread()` no Group object is made: the two share the keyed queues.
          `each` runs operators inside every group, with a state of its own.
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
-Memory:  `buffer` events waiting over all groups and one small queue per group alive; with
-         `each` also what its operators hold, for each group alive.
+Memory:  `buffer` events over all groups, those included that the operators of `each` hold, and
+         one small queue per group alive, with `each` its operators too. When operators hold so
+         much that nothing else fits, and more is wanted, the group that has been idle for longest
+         is closed: what its operators hold leaves, made of a part of its events. Such groups are
+         counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events. A hot key may fill the buffer: bounded memory comes
          first, and the statistics name the key.
 Ends:    completes when the source has and every group is empty. Cancel gives what waits back
          to the source; drain lets it be worked on.
 Errors:  a key that is missing or cannot be hashed is this stage's error, by default the
          pipeline's end with the event named; `on_error="skip"` or `route(sink)` go on.
+         HoldExceeded when the buffer is full and closing groups frees nothing.
 
     source            --a1--b1--a2--|
     group_by(key)     --A---B-------|     A = a1 a2, B = b1
@@ -25,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy
+from streams.faults import OnError, check_policy, letters_of
 from streams.flowable import Flowable
 from streams.group_reader import GroupReader
 from streams.groups import Group, Grouped
@@ -93,8 +97,9 @@ def group_by(
 
     `each=lambda group: group.pipe(...)` runs operators on each group's own stream; its state
     ends when the group has been empty for `idle` seconds, which must then be given, or is the
-    least recently used empty one above `max_groups`. Raises BuildError for a `buffer` below 1,
-    for `each` without `idle`, and for `idle` or `max_groups` without `each`.
+    least recently used empty one above `max_groups` or when the buffer is full. Raises BuildError
+    for a `buffer` below 1, for `each` without `idle`, and for `idle` or `max_groups` without
+    `each`.
     """
     if not is_count(buffer):
         raise BuildError(f"group_by(buffer={buffer!r}): at least 1 event must fit")
@@ -111,7 +116,11 @@ def group_by(
         raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
     check_policy(on_error, "group_by")
     key_of = key_function(by)
-    info = StageInfo("group_by", key_name(by), buffer, by=by)
+    # What operators make of a group's events may be made of all that fit.
+    gathers = 1 if each is None else buffer
+    info = StageInfo(
+        "group_by", key_name(by), buffer, by=by, gathers=gathers, letters=letters_of(on_error)
+    )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
         def states(run: Run) -> GroupStates | None:

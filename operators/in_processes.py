@@ -7,8 +7,10 @@ Memory:  `n` processes, started by the first call of a running and ended with it
 Demand:  none of its own.
 Ends:    with the running. A call past its timeout keeps its slot and its turn until it has
          really ended, and counts as `stuck`.
-Errors:  what the handler raises, with its traceback as its cause. A process that dies fails the
-         calls that were in it with BrokenProcessPool; later calls get fresh processes.
+         The processes end with this one, however it ends.
+Errors:  what the handler raises, with its traceback as its cause; NotPicklable for a value or a
+         result that cannot be pickled. A process that dies fails the calls that were in it with
+         BrokenProcessPool; later calls get fresh processes.
 
     source                                    --1--2--3--------|
     adaptive_flat_map(in_processes(2)(f))     -----a--b--c-----|
@@ -20,12 +22,14 @@ import sys
 from collections.abc import Callable
 from functools import partial, reduce
 from importlib import import_module
+from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams.handler import Pooled, pool_size
+from streams.errors import BuildError, NotPicklable, describe
+from streams.handler import Opened, Pooled, handler_name, pool_size
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Executor, ProcessPoolExecutor
 
 __all__ = ["in_processes"]
 
@@ -37,7 +41,8 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     """Wrap a plain handler: `adaptive_flat_map(in_processes(4)(render))`, or decorate one.
 
     The handler must be a function of a module, its values and results picklable. Raises
-    BuildError when `n` is below 1 or the handler is asynchronous.
+    BuildError when `n` is below 1 or the handler is asynchronous; the stage that it is given to
+    raises BuildError when it cannot be pickled, as a lambda cannot.
     """
     size = pool_size("in_processes", n)
 
@@ -48,14 +53,54 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
 
 
 class _Processes(Pooled[T, R]):
-    def open(self) -> Any:
+    def check(self, stage: str) -> None:
+        try:
+            dumps(self._portable())
+        except Exception as error:
+            raise BuildError(
+                f"{stage}(in_processes(...)({handler_name(self.func)})): another process has to "
+                f"find the handler by its name, and cannot ({error}). Give a function that is "
+                "defined with `def` at the top level of a module"
+            ) from error
+
+    def open(self) -> Opened[T, R]:
         """The handler for one running."""
-        opened = super().open()
-        # Functions are pickled by name, and that of a decorated one leads to this wrapper.
+        return _Opened(self._portable(), self._make_pool)
+
+    def _portable(self) -> Callable[[T], R]:
+        """The handler as it is pickled: by name, and that of a decorated one leads to this."""
         module, name = (getattr(self.func, key, "") for key in ("__module__", "__qualname__"))
         if _named(sys.modules.get(module), name) is self:
-            opened.func = partial(_call_decorated, module, name)
-        return opened
+            return partial(_call_decorated, module, name)
+        return self.func
+
+
+class _Opened(Opened[T, R]):
+    """Values and results travel as bytes: what cannot be pickled is noticed where it is, and is
+    reported in one line instead of an executor's traceback."""
+
+    def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
+        there: Any = partial(_call, handler)
+        super().__init__(there, make_pool)
+
+    async def __call__(self, value: T) -> R:
+        there: Any = super().__call__
+        result: R = loads(await there(_pickled(value, "The value")))
+        return result
+
+
+def _call(handler: Callable[[Any], Any], value: bytes) -> bytes:
+    return _pickled(handler(loads(value)), f"The result of '{handler_name(handler)}'")
+
+
+def _pickled(value: object, what: str) -> bytes:
+    try:
+        return dumps(value)
+    except Exception as error:
+        raise NotPicklable(
+            f"{what} cannot go to another process: {error}: {describe(value)}. in_processes takes "
+            "and returns plain data: no open files or connections, locks, generators or lambdas."
+        ) from None
 
 
 def _named(module: Any, name: str) -> Any:
@@ -71,5 +116,9 @@ def _pool(size: int) -> ProcessPoolExecutor:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
+    from streams.lifeline import end_with_parent
+
     # Never fork: a copy of a process with a running loop and threads may hang.
-    return ProcessPoolExecutor(size, mp_context=multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(
+        size, mp_context=multiprocessing.get_context("spawn"), initializer=end_with_parent
+    )

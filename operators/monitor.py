@@ -5,16 +5,15 @@ Items:   every event, unchanged and in order. Each key's events are watched on t
 Time:    an event passes at once, before its violation is told; what only the end can decide is
          told at the end. No timers.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
-         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. At most
-         1,024 violations that wait for a sink.
+         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. While
+         1,024 violations wait for a sink the sources pause.
 Demand:  as many as are requested of it.
 Ends:    with the source, after telling of each key whose events so far do not meet the formula,
          as on a finite trace: what is still owed will never come.
 Errors:  the source's error passes, and says nothing of the end. What a proposition raises, or a
          key that is missing, is this stage's error, by default the pipeline's end;
          `on_error="skip"` or `route(sink)` leave the event out and go on. `on_violation="stop"`
-         ends the pipeline with Violated, what a function for violations raises ends it too, and
-         so does a sink for them that is more than 1,024 behind.
+         ends the pipeline with Violated; what a function for violations raises ends it too.
 
     source                         --p--q--p--p--|
     monitor("G(p -> X q)")         --p--q--p--p--|     the last p violates it
@@ -51,7 +50,6 @@ OnViolation = Literal["report", "stop"] | Callable[["Violation[T]"], object] | S
 
 # Violations that are told in full where they are only reported.
 _REPORTED = 10
-_ADVICE = "Use a quicker sink, or a formula that is violated less often."
 
 
 def monitor(
@@ -83,6 +81,7 @@ def monitor(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
+    from streams.temporal.propositions import given
     from streams.temporal.watching import Rule, Watch
 
     check_policy(on_error, "monitor")
@@ -97,7 +96,7 @@ def monitor(
         max_keys=max_keys,
         restart=restart,
         strict=strict,
-        tests={**(where or {}), **propositions},
+        tests=given(where, propositions),
     )
 
     def operator(source: Flowable[T]) -> Flowable[T]:
@@ -186,9 +185,7 @@ class _Monitor(Sieve[Any]):
             if event is not None:
                 # The event is finished when this, too, was accepted.
                 event.pending += 1
-            self._letters.put(
-                self._letter(violation, event), str(self._info), "violations", _ADVICE
-            )
+            self._letters.put(self._letter(violation, event))
         elif self._on_violation == "report":
             self._reported += 1
             if self._reported <= _REPORTED:
@@ -226,6 +223,5 @@ class _Monitor(Sieve[Any]):
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""
         return {
             **self._watch.statistics(),
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }

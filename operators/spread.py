@@ -3,7 +3,10 @@
 Items:   the events of all groups, round-robin over the groups that have work; an event of a
          group leaves only when the group's previous event has ended its turn. Over a plain
          stream of iterables: their items, one iterable after the other in rotation.
-Time:    at once; no timers.
+Time:    at once; no timers. Over plain iterables a free feeder has its group before the others go
+         on, however long the source and the steps above work on it: the order depends on the
+         groups alone. Where they wait for something, such as the network, it does not hold the
+         others up, and a group joins the rotation when it comes.
 Memory:  one entry for each group with work; over plain iterables, `feeders` open iterators
          (1,024 where no number is given).
 Demand:  takes an event out of a group only for a unit of demand. A plain iterable is asked
@@ -34,7 +37,7 @@ from streams.flowable import Flowable
 from streams.groups import Group, Grouped
 from streams.origins import Family
 from streams.run import Run
-from streams.slices import Slice
+from streams.slices import Slice, slices_made
 from streams.stage import Stage, StageInfo, Subscriber
 
 __all__ = ["spread"]
@@ -84,9 +87,10 @@ class _Spread:
             else:
                 spreader = _Spreader(downstream, run, feeders or _MOST_OPEN, flowable.info)
                 run.add_stage(flowable.info, spreader.statistics)
-                source.attach(spreader, run)
+                with slices_made(run) as spreader.above:
+                    source.attach(spreader, run)
 
-        info = StageInfo("spread", detail)
+        info = StageInfo("spread", detail, 0 if groups is not None else feeders or _MOST_OPEN)
         turns = groups is not None or source.turns
         flowable = _Spreading(attach, info, groups or source, turns=turns, groups=False)
         return flowable
@@ -110,12 +114,19 @@ def spread(feeders: int | None = None) -> _Spread:
 
 
 class _Spreader(Stage[Any, Any]):
-    """Takes items out of plain iterables, `feeders` of them open at a time."""
+    """Takes items out of plain iterables, `feeders` of them open at a time.
+
+    `above` are the slices of time of the stages above. One of these that is asked for a group and
+    only lets the loop have its turn gives it in that turn, unless it lets the loop have another.
+    """
+
+    above: list[Slice]
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, feeders: int, info: StageInfo
     ) -> None:
         super().__init__(downstream)
+        self._run = run
         self._now = run.now
         self._slice = Slice(run, self._pump)
         self._feeders = feeders
@@ -123,6 +134,10 @@ class _Spreader(Stage[Any, Any]):
         self._rotation: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
         self._demand = 0
         self._asked = False
+        # Whether the group that came last has not been worked on, and whether who gives it waits
+        # for an answer before it gives another.
+        self._is_new = self._is_called = False
+        self._waits_for_turn = False
         self._completed = False
         self._pumping = False
         self._done = False
@@ -135,7 +150,7 @@ class _Spreader(Stage[Any, Any]):
     def cancel(self) -> None:
         if not self._completed:
             self.upstream.cancel()
-        self._stop()
+        self._stop(self._run.failed)
 
     def on_next(self, event: Event[Any], /) -> None:
         self._asked = False
@@ -149,8 +164,13 @@ class _Spreader(Stage[Any, Any]):
             return
         # The newcomer's first item is next, before the rotation goes on.
         self._rotation.appendleft((event, Family(event, "empty"), iterator))
+        self._is_new = True
         if not self._pumping:
-            self._pump()
+            self._is_called = True
+            try:
+                self._pump()
+            finally:
+                self._is_called = False
 
     def on_completed(self) -> None:
         self._completed = True
@@ -161,7 +181,7 @@ class _Spreader(Stage[Any, Any]):
     def on_error(self, error: BaseException, /) -> None:
         self._completed = True
         if not self._done:
-            self._stop()
+            self._stop(self._run.late_error)
             self.downstream.on_error(error)
 
     def _pump(self) -> None:
@@ -174,6 +194,8 @@ class _Spreader(Stage[Any, Any]):
                     self.upstream.request(1)
                     if self._done:
                         return
+                if self._is_coming():
+                    return
                 if not rotation:
                     if self._completed:
                         self._done = True
@@ -186,11 +208,30 @@ class _Spreader(Stage[Any, Any]):
         finally:
             self._pumping = False
 
+    def _is_coming(self) -> bool:
+        """Whether the group that was asked for comes without waiting for anything but the loop."""
+        if not self._asked or not self._run.has_loop:
+            return False
+        if not (self._is_called or any(each.is_left for each in self.above)):
+            return False
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            # They have their turns in the order in which they asked for them, so all before this.
+            self._run.loop.call_soon(self._had_turn)
+        return True
+
+    def _had_turn(self) -> None:
+        self._waits_for_turn = False
+        if not self._pumping:
+            self._pump()
+
     def _may_open(self) -> bool:
-        return not self._asked and not self._completed and len(self._rotation) < self._feeders
+        asks = not (self._asked or self._is_new or self._completed)
+        return asks and len(self._rotation) < self._feeders
 
     def _step(self) -> None:
         event, family, iterator = self._rotation.popleft()
+        self._is_new = False
         try:
             item = next(iterator)
         except StopIteration:
@@ -199,6 +240,11 @@ class _Spreader(Stage[Any, Any]):
         except Exception as error:
             self._fail(event, error)
             family.close()
+            return
+        if self._done:
+            # It has cancelled its own stream.
+            self._rotation.append((event, family, iterator))
+            self._stop(self._run.failed)
             return
         self._rotation.append((event, family, iterator))
         self._demand -= 1
@@ -209,19 +255,25 @@ class _Spreader(Stage[Any, Any]):
         event.fail(error)
         if not self._completed:
             self.upstream.cancel()
-        self._stop()
+        self._stop(self._run.late_error)
         self.downstream.on_error(error)
 
-    def _stop(self) -> None:
+    def _stop(self, tell: Callable[[Exception], None]) -> None:
         self._done = True
         self._demand = 0
+        errors: list[Exception] = []
         while self._rotation:
             event, family, iterator = self._rotation.popleft()
             close: Callable[[], None] | None = getattr(iterator, "close", None)
             if close is not None:
-                close()
+                try:
+                    close()
+                except Exception as error:
+                    errors.append(error)
             event.give_back()
             family.close()
+        for each in errors:
+            tell(each)
 
     def statistics(self) -> dict[str, Any]:
         """`open` iterables, each an event that is being taken apart."""

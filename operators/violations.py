@@ -58,12 +58,13 @@ def violations(
     """Watch `formula` for each key `by` (a field name, an index or a function), or for all events
     together, and emit the violations.
 
-    A proposition is a function of the event, or a mapping of the fields that it must have, such as
-    `{"type": "paid"}`; `where` takes those whose names are no Python names. `evidence` is how many
-    of the key's last events a violation carries, or "full", or "letters" for the propositions that
-    held. After a violation the key is silent, or with `restart` begins anew. `mode="rv"` also
-    tells when a formula becomes presumably false (RV-LTL). With `strict=False` a proposition that
-    is not given is the field or attribute of its name.
+    A proposition is a plain function of the event, or a mapping of the fields that it must have,
+    such as `{"type": "paid"}`; `where` takes those whose names are not Python names, or are
+    names of options. `evidence` is how many of the key's last events a violation carries, or
+    "full", or "letters" for the propositions that held. After a violation the key is silent, or
+    with `restart` begins anew. `mode="rv"` also reports when a formula becomes presumably false
+    (RV-LTL). With `strict=False` a proposition that is not given is the field or attribute of its
+    name.
 
     Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for options that
     make no sense.
@@ -71,6 +72,7 @@ def violations(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
+    from streams.temporal.propositions import given
     from streams.temporal.watching import Rule, Watch
 
     check_policy(on_error, "violations")
@@ -84,7 +86,7 @@ def violations(
         max_keys=max_keys,
         restart=restart,
         strict=strict,
-        tests={**(where or {}), **propositions},
+        tests=given(where, propositions),
     )
 
     def operator(source: Flowable[T]) -> Flowable[Violation[T]]:
@@ -191,6 +193,5 @@ class _Violations(Stage[Any, "Violation[Any]"]):
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""
         return {
             **self._watch.statistics(),
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }

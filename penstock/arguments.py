@@ -47,6 +47,13 @@ def _add_run(add_parser: AddParser) -> None:
         help="with --on: after so long without a sign of life others take over; the same for all "
         "workers (default: 10, or what it is there)",
     )
+    run.add_argument(
+        "--attempts",
+        type=int,
+        metavar="N",
+        help="with --on or --workers: attempts at an event before it is a dead letter, if its "
+        "stage has no on_error or if it ends its workers (default: 3)",
+    )
     run.add_argument("--worker", default="", help="with --on: this worker's name")
     run.add_argument(
         "--workers",
@@ -78,33 +85,33 @@ def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
         "--partitions",
         type=int,
         metavar="N",
-        help="into how many parts the keys are divided, when the stream is made (default: 64)",
+        help="how many parts the keys are divided into; fixed when the stream is created "
+        "(default: 64)",
     )
     parser.add_argument(
         "--replicas",
         type=int,
         metavar="N",
-        help="on how many servers each event is kept (default: 3 where there are as many)",
+        help="on how many servers each event is kept (default: 3 if there are as many)",
     )
     parser.add_argument(
         "--room",
         type=int,
         metavar="BYTES",
-        help="of events, that the servers set aside when the stream is made (default: 1 GiB)",
+        help="space that the servers reserve for events when the stream is created "
+        "(default: 1 GiB)",
     )
     parser.add_argument(
         "--batch",
         type=int,
         metavar="N",
-        help="of how many events of a partition publishers make one message, when the stream is "
-        "made (default: 1); duplicates are then dropped within a partition",
+        help="how many events of a partition publishers pack into one message; fixed when the "
+        "stream is created (default: 1); duplicates are then dropped within a partition",
     )
 
 
 def _add_status(add_parser: AddParser) -> None:
-    status = plain(
-        add_parser, "status", "show who works on a pipeline that runs on NATS, and how far it is"
-    )
+    status = plain(add_parser, "status", "show a pipeline's workers and progress on NATS")
     _add_place(status)
     _add_pool(status)
     status.add_argument("--watch", action="store_true", help="show it anew each second")

@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.output import put
+from penstock.output import counted, put
 from penstock.pool_status import pool_as_text, pool_called
 from penstock.run_on import PATIENCE, urls_of
 from streams import clock
@@ -101,13 +101,13 @@ def as_text(view: View, rate: float | None = None) -> str:
     count = len(view.lag)
     free = count - len(view.owners)
     lines = [
-        f"{view.name}: {view.unfinished:,} {view.unit} unfinished, {view.stored:,} kept, "
-        f"{view.letters:,} dead letters"
+        f"{view.name}: {counted(view.unfinished, view.unit)} unfinished, {view.stored:,} kept, "
+        f"{counted(view.letters, 'dead letter')}"
         + ("" if rate is None else f", {rate:,.0f} events/s finished")
     ]
     fullest, most = max(view.lag.items(), key=lambda one: one[1], default=(0, 0))
     behind = f"; most behind is {fullest} with {most:,}" if most else ""
-    lines.append(f"  {count} partitions, {free} of them with no worker{behind}")
+    lines.append(f"  {counted(count, 'partition')}, {free} of them with no worker{behind}")
     if not view.workers:
         return "\n".join([*lines, "  no worker is there", ""])
     owned = Counter(view.owners.values())

@@ -7,16 +7,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from orjson import OPT_APPEND_NEWLINE, dumps
+from orjson import OPT_APPEND_NEWLINE, dumps, loads
 
 from penstock.cluster_status import one_of
-from penstock.output import mention, put
+from penstock.output import counted, mention, put
 from penstock.pool_status import pool_called
 from penstock.run_on import PATIENCE, urls_of
 from sinks import write_jsonl
 from sources import WorkPool
 from streams import from_async_iterable
-from streams.errors import BuildError, PenstockError
+from streams.errors import BuildError, EventOmitted, PenstockError
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.letters import Letter, letters_of, send_again
 from streams.jetstream.outbox import Outbox
@@ -52,14 +52,14 @@ async def _work(options: argparse.Namespace) -> int:
         js = jetstream(client)
         if options.pool is not None:
             pool = pool_called(await pools_there(js), options.pool)
-            letters = chosen.of(letters_of(js, pool.letters))
+            letters = chosen.of(letters_of(js, pool.letters, mention))
             if options.action == "list":
                 status = await _list(letters)
             else:
                 status = await _offer_again(WorkPool(urls, pool.name), js, pool, letters)
         else:
             layout = _pipeline(await layouts_there(js), options.name)
-            letters = chosen.of(letters_of(js, layout.letters))
+            letters = chosen.of(letters_of(js, layout.letters, mention))
             if options.action == "list":
                 status = await _list(letters)
             else:
@@ -107,18 +107,23 @@ async def _list(letters: AsyncIterator[Letter]) -> int:
 async def _publish_again(
     letters: AsyncIterator[Letter], js: JetStreamContext, layout: Layout, outbox: Outbox
 ) -> int:
-    sent = 0
+    sent = status = 0
     async for letter in letters:
         try:
             await send_again(outbox, js, layout, letter)
+        except EventOmitted as error:
+            mention(str(error))
+            status = 1
+            continue
         except PenstockError as error:
             mention(
-                f"{sent:,} events published again, but not dead letter {letter.sequence}: {error}"
+                f"{counted(sent, 'event')} published again, but not dead letter "
+                f"{letter.sequence}: {error}"
             )
             return 1
         sent += 1
-    mention(f"{sent:,} events published again")
-    return 0
+    mention(f"{counted(sent, 'event')} published again")
+    return status
 
 
 async def _offer_again(
@@ -127,11 +132,19 @@ async def _offer_again(
     """Offer the jobs as an epic, and delete their letters when it is over. One that fails again
     is a new letter."""
     offered: list[int] = []
+    omitted = 0
 
     async def jobs() -> AsyncIterator[Any]:
+        nonlocal omitted
         async for letter in letters:
+            try:
+                job = loads(letter.event())
+            except EventOmitted as error:
+                mention(str(error))
+                omitted += 1
+                continue
             offered.append(letter.sequence)
-            yield letter.value
+            yield job
 
     results = pool.offer(from_async_iterable(jobs)).to(write_jsonl())
     running = results.start()
@@ -143,8 +156,8 @@ async def _offer_again(
     for sequence in offered:
         await js.delete_msg(wire.letters, sequence)
     failed = report.statistics["failed"]
-    mention(f"{len(offered):,} jobs offered again, {failed:,} given up on again")
-    return report.exit_status
+    mention(f"{counted(len(offered), 'job')} offered again, {failed:,} given up on again")
+    return report.exit_status or min(1, omitted)
 
 
 def _line(fields: dict[str, Any]) -> str:

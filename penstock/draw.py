@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.load import load
-from penstock.output import put
+from penstock.output import counted, put
 from streams.errors import CannotOpen
 from streams.pipeline import Pipeline
 from streams.stage import StageInfo
 
-__all__ = ["as_mermaid", "as_text", "bound_text", "call", "draw", "total_text"]
+__all__ = ["as_mermaid", "as_text", "bound_text", "call", "draw", "most_held", "total_text"]
 
 Format = Literal["text", "mermaid", "svg"]
 
@@ -77,21 +77,27 @@ def as_mermaid(pipeline: Pipeline) -> str:
 
 def bound_text(stage: StageInfo) -> str:
     """What a stage may hold; nothing for one that passes events on at once."""
-    if stage.bound is None:
+    if stage.holds is None:
         return "no bound"
-    return "" if stage.bound == 0 else f"{stage.bound:,} events"
+    return "" if stage.holds == 0 else counted(stage.holds, "event")
+
+
+def most_held(stages: list[StageInfo]) -> int | None:
+    """The most events of the sources that are ever unfinished at once; None without a bound."""
+    held = [stage.holds for stage in stages]
+    return None if None in held else sum(n for n in held if n is not None)
 
 
 def total_text(stages: list[StageInfo]) -> str:
     """The most events that the pipeline ever holds."""
-    bounded = sum(stage.bound or 0 for stage in stages)
-    open_ended = [str(stage) for stage in stages if stage.bound is None]
+    bounded = sum(stage.holds or 0 for stage in stages)
+    open_ended = [str(stage) for stage in stages if stage.holds is None]
     if open_ended:
         return (
-            f"Holds {bounded:,} events, and what {' and '.join(open_ended)} may hold, "
+            f"Holds {counted(bounded, 'event')}, and what {' and '.join(open_ended)} may hold, "
             "for which you set no bound."
         )
-    return f"Holds at most {bounded:,} events at once."
+    return f"Holds at most {counted(bounded, 'event')} at once."
 
 
 def _escaped(text: str) -> str:

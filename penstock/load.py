@@ -20,7 +20,7 @@ from penstock.explain import explain, users_line
 from penstock.shadow import PACKAGES, shadowing
 from streams.errors import BuildError, MissingExtra
 from streams.flowable import Flowable
-from streams.pipeline import Pipeline
+from streams.pipeline import Pipeline, loading
 
 __all__ = ["load", "load_module"]
 
@@ -80,7 +80,8 @@ def _import(path: str, what: str, whole: bool) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        loader.exec_module(module)
+        with loading():
+            loader.exec_module(module)
     except OSError as error:
         if error.filename != loader.path:
             raise BuildError(_raised(path, error, whole)) from error

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["flush", "mention", "put", "say"]
+__all__ = ["counted", "flush", "mention", "put", "say"]
 
 
 def say(text: str) -> None:
@@ -49,6 +49,11 @@ def _write(text: str) -> int:
         mention(f"cannot write standard output: {error.strerror}")
         return 1
     return 0
+
+
+def counted(number: int, what: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def flush() -> int:

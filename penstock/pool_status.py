@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.output import counted
 from streams.errors import BuildError
 from streams.work.view import PoolView
 from streams.work.wire import Wire
@@ -11,17 +12,17 @@ __all__ = ["pool_as_text", "pool_called"]
 
 def pool_as_text(view: PoolView) -> str:
     """A few lines."""
-    letters = f"{view.letters:,} dead letters"
-    queue = f"  {view.waiting:,} parcels of jobs wait in the queue, {view.held:,} are at workers"
+    letters = counted(view.letters, "dead letter")
+    queue = f"  parcels of jobs: {view.waiting:,} in the queue, {view.held:,} at workers"
     epic = view.epic
     if epic is None:
         return "\n".join([f"work pool {view.name}: no epic under way, {letters}", queue, ""])
     rate = epic.done / epic.seconds if epic.seconds else 0.0
     lines = [
         f"work pool {view.name}: epic {epic.epic} under way for {epic.seconds:,.0f} s, "
-        f"{epic.done:,} jobs done ({rate:,.0f}/s), {epic.failed:,} given up on, {epic.out:,} out, "
-        f"{letters}",
-        f"  {epic.workers:,} workers with room for {epic.capacity:,} jobs",
+        f"{counted(epic.done, 'job')} done ({rate:,.0f}/s), {epic.failed:,} given up on, "
+        f"{epic.out:,} out, {letters}",
+        f"  {counted(epic.workers, 'worker')} with room for {counted(epic.capacity, 'job')}",
         queue,
         "",
     ]

@@ -40,6 +40,9 @@ def as_text(report: Report) -> str:
         lines.append(f"  bad lines: {numbers['bad_lines']:,}")
     if unknown := sum(stage.get("created_unknown", 0) for stage in numbers["stages"]):
         lines.append(f"  events without a readable time of creation: {unknown:,}")
+    if closed := numbers["closed_early"]:
+        early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
+        lines.append(f"  {early}: what came out of them is made of a part of their events")
     if report.outcome in ("stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
@@ -79,7 +82,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
     for stage in stages:
         troubles = [
             f"{stage[name]:,} {name}"
-            for name in ("skipped", "routed", "stuck", "violations", "evicted")
+            for name in ("skipped", "reverted", "routed", "stuck", "violations", "evicted")
             if stage.get(name)
         ]
         if troubles:

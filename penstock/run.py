@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 # The stages that read and write the standard streams: a name, and how the detail begins.
-_READER = ("read_jsonl", "standard input")
-_WRITER = ("write_jsonl", "standard output")
+_READER = (("read_jsonl", "read_lines"), "standard input")
+_WRITER = (("write_jsonl",), "standard output")
 
 
 class Options(NamedTuple):
@@ -70,6 +70,11 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         from penstock.run_on import Cluster, work
 
         return work(options.file, said, Cluster.of(options))
+    if options.attempts is not None:
+        raise BuildError(
+            "--attempts is counted by workers and needs --on or --workers; in one process say it "
+            "in the pipeline, by on_error=retry(times)"
+        )
     return run(options.file, said, alone=options.alone)
 
 
@@ -135,15 +140,15 @@ def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def redirect(pipeline: Pipeline, options: Options) -> None:
-    for option, path, variable, name, stream in (
+    for option, path, variable, names, stream in (
         ("--input", options.input, input_path, *_READER),
         ("--output", options.output, output_path, *_WRITER),
     ):
         if path is None:
             continue
-        if not any(_is(stage, name, stream) for stage in pipeline.describe()):
+        if not any(_is(stage, names, stream) for stage in pipeline.describe()):
             raise BuildError(
-                f"{option} {path}: this pipeline has no {name}() of {stream} that could be "
+                f"{option} {path}: this pipeline has no {names[0]}() of {stream} that could be "
                 "redirected; leave the option out"
             )
         variable.set(path)
@@ -152,9 +157,9 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
 def _naming_files(report: Report, options: Options) -> Report:
     """The report with the names of the files that took the place of the standard streams."""
     stages = [dict(stage) for stage in report.statistics["stages"]]
-    for path, (name, stream) in ((options.input, _READER), (options.output, _WRITER)):
+    for path, (names, stream) in ((options.input, _READER), (options.output, _WRITER)):
         for stage in stages:
-            if path is not None and stage["name"] == name:
+            if path is not None and stage["name"] in names:
                 stage["detail"] = stage["detail"].replace(stream, path, 1)
     return replace(report, statistics={**report.statistics, "stages": stages})
 
@@ -189,8 +194,8 @@ def _no_status(running: Running) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _is(stage: StageInfo, name: str, detail: str) -> bool:
-    return stage.name == name and stage.detail.startswith(detail)
+def _is(stage: StageInfo, names: tuple[str, ...], detail: str) -> bool:
+    return stage.name in names and stage.detail.startswith(detail)
 
 
 async def end_of(running: Running) -> None:

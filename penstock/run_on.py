@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.load import load
-from penstock.output import mention, say
+from penstock.output import counted, mention, say
 from penstock.run import Options, redirect, tell, warnings_to_standard_error
 from streams.errors import BuildError
 from streams.jetstream.addresses import addresses_of, shown
@@ -36,6 +36,7 @@ class Cluster(NamedTuple):
     worker: str = ""
     room: int | None = None
     batch: int | None = None
+    attempts: int | None = None
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster:
@@ -49,6 +50,7 @@ class Cluster(NamedTuple):
             getattr(options, "worker", ""),
             options.room,
             options.batch,
+            getattr(options, "attempts", None),
         )
 
     def layout_of(self, pipeline: Pipeline) -> Layout:
@@ -95,7 +97,10 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
         report, restarts = runner.run(_work(pipeline, layout, options, cluster))
     status = tell(report, options)
     if restarts and options.report == "text":
-        say(f"  begun again after a lost lease: {restarts:,} times; the numbers are of the last")
+        say(
+            f"  begun again after a lost lease: {counted(restarts, 'time')}; the numbers are of "
+            "the last"
+        )
     return status
 
 
@@ -103,8 +108,9 @@ async def _work(
     pipeline: Pipeline, layout: Layout, options: Options, cluster: Cluster
 ) -> tuple[Report, int]:
     from streams.jetstream.connection import connect
-    from streams.jetstream.worker import Worker
+    from streams.jetstream.worker import ATTEMPTS, Worker
 
+    attempts = ATTEMPTS if cluster.attempts is None else cluster.attempts
     client = await connect(cluster.urls)
     try:
         worker = Worker(
@@ -113,6 +119,7 @@ async def _work(
             pipeline,
             name=cluster.worker,
             ttl=cluster.lease,
+            attempts=attempts,
             drain_deadline=options.drain_deadline,
             limit=options.limit,
             warn=mention,
@@ -120,7 +127,7 @@ async def _work(
         if options.report == "text":
             mention(
                 f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an "
-                "event that fails three times goes to the dead letters"
+                f"event that fails {counted(attempts, 'time')} goes to the dead letters"
             )
         tell_people = mention if options.report == "text" else None
         with drain_on_signals(worker, options.drain_deadline, tell_people):

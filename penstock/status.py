@@ -35,7 +35,9 @@ def status(running: Running) -> Generator[None]:
         from rich.live import Live
         from rich.text import Text
     except ImportError:
-        mention("no status line without rich: pip install 'penstock[terminal]'")
+        from streams.extras import install_command
+
+        mention(f"no status line without rich: {install_command('terminal')}")
         yield
         return
     console = Console(stderr=True)

@@ -10,10 +10,11 @@ import sys
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 
 from penstock.load import load
-from penstock.output import mention
+from penstock.output import counted, mention
 from penstock.publish import publishing
 from penstock.run import Options, end_of, redirect, warnings_to_standard_error
 from penstock.run_on import Cluster, name_of
@@ -22,7 +23,8 @@ from streams.errors import BuildError
 from streams.jetstream.connection import connect
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers, server_binary
-from streams.jetstream.view import lag_of, look
+from streams.jetstream.view import View, lag_of, look
+from streams.lifeline import Lifeline, bound
 from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
 from streams.running import Report, Running
 
@@ -34,9 +36,9 @@ _LOOK = 0.1
 # Partitions for each worker: enough for an even share.
 _SHARE = 8
 
-_DRAINED = 4
+_DRAINED, _UNFINISHED = 4, 5
 # How a worker may end that was told to: also before it had begun.
-_WELL = (0, _DRAINED, 128 + signal.SIGTERM)
+_WELL = (0, _DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 def run_workers(options: argparse.Namespace, said: Options) -> int:
@@ -57,25 +59,30 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
     warnings_to_standard_error()
     redirect(pipeline, said)
     server_binary()
-    with tempfile.TemporaryDirectory(prefix="penstock-") as temporary:
-        folder = Path(options.data or temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (
-            Servers(folder) as servers,
-            asyncio.Runner(loop_factory=new_event_loop) as runner,
-        ):
-            cluster = Cluster(
-                tuple(servers.urls),
-                name_of(options.file, options.name),
-                options.partitions or _SHARE * options.workers,
-                1,
-                room=options.room,
-            )
-            return runner.run(_run(pipeline, options, said, cluster))
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-") as temporary,
+        Lifeline(temporary) as lifeline,
+        Servers(
+            Path(options.data or temporary), started=lifeline.tie, ended=lifeline.untie
+        ) as servers,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
+        cluster = Cluster(
+            tuple(servers.urls),
+            name_of(options.file, options.name),
+            options.partitions or _SHARE * options.workers,
+            1,
+            room=options.room,
+        )
+        return runner.run(_run(pipeline, options, said, cluster, lifeline))
 
 
 async def _run(
-    pipeline: Pipeline, options: argparse.Namespace, said: Options, cluster: Cluster
+    pipeline: Pipeline,
+    options: argparse.Namespace,
+    said: Options,
+    cluster: Cluster,
+    lifeline: Lifeline,
 ) -> int:
     layout = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
@@ -83,47 +90,75 @@ async def _run(
         layout = await layout.prepare(client)
         began = clock.monotonic()
         async with (
-            _workers(options, said, cluster) as workers,
+            _workers(options, said, cluster, lifeline) as workers,
             Publisher(client, layout) as publisher,
         ):
             source = pipeline.flowable.chain()[0]
             running = publishing(source, publisher, layout).start(
                 drain_deadline=said.drain_deadline
             )
-            with drain_on_signals(running, said.drain_deadline, mention):
+            ending = _Ending(running, workers)
+            with drain_on_signals(ending, said.drain_deadline, mention):
                 report = await _unless_a_worker_ends(running, workers)
-                while report.outcome == "completed" and not _ended(workers):
+                while report.outcome in ("completed", "drained") and not ending.is_over():
                     if not sum((await lag_of(client, layout, layout.numbers)).values()):
                         break
                     await asyncio.sleep(_LOOK)
-            view = await look(client, layout)
+                await _end(workers)
+        view = await look(client, layout)
         seconds = clock.monotonic() - began
-        statuses = [worker.returncode or 0 for worker in workers]
         finished = publisher.published - view.unfinished - view.letters
         mention(
-            f"{options.workers} workers, {seconds:.1f} s, "
+            f"{counted(options.workers, 'worker')}, {seconds:.1f} s, "
             f"{max(finished, 0) / seconds:,.0f} events/s\n"
             f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
-            f"(duplicate), {view.letters:,} dead letters, {view.unfinished:,} unfinished"
+            f"(duplicate), {counted(view.letters, 'dead letter')}, {view.unfinished:,} unfinished"
         )
-        return _status(report, statuses, view.unfinished, view.letters)
+        return ending.status(report, view, kept=options.data is not None)
     finally:
         await client.close()
 
 
-def _status(report: Report, statuses: Sequence[int], unfinished: int, letters: int) -> int:
-    broken = [status for status in statuses if status not in _WELL]
-    if broken:
-        return next((status for status in broken if status > 0), 1)
-    if report.exit_status:
-        return report.exit_status
-    if unfinished:
-        return _DRAINED
-    return 3 if letters else 0
+class _Ending:
+    """How all of it ends: a signal drains, and then what is stored is finished until the deadline
+    has passed; a second one ends the workers at once."""
 
+    def __init__(self, feeding: Running, workers: Sequence[asyncio.subprocess.Process]) -> None:
+        self._feeding = feeding
+        self._workers = workers
+        self._until = inf
+        self._signalled = self._cancelled = False
 
-def _ended(workers: Sequence[asyncio.subprocess.Process]) -> bool:
-    return any(worker.returncode is not None for worker in workers)
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
+        self._signalled = True
+        self._until = clock.monotonic() + (inf if deadline is None else deadline)
+        self._feeding.begin_drain(deadline, by_signal=by_signal)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._feeding.cancel()
+        for worker in self._workers:
+            if worker.returncode is None:
+                worker.kill()
+
+    def is_over(self) -> bool:
+        """Whether nothing more is to be waited for."""
+        if self._cancelled or clock.monotonic() > self._until:
+            return True
+        return any(worker.returncode is not None for worker in self._workers)
+
+    def status(self, report: Report, view: View, *, kept: bool) -> int:
+        """The exit status; what is unfinished is lost unless it is `kept` for the next run."""
+        broken = [one.returncode or 0 for one in self._workers if one.returncode not in _WELL]
+        if broken and not self._cancelled:
+            return next((status for status in broken if status > 0), 1)
+        if self._cancelled or (view.unfinished and not kept and report.exit_status in (0, 3, 4)):
+            return _UNFINISHED
+        if report.exit_status:
+            return report.exit_status
+        if view.unfinished or self._signalled:
+            return _DRAINED
+        return 3 if view.letters else 0
 
 
 async def _unless_a_worker_ends(
@@ -145,7 +180,7 @@ async def _unless_a_worker_ends(
 
 @asynccontextmanager
 async def _workers(
-    options: argparse.Namespace, said: Options, cluster: Cluster
+    options: argparse.Namespace, said: Options, cluster: Cluster, lifeline: Lifeline
 ) -> AsyncGenerator[list[asyncio.subprocess.Process]]:
     """Worker processes; at the end each gets a signal to drain, and is waited for."""
     words = [sys.executable, "-m", "penstock", "run", options.file]
@@ -155,6 +190,8 @@ async def _workers(
     words += ["--report", "none"]
     if said.limit is not None:
         words += ["--limit", f"{said.limit[0]}:{said.limit[1]}"]
+    if options.attempts is not None:
+        words += ["--attempts", str(options.attempts)]
     if said.traceback:
         words.append("--traceback")
     if said.output is not None:
@@ -164,23 +201,30 @@ async def _workers(
     try:
         for number in range(1, options.workers + 1):
             worker = await asyncio.create_subprocess_exec(
-                *words,
-                *("--worker", f"worker-{number}", "--", *said.arguments),
+                *bound([*words, "--worker", f"worker-{number}", "--", *said.arguments]),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 # A signal from the terminal is for this process, which tells the workers.
                 start_new_session=True,
             )
             workers.append(worker)
+            lifeline.tie(worker.pid)
             forwarding.append(asyncio.create_task(_forward(worker)))
         yield workers
     finally:
-        for worker in workers:
-            if worker.returncode is None:
-                worker.send_signal(signal.SIGTERM)
+        await _end(workers)
         for worker, forward in zip(workers, forwarding, strict=True):
-            await worker.wait()
+            lifeline.untie(worker.pid)
             await forward
+
+
+async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:
+    """Have each drain, and wait for it."""
+    for worker in workers:
+        if worker.returncode is None:
+            worker.send_signal(signal.SIGTERM)
+    for worker in workers:
+        await worker.wait()
 
 
 async def _forward(worker: asyncio.subprocess.Process) -> None:

@@ -7,7 +7,8 @@ Time:    as `write_jsonl`.
 Memory:  at most 1,024 letters and their lines.
 Demand:  as `write_jsonl`.
 Ends:    a letter is accepted, and its event acknowledged, when the system has taken its line.
-         The file is opened for appending: the letters of an earlier run stay.
+         The file is opened for appending: the letters of an earlier run stay. A line that a full
+         disk or a kill has cut off is ended first, unless the file is compressed.
 Errors:  as `write_jsonl`, except that every letter can be encoded. An output that breaks stops
          the pipeline: a failed event must not vanish.
 
@@ -25,7 +26,7 @@ from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
 
 from streams import clock
 from streams.compression import check_suffix
-from streams.errors import describe
+from streams.errors import describe, message_of, printable
 from streams.faults import DeadLetter, LettersOnly
 from streams.paths import Path, output_name
 from streams.run import Run
@@ -42,7 +43,7 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
     """A sink for `route(...)`, `retry(..., then=route(...))` and `on_bad_line=route(...)`.
 
     `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed), "-" for
-    standard output, or an open descriptor. Raises MissingExtra for `.zst` without zstandard.
+    standard output, or an open descriptor. Raises MissingExtra for `.zst` without the extra zstd.
     In `to(...)` it is a BuildError, because what comes there has not failed.
     """
     check_suffix(output_name(path))
@@ -71,8 +72,8 @@ def _encoder(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
         fields: dict[str, Any] = {
             "value": letter.value,
             "error": type(error).__name__,
-            "message": _text(error),
-            "notes": [_clean(str(note)) for note in getattr(error, "__notes__", ())],
+            "message": message_of(error),
+            "notes": [printable(str(note)) for note in getattr(error, "__notes__", ())],
             "stage": letter.stage,
             "attempts": letter.attempts,
             "created": moment(letter.created),
@@ -94,16 +95,4 @@ def _dumps(fields: dict[str, Any]) -> bytes:
 
 
 def _repr(value: object) -> str:
-    return _clean(describe(value, _LONGEST_REPR))
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return _clean(str(error))
-    except Exception as second:
-        return f"<{type(error).__name__} whose str raised {type(second).__name__}>"
-
-
-def _clean(text: str) -> str:
-    """`text` without lone surrogates, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return printable(describe(value, _LONGEST_REPR))

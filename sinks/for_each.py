@@ -9,7 +9,8 @@ Ends:    an event is finished when the call has ended. At the end of the stream,
          failed, what was accepted is still worked on. Cancel cancels the call under way and
          gives back its event, and those that wait.
 Errors:  what the function raises fails its event: the pipeline stops, or `on_error="skip"` or
-         `route(sink)` go on.
+         `route(sink)` go on. So does a function that leaves its work undone: a generator, or an
+         async one that returns a coroutine (UnfinishedResult).
 
     source        --a--b--|
     for_each(f)   --a--b--|     f(a), f(b)
@@ -22,16 +23,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from streams.errors import BuildError
+from streams.calls import is_iterator
+from streams.errors import BuildError, UnfinishedResult
 from streams.event import Event, finish_all
-from streams.faults import Faults, OnError, blame, check_policy
+from streams.faults import Faults, OnError, blame, check_policy, letters_of
 from streams.handler import (
     cancelled_inside,
+    check_result,
     handler_name,
     is_async,
     is_being_cancelled,
     not_awaited,
 )
+from streams.origins import Withdrawn, may_begin
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -61,7 +65,9 @@ def for_each(
 class _ForEach(Sink[T]):
     def __init__(self, function: Callable[[T], object], on_error: OnError) -> None:
         bound = 1 if is_async(function) else _STRIDE
-        self.info = StageInfo("for_each", handler_name(function), bound)
+        self.info = StageInfo(
+            "for_each", handler_name(function), bound, letters=letters_of(on_error)
+        )
         self._function = function
         self._on_error: OnError = on_error
 
@@ -90,6 +96,8 @@ class _Calling(SinkStage[Any]):
         self._worker: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._in_flight = 0
+        # Types of results whose calls are over when they return.
+        self._over: set[type] = set()
         self._ending = False
         self._error: BaseException | None = None
 
@@ -100,14 +108,21 @@ class _Calling(SinkStage[Any]):
         rest = deque(events)
         done: list[Event[Any]] = []
         survived = 0
+        lessors = self._run.lessors
         if not self._waiting and not self._in_flight and not self._async:
             while rest and self._closed is not None:
                 try:
+                    if lessors and not may_begin(rest[0], lessors):
+                        raise Withdrawn
                     result = self._function(rest[0].value)
+                    is_over = result is None or self._is_over(result)
+                except Withdrawn:
+                    rest.popleft().give_back()
+                    survived += 1
                 except BaseException as error:
                     survived += self._survives(rest.popleft(), error)
                 else:
-                    if result is not None and hasattr(type(result), "__await__"):
+                    if not is_over:
                         self._begun = cast(Awaitable[object], result)
                         break
                     done.append(rest.popleft())
@@ -120,6 +135,26 @@ class _Calling(SinkStage[Any]):
             self._waiting.extend(rest)
             self._wake()
         self._ask(len(done) + survived)
+
+    def _is_over(self, result: object) -> bool:
+        """Whether a call has done all its work; UnfinishedResult if nobody would do the rest."""
+        kind = type(result)
+        if kind in self._over:
+            return True
+        if hasattr(kind, "__await__"):
+            return False
+        self._check(result)
+        self._over.add(kind)
+        return True
+
+    def _check(self, result: object) -> None:
+        name = handler_name(self._function)
+        if is_iterator(result):
+            raise UnfinishedResult(
+                f"'{name}' returned an async generator, which nobody reads: for_each has no "
+                "results; take the `yield` out of it, or give it to adaptive_flat_map"
+            )
+        check_result(result, name)
 
     def _ask(self, done: int) -> None:
         if done and not self._ending:
@@ -171,10 +206,18 @@ class _Calling(SinkStage[Any]):
     async def _call(self, event: Event[Any]) -> None:
         begun, self._begun = self._begun, None
         self._in_flight = 1
+        lessors = self._run.lessors
         try:
+            if begun is None and lessors and not may_begin(event, lessors):
+                raise Withdrawn
             result = self._function(event.value) if begun is None else begun
-            if hasattr(type(result), "__await__"):
-                await cast(Awaitable[object], result)
+            if not self._is_over(result):
+                result = await cast(Awaitable[object], result)
+                if result is not None:
+                    self._check(result)
+        except Withdrawn:
+            self._in_flight = 0
+            event.give_back()
         except BaseException as error:
             self._in_flight = 0
             if not self._survives(event, error):
@@ -222,6 +265,5 @@ class _Calling(SinkStage[Any]):
         return {
             "waiting": len(self._waiting),
             "in_flight": self._in_flight,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }

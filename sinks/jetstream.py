@@ -9,7 +9,7 @@ Ends:    when all that is under way is stored. Cancel gives it back; it may be s
 Errors:  CannotConnect, and StreamMissing when no stream takes the first event for `patience`
          seconds, end the pipeline. What is not acknowledged is published again under the same id,
          with growing pauses, for `patience` seconds, then it is PublishFailed, which says whether
-         it may be stored; that, PayloadTooLarge, and a value that is no JSON fail the event:
+         it may be stored; that, PayloadTooLarge, and a value that is not JSON fail the event:
          `on_error` says what becomes of it.
 
     source            --a--b-----|

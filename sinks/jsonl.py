@@ -30,7 +30,7 @@ from typing import Any
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from streams.compression import check_suffix
-from streams.faults import OnError, check_policy
+from streams.faults import OnError, check_policy, letters_of
 from streams.paths import Path, output_name
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
@@ -40,28 +40,38 @@ from streams.writing import WINDOW, LineWriting
 __all__ = ["write_jsonl"]
 
 
-def write_jsonl(path: Path = "-", *, on_error: OnError = "stop") -> Sink[Any]:
+def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "stop") -> Sink[Any]:
     """Write JSON lines to a file, a pipe or standard output.
 
-    `path` is a file's name, which is emptied first (`.gz` and `.zst` are compressed), "-" for
-    standard output, or an open descriptor, which stays open. The file is opened when a running
-    starts. Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without zstandard.
+    `path` is a file's name (`.gz` and `.zst` are compressed), "-" for standard output, or an open
+    descriptor, which stays open. The file is opened when a running starts, and emptied unless
+    `append`; a pipeline that continues an earlier one (`position=`) is refused without `append`.
+    Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without the extra `zstd`.
     """
     check_policy(on_error, "write_jsonl")
     check_suffix(output_name(path))
-    return _JsonLines(path, on_error)
+    return _JsonLines(path, append, on_error)
 
 
 class _JsonLines(Sink[Any]):
-    def __init__(self, path: Path, on_error: OnError) -> None:
+    def __init__(self, path: Path, append: bool, on_error: OnError) -> None:
         self.info = StageInfo(
-            "write_jsonl", output_name(path), WINDOW, "batches of 64 KiB", path=path
+            "write_jsonl",
+            output_name(path),
+            WINDOW,
+            "batches of 64 KiB",
+            path=path,
+            letters=letters_of(on_error),
+            empties=not append,
         )
         self._path = path
+        self._append = append
         self._on_error: OnError = on_error
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        return LineWriting(run, closed, self.info, self._path, _line, self._on_error, append=False)
+        return LineWriting(
+            run, closed, self.info, self._path, _line, self._on_error, append=self._append
+        )
 
 
 # A partial, which costs less than a function of Python's around it.

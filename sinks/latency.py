@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 from streams import clock
 from streams.errors import BuildError, CannotOpen
 from streams.event import Event, finish_all
-from streams.metrics import IntervalLog, LatencyHistogram, Summary, render
+from streams.metrics import (
+    IntervalLog,
+    LatencyHistogram,
+    Summary,
+    render,
+    require_interval_log,
+)
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -63,9 +69,10 @@ class latency_histogram(Sink[Any]):
     """Print count, min, max, mean, median and percentiles to standard error, in milliseconds.
 
     `every` is the seconds between reports (None: only one at the end), `log` the path of an
-    interval log for the usual HDR tools, and `report` a function that gets the summaries by
-    name instead of having them printed (None as report: keep silent, and let
-    `running.statistics()["latency"]` tell). BuildError unless `every` is positive.
+    interval log for the usual HDR tools (needs the extra `hdr`), and `report` a function that
+    gets the summaries by name instead of having them printed (None as report: keep silent, and let
+    `running.statistics()["latency"]` tell). BuildError unless `every` is positive,
+    MissingExtra for a `log` without the extra.
     """
 
     def __init__(
@@ -77,6 +84,8 @@ class latency_histogram(Sink[Any]):
     ) -> None:
         if every is not None and not every > 0:
             raise BuildError(f"latency_histogram(every={every!r}): must be positive seconds")
+        if log is not None:
+            require_interval_log()
         self.info = StageInfo("latency_histogram", "" if every is None else f"every {every:g} s", 0)
         self._every = every
         self._log = log

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy
+from streams.faults import OnError, check_policy, letters_of
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -86,7 +86,11 @@ class _Table(Sink[Any]):
         from streams.table.writer import WINDOW
 
         self.info = StageInfo(
-            "write_table", f"{redacted(url)}, {table}", WINDOW, "a transaction a batch"
+            "write_table",
+            f"{redacted(url)}, {table}",
+            WINDOW,
+            "a transaction a batch",
+            letters=letters_of(on_error),
         )
         self._url = url
         self._table = table

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from sources.inbox import Inbox, inbox
 from sources.jetstream import read_jetstream
 from sources.jsonl import read_jsonl
+from sources.lines import read_lines
 from sources.queue_stats import queue_stats
 from sources.table import read_table
 from sources.work import WorkPool
 
-__all__ = ["WorkPool", "queue_stats", "read_jetstream", "read_jsonl", "read_table"]
+__all__ = [
+    "Inbox",
+    "WorkPool",
+    "inbox",
+    "queue_stats",
+    "read_jetstream",
+    "read_jsonl",
+    "read_lines",
+    "read_table",
+]

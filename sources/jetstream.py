@@ -12,7 +12,7 @@ Ends:    never, or with `follow=False` when it has caught up. An event that fini
          seconds later, one that was returned at once, to whichever reader asks. Drain and cancel
          withdraw the requests; what is delivered meanwhile is returned.
 Errors:  CannotConnect, StreamMissing and StreamDiffers arrive as errors at the first request. A
-         connection that breaks is made anew. A message that is no JSON object is reported,
+         connection that breaks is made anew. A message that is not a JSON object is reported,
          counted and never delivered again (`on_bad_message="report"`), ends the stream ("stop"),
          or goes to a sink of dead letters (`route(sink)`).
 
@@ -30,6 +30,7 @@ from streams.faults import Route
 from streams.flowable import Flowable
 from streams.jetstream.addresses import Servers, addresses_of
 from streams.run import Run
+from streams.source import source
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def read_jetstream(
 ) -> Flowable[bytes]: ...
 
 
+@source
 def read_jetstream(
     subject_or_stream: str,
     durable: str | None = None,

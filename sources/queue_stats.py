@@ -28,6 +28,7 @@ from streams.errors import BuildError, DatabaseUnavailable
 from streams.flowable import Flowable
 from streams.iterables import Pulling
 from streams.run import Run
+from streams.source import source
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["queue_stats"]
 
 
+@source
 def queue_stats(
     url: str,
     table: str = "queue",

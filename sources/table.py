@@ -10,10 +10,15 @@ Time:    rows are claimed when there is demand. When none is due the reader wait
 Memory:  the rows of one claim, at most `batch`; a few hundred bytes for each row in the pipeline.
 Demand:  a claim is one statement, for as many rows as are asked for, or will be in the next 20 ms
          (or in four times what a claim takes) as it went last; at most `batch`.
-Ends:    never, or with `follow=False` when no row is due and none that it reverted itself is
-         still to come. A row is marked as processed when its event has finished, in batches; with
-         `write_table` to the same database in one transaction with its results. Drain and cancel
-         give back what was claimed and not worked on, which does not count as an attempt.
+Ends:    never: with `follow=True` it waits for rows that are enqueued later. With `follow=False`
+         when nothing is left to do: no row is due, none is to be tried again, and no other reader
+         has any in work, which it might give back or die of. What it waits for then is reported
+         once; the rows of a reader that died come when their lease has run out. With
+         `wait_for_leases=False` it leaves them to others, and reports that. Rows that are due later
+         and were never tried are not waited for. A row is marked as processed when its event has
+         finished, in batches; with `write_table` to the same database in one transaction with its
+         results. Drain and cancel give back what was claimed and not worked on, which does not
+         count as an attempt.
 Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, gives
          its row back, to be tried again after `backoff`; after `attempts` it has failed for good
          (status -1), with the error. Skipped and routed events have failed for good at once. A row
@@ -39,11 +44,13 @@ from streams.errors import BuildError
 from streams.faults import Backoff
 from streams.flowable import Flowable
 from streams.run import Run
+from streams.source import source
 from streams.stage import StageInfo, Subscriber
 
 __all__ = ["read_table"]
 
 
+@source
 def read_table(
     url: str,
     table: str = "queue",
@@ -55,6 +62,7 @@ def read_table(
     lease: float = 30.0,
     batch: int = 500,
     follow: bool = True,
+    wait_for_leases: bool = True,
     poll: float = 1.0,
     patience: float = 60.0,
     name: str | None = None,
@@ -65,9 +73,11 @@ def read_table(
     of yours has for them, it must be there. `by` is a column, or a field of the payload, whose
     values are keys. `attempts` counts the first one; `backoff` (by default from 1 s, doubling up
     to 5 minutes) is the wait between them. `lease` is the seconds after which the rows of a
-    reader that crashed go to another; it is renewed while events are in the pipeline. `name` is
-    who claims, by default the machine and the process. Raises BuildError for options that make no
-    sense, MissingExtra where PostgreSQL's package is not installed.
+    reader that crashed go to another; it is renewed while events are in the pipeline. `follow`
+    says whether to wait for more rows for ever or to end when all are done, `wait_for_leases`
+    whether that includes rows that another reader has in work, dead or alive. `name` is who claims,
+    by default the machine and the process. Raises BuildError for options that make no sense,
+    MissingExtra where PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from streams.table import Terms, open_store, redacted
@@ -97,7 +107,9 @@ def read_table(
         acknowledges=True,
     )
 
-    manner = Manner(backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience)
+    manner = Manner(
+        backoff or Backoff(1.0, cap=300.0), batch, follow, poll, patience, wait_for_leases
+    )
 
     def attach(downstream: Subscriber[dict[str, Any]], run: Run) -> None:
         owner = f"{name or f'{gethostname()}:{os.getpid()}'}:{os.urandom(4).hex()}"

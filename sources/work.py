@@ -30,7 +30,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from streams.errors import BuildError
+from streams.errors import BuildError, describe
 from streams.faults import Backoff, OnError, check_policy, retry, route
 from streams.flowable import Flowable
 from streams.iterables import from_iterable
@@ -38,12 +38,14 @@ from streams.jetstream.addresses import Servers, addresses_of
 from streams.limits.choice import Limit
 from streams.pipeline import Pipeline
 from streams.run import Run
+from streams.settings import Overload
 from streams.stage import StageInfo, Subscriber
 
 if TYPE_CHECKING:
     from streams.work.office import Office
 
-# What pools are made of is imported when there is one: it is slow to import, and few have one.
+# What pools are made of is imported when one is used: it is slow to import, and few have one. It
+# is imported when a stream is built, since that of a run would block its loop.
 
 __all__ = ["WorkPool"]
 
@@ -66,8 +68,10 @@ class WorkPool:
                 f"WorkPool(attempts={attempts!r}, lease={lease!r}): at least 1 attempt and "
                 "positive seconds are needed"
             )
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise BuildError(f"WorkPool(name={name!r}): use letters, digits, - and _")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,200}", name):
+            raise BuildError(
+                f"WorkPool(name={describe(name)}): use at most 200 letters, digits, - and _"
+            )
         from streams.work.hub import Hub
         from streams.work.wire import Wire
 
@@ -98,13 +102,23 @@ class WorkPool:
                 f"offer(window={window!r}, when_busy={when_busy!r}): at least 1 result must fit, "
                 'and a busy pool can "refuse" or "wait"'
             )
+        from streams.work.hub import Counter
+        from streams.work.master import Master
+        from streams.work.offering import Offering
+
         given: Any = epic
         source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
+        patient = when_busy == "wait"
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
-            from streams.work.offering import Offering
-
-            office, policy = self._office(patient=when_busy == "wait")
+            office: Office
+            # What becomes of jobs that were given up on, unless `on_error` says.
+            policy: OnError = "stop"
+            if self._wire is None:
+                office = Counter(self._hub, patient=patient)
+            else:
+                office = master = Master(self._wire, patient=patient)
+                policy = route(master.letters)
             stage = Offering(
                 downstream,
                 run,
@@ -118,20 +132,9 @@ class WorkPool:
             source.attach(stage, run)
 
         note = f"as many jobs as workers ask for, {window:,} results"
-        info = StageInfo("offer", self.name, None, note)
+        info = StageInfo("offer", self.name, None, note, works=True)
         flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
         return flowable
-
-    def _office(self, *, patient: bool) -> tuple[Office, OnError]:
-        """Where a master hands out, and what becomes there of jobs that were given up on."""
-        if self._wire is None:
-            from streams.work.hub import Counter
-
-            return Counter(self._hub, patient=patient), "stop"
-        from streams.work.master import Master
-
-        master = Master(self._wire, patient=patient)
-        return master, route(master.letters)
 
     def work(
         self,
@@ -140,7 +143,7 @@ class WorkPool:
         *,
         timeout: float | None = None,
         backoff: Backoff | None = None,
-        overload: Callable[[Exception], bool] | None = None,
+        overload: Overload | None = None,
     ) -> Pipeline:
         """The pipeline of a worker: run it, drain it to leave, as any other.
 
@@ -148,18 +151,15 @@ class WorkPool:
         `overload` are those of `adaptive_flat_map`; `backoff` is the wait between attempts. Raises
         BuildError for options that make no sense.
         """
-
+        from streams.work.desk import RemoteDesk
+        from streams.work.hub import Bench
         from streams.work.working import How, worker
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             if self._wire is None:
-                from streams.work.hub import Bench
-
                 Bench(downstream, run, jobs.info, self._hub).start()
-                return
-            from streams.work.desk import RemoteDesk
-
-            RemoteDesk(downstream, run, jobs.info, self._wire).start()
+            else:
+                RemoteDesk(downstream, run, jobs.info, self._wire).start()
 
         info = StageInfo("jobs", self.name, 0, acknowledges=True)
         jobs: Flowable[Any] = Flowable(attach, info)

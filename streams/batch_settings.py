@@ -9,6 +9,7 @@ from typing import Any, cast
 from streams.calls import is_iterator
 from streams.errors import BatchContractError, describe
 from streams.faults import OnError
+from streams.handler import unfinished
 
 __all__ = ["BatchSettings", "by_contract"]
 
@@ -47,6 +48,8 @@ def by_contract(
             results = await cast(Any, results)
         if results is None:
             return [None] * count
+        if (error := unfinished(results, name)) is not None:
+            raise BatchContractError(str(error))
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
             what = "an async iterator" if is_iterator(results) else describe(results, 80)
             raise BatchContractError(
@@ -59,6 +62,13 @@ def by_contract(
                 f"'{name}' returned {len(given):,} results for {count:,} events: return one "
                 "for each, in their order; an exception in the place of one that failed"
             )
-        return given
+        if finished.issuperset(map(type, given)):
+            return given
+        errors = [unfinished(result, name) for result in given]
+        if not any(errors):
+            finished.update(map(type, given))
+        return [error or result for error, result in zip(errors, given, strict=True)]
 
+    # Types of results that nobody has to wait for.
+    finished: set[type] = set()
     return call

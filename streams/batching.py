@@ -15,7 +15,7 @@ from streams.gathering import Gathering
 from streams.handler import cancelled_inside, is_being_cancelled, opened_pool
 from streams.lane import end_turns
 from streams.limits import Outcome
-from streams.origins import Nobody
+from streams.origins import Nobody, may_begin
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 
@@ -84,17 +84,29 @@ class Batching(Gathering):
         self._go_on()
 
     def _still_due(self, part: list[Event[Any]]) -> list[Event[Any]]:
-        """What of it may begin: nothing after an error, none whose group tries another again."""
+        """What of it may begin: nothing after an error, nothing that its source has lost, none
+        whose group tries another again."""
         if self._error is not None or self._cancelled:
             self._return(part)
             return []
         due: list[Event[Any]] = []
+        lessors = self._run.lessors
         for event in part:
-            if self._turns.tries_again(event) and not self._tried(event):
+            if lessors and not may_begin(event, lessors):
+                self._withdrawn(event)
+            elif self._turns.tries_again(event) and not self._tried(event):
                 self._put_off(event)
             else:
                 due.append(event)
         return due
+
+    def _withdrawn(self, event: Event[Any]) -> None:
+        self.in_flight -= 1
+        if self._parking is not None:
+            self._parking.forget(event)
+        turn = event.turn
+        event.give_back()
+        self._turn_over(turn)
 
     def _put_off(self, event: Event[Any]) -> None:
         """Wait until the group's event before it has succeeded or failed for good."""
@@ -223,6 +235,5 @@ class Batching(Gathering):
             "undelivered": self._results.waiting,
             "retrying": self._waiting.retrying,
             "stuck": self._calls.stuck,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }

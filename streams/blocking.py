@@ -28,6 +28,12 @@ _PATIENCE = 200
 # Seconds between two warnings about the same handler.
 _QUIET = 10.0
 
+_ADVICE = (
+    "Use asynchronous calls in it, or wrap a plain function in in_threads(n)(...) or "
+    "in_processes(n)(...)."
+)
+_OWN = "No function of yours was running, unless it is one of Python's own."
+
 
 class Blocks:
     """Warns of what blocks the loop of a run: of a block once, of a stage once in ten seconds.
@@ -42,10 +48,15 @@ class Blocks:
         # A dict for its order.
         self.at_work: dict[BlockingWatch, None] = {}
 
-    def lasts(self, who: str, text: str) -> None:
-        """The loop is blocked; called by a thread that it does not block."""
+    def lasts(self, who: str, text: str, *, is_own: bool) -> None:
+        """The loop is blocked; called by a thread that it does not block.
+
+        `is_own`: by the library's own code, about which the user need do nothing.
+        """
         self.seen()
-        self._warn(who, f"{text}: everything else on the loop stands still")
+        self._warn(
+            who, f"{text}: everything else on the loop stands still", _OWN if is_own else _ADVICE
+        )
 
     def seen(self) -> None:
         """A block has been told of while it lasts: nothing need be said at its end."""
@@ -54,16 +65,13 @@ class Blocks:
     def ended(self, who: str, text: str, seconds: float) -> None:
         """The loop was blocked for so long, until now."""
         if self._run.now() - seconds > self._seen:
-            self._warn(who, f"{text}: everything else on the loop stood still")
+            self._warn(who, f"{text}: everything else on the loop stood still", _ADVICE)
 
-    def _warn(self, who: str, text: str) -> None:
+    def _warn(self, who: str, text: str, advice: str) -> None:
         now = self._run.now()
         if now >= self._quiet_until.get(who, now):
             self._quiet_until[who] = now + _QUIET
-            self._run.on_warning(
-                f"{text}. Use asynchronous calls in it, or wrap a plain function in "
-                "in_threads(n)(...) or in_processes(n)(...)."
-            )
+            self._run.on_warning(f"{text}. {advice}")
 
 
 class BlockingWatch:

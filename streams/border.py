@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
 from streams.arguments import is_count
-from streams.errors import BufferFull, BuildError
+from streams.errors import BufferFull, BuildError, NoLoop
 from streams.flowable import Flowable
 from streams.run import Run
 from streams.scheduler import LoopScheduler
@@ -81,11 +83,13 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
         of(…, buffer(8))      --1--2----3---4|    4 waits for one more request
 
     Items:   the Observable's values; those that overflow are dropped and counted, or an error.
-    Time:    as they come, or as they are asked for.
+    Time:    as they come, or as they are asked for. What comes on another thread is handed over
+             to the loop; until that has taken it, it waits like a value that nobody asked for.
     Memory:  as many values as the strategy says.
     Demand:  the Observable is subscribed to at the first request and knows no demand itself.
     Ends:    with the Observable, after what waits. Cancel and drain dispose of the subscription.
-    Errors:  the Observable's error passes on after what waits; BufferFull for an overflow.
+    Errors:  the Observable's error passes on after what waits; BufferFull for an overflow; NoLoop
+             for a value from another thread where there is no loop that takes it over.
     """
     if isinstance(observable, Flowable):
         return observable
@@ -102,6 +106,59 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
         _Listening(downstream, run, info, observable, on_overflow).start()
 
     return Flowable(attach, info)
+
+
+class _Elsewhere(Generic[T]):
+    """What other threads gave, until the stream's own thread takes it.
+
+    It is bounded as values are that nobody has asked for, by the same strategy.
+    """
+
+    def __init__(self, overflow: Overflow) -> None:
+        self._overflow = overflow
+        self._lock = threading.Lock()
+        self._values: deque[tuple[T, float]] = deque()
+        self._dropped = 0
+        self._ending: tuple[BaseException | None] | None = None
+        self._is_told = False
+
+    def put(self, value: T, created: float, room: int) -> bool:
+        """Keep a value, if there may be `room` of them; whether the other thread is to be told."""
+        with self._lock:
+            if self._ending is None:
+                if len(self._values) < room:
+                    self._values.append((value, created))
+                elif self._overflow.when_full == "error":
+                    self._ending = (_too_many(self._overflow),)
+                else:
+                    self._dropped += 1
+                    if self._overflow.when_full == "drop_oldest":
+                        self._values.append((value, created))
+                        self._values.popleft()
+            return self._is_news()
+
+    def end(self, error: BaseException | None) -> bool:
+        """Keep the end, which comes after the values."""
+        with self._lock:
+            if self._ending is None:
+                self._ending = (error,)
+            return self._is_news()
+
+    def _is_news(self) -> bool:
+        told, self._is_told = self._is_told, True
+        return not told
+
+    def take(self) -> tuple[deque[tuple[T, float]], int, tuple[BaseException | None] | None]:
+        """The values, how many others were dropped, and the end if it has come."""
+        if not self._is_told:
+            return deque(), 0, None
+        with self._lock:
+            taken = self._values, self._dropped, self._ending
+            self._values, self._dropped, self._is_told = deque(), 0, False
+            return taken
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 class _Listening(Emission[T]):
@@ -121,6 +178,9 @@ class _Listening(Emission[T]):
         self._observable = observable
         self._overflow = on_overflow
         self._waiting: deque[tuple[T, float]] = deque()
+        self._thread = threading.get_ident()
+        self._elsewhere = _Elsewhere[T](on_overflow)
+        self._taken: deque[tuple[T, float]] = deque()
 
     def produce(self) -> None:
         if not self._subscribed:
@@ -146,10 +206,68 @@ class _Listening(Emission[T]):
             else:
                 self.error(error)
 
+    # What the Observable says, on whatever thread.
+
     def _on_value(self, value: T) -> None:
+        if self._is_here():
+            self._take(value, self.run.now())
+        elif not (self.done or self._ending):
+            room = self.demand + self._overflow.size
+            if self._overflow.when_full != "drop_oldest":
+                room -= len(self._waiting)
+            self._hand_over(self._elsewhere.put(value, self.run.now(), room))
+
+    def _on_error(self, error: Exception) -> None:
+        if self._is_here():
+            self._end(error)
+        else:
+            self._hand_over(self._elsewhere.end(error))
+
+    def _on_completed(self) -> None:
+        if self._is_here():
+            self._end(None)
+        else:
+            self._hand_over(self._elsewhere.end(None))
+
+    def _is_here(self) -> bool:
+        """Whether the stream's own thread is running, which then takes in first what waits."""
+        if threading.get_ident() != self._thread:
+            return False
+        self._take_in()
+        return True
+
+    def _hand_over(self, is_first: bool) -> None:
+        if not self.run.has_loop:
+            self._end(
+                NoLoop(
+                    "The Observable emits on another thread, and there is no loop that could take "
+                    "it over. Read the stream inside async code, or in a pipeline that is run."
+                )
+            )
+            self._dispose()
+        elif is_first:
+            # Nobody reads what comes when the loop has gone.
+            with suppress(RuntimeError):
+                self.run.loop.call_soon_threadsafe(self._take_in)
+
+    # On the stream's own thread.
+
+    def _take_in(self) -> None:
+        """Take what other threads gave, in its order."""
+        values, dropped, ending = self._elsewhere.take()
+        if dropped:
+            self._dropped(dropped)
+        self._taken.extend(values)
+        # Whoever is called may push a value too, which comes after these.
+        while self._taken:
+            self._take(*self._taken.popleft())
+        if ending is not None:
+            self._end(*ending)
+            self._dispose()
+
+    def _take(self, value: T, now: float) -> None:
         if self.done or self._ending is not None:
             return
-        now = self.run.now()
         if self.demand and not self._waiting:
             self.emit(value, now)
             return
@@ -158,18 +276,15 @@ class _Listening(Emission[T]):
                 self._end(_too_many(self._overflow))
                 self._dispose()
                 return
-            self.received += 1
-            self.drops["overflow"] = self.drops.get("overflow", 0) + 1
+            self._dropped(1)
             if self._overflow.when_full == "drop_newest":
                 return
             self._waiting.popleft()
         self._waiting.append((value, now))
 
-    def _on_error(self, error: Exception) -> None:
-        self._end(error)
-
-    def _on_completed(self) -> None:
-        self._end(None)
+    def _dropped(self, n: int) -> None:
+        self.received += n
+        self.drops["overflow"] = self.drops.get("overflow", 0) + n
 
     def _end(self, error: BaseException | None) -> None:
         if self._ending is None:
@@ -180,6 +295,7 @@ class _Listening(Emission[T]):
     def stop(self) -> None:
         """Listen no longer; what has arrived is still delivered."""
         self._dispose()
+        self._take_in()
         self._end(None)
 
     def resume(self) -> None:
@@ -199,7 +315,7 @@ class _Listening(Emission[T]):
             subscription.dispose()
 
     def statistics(self) -> dict[str, Any]:
-        return {**super().statistics(), "buffered": len(self._waiting)}
+        return {**super().statistics(), "buffered": len(self._waiting) + len(self._elsewhere)}
 
 
 def _too_many(overflow: Overflow) -> BufferFull:

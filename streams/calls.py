@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from streams.errors import HandlerTimeout
 from streams.event import Event
+from streams.handler import check_result
 from streams.origins import Family
 from streams.results import Results
 from streams.run import Run
@@ -48,6 +49,8 @@ class Calls:
         """Calls that wait for room."""
         self._no_room: list[asyncio.Future[None]] = []
         self._slice = Slice(run)
+        # Types of results that nobody has to wait for.
+        self._checked: set[type] = set()
 
     async def attempt(self, event: Event[Any], handler: Callable[[Any], Any]) -> Any:
         """Call, and await the outcome; HandlerTimeout if it did not end in time.
@@ -80,7 +83,14 @@ class Calls:
         result = call if is_iterator(call) else await cast(Awaitable[Any], call)
         if is_iterator(result):
             return await self.iterate(event, result)
+        self._check(result)
         return result
+
+    def _check(self, result: object) -> None:
+        kind = type(result)
+        if kind not in self._checked:
+            check_result(result, self._name)
+            self._checked.add(kind)
 
     async def iterate(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:
         """Deliver results as there is room; they carry the event's obligations from here on."""
@@ -90,6 +100,7 @@ class Calls:
         turn, event.turn = event.turn, None
         try:
             async for value in results:
+                self._check(value)
                 ended = self._run.now()
                 if self._slice.is_over(ended):
                     # An iterator that never waits may be endless.

@@ -1,91 +1,188 @@
-"""Read and write gzip (.gz) and zstd (.zst) files as a stream, in bounded memory.
+"""Read and write gzip and zstd as a stream, in bounded memory.
 
 Several members or frames in a row are read as one stream, as the usual tools do.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
+import sys
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from importlib import import_module
+from typing import Any, Literal, Protocol
 
-from streams.errors import InputCorrupt, MissingExtra
+from streams.errors import InputCorrupt
+from streams.extras import missing_extra
 
-__all__ = ["Compressor", "check_suffix", "compressor", "decompressing"]
+__all__ = [
+    "Compressor",
+    "Input",
+    "Unpacked",
+    "check_suffix",
+    "compression_by_name",
+    "compression_of",
+    "compressor",
+]
 
-# Four compressed bytes can stand for 128 KiB, the most of one zstd block (RFC 8878, 3.1.1.2),
-# and the package has no limit of its own: at this many at a time no more than 32 MiB come out.
-_PIECE = 1024
+Kind = Literal["gzip", "zstd"]
+
+# 16 above the largest window: with the header and trailer of gzip (zlib's manual).
+_GZIP_WINDOW = zlib.MAX_WBITS + 16
+
+_SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd"}
+
+# The first bytes of a gzip member (RFC 1952, 2.3.1) and of a zstd frame (RFC 8878, 3.1.1). No
+# text in UTF-8 begins with either.
+_MAGIC: dict[bytes, Kind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
-def decompressing(descriptor: int, name: str, size: int) -> Callable[[], bytes] | None:
-    """A function that reads decompressed bytes, about `size` of them, b"" at the end.
+class Input(Protocol):
+    """An open input.
 
-    None when `name` has no suffix that asks for it. The function raises InputCorrupt.
+    `lasting` says that what was read can be read again: a file's lines wait on its disk.
     """
-    if name.endswith(".gz"):
-        return _gunzipping(descriptor, name, size)
-    if name.endswith(".zst"):
-        return _Unzstd(descriptor, name, size).read
-    return None
+
+    lasting: bool
+
+    def read(self) -> bytes | None:
+        """Some bytes, b"" at the end, None when `ready` will be called for more."""
+
+    def close(self) -> None:
+        """Read no more."""
 
 
-def _gunzipping(descriptor: int, name: str, size: int) -> Callable[[], bytes]:
-    # Imported here: slow to import, and most inputs are not compressed.
-    import gzip
+class Unpacked:
+    """Reads an input, decompressed if it is compressed.
 
-    raw = open(descriptor, "rb", closefd=False)  # noqa: SIM115 - the descriptor has an owner
-    file = gzip.GzipFile(fileobj=raw, mode="rb")
+    A name that ends in .gz or .zst asks for it; otherwise the first bytes decide, unless the input
+    is not read `from_start`. `read` returns
+    about `size` bytes at most, and raises InputCorrupt for what is damaged or ends early, and
+    MissingExtra for zstd where its package is not installed. Memory: one read of the raw input,
+    and `size` bytes.
+    """
 
-    def read() -> bytes:
-        try:
-            return file.read1(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputCorrupt(f"{name} is no whole gzip file: {error}") from error
-
-    return read
-
-
-class _Unzstd:
-    def __init__(self, descriptor: int, name: str, size: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, raw: Input, name: str, size: int, *, from_start: bool = True) -> None:
+        self._raw = raw
         self._name = name
         self._size = size
-        package = _zstandard(name)
-        self._error: type[Exception] = package.ZstdError
-        self._begin: Callable[[], Any] = package.ZstdDecompressor().decompressobj
-        # Any: the package's own type, which is not there when types are checked without it.
-        self._frame: Any = None
-        self._raw = memoryview(b"")
+        # Bytes that were read and not yet passed on.
+        self._pending = b""
+        self._stopped = False
+        self.lasting = raw.lasting
+        kind = compression_by_name(name)
+        self.read: Callable[[], bytes | None]
+        if kind is None:
+            self.read = self._first if from_start else self._more
+        else:
+            self.read = self._unpack(kind)
 
-    def read(self) -> bytes:
-        output = bytearray()
-        while len(output) < self._size:
-            if not self._raw:
-                self._raw = memoryview(os.read(self._descriptor, self._size))
-                if not self._raw:
-                    if self._frame is not None:
-                        raise InputCorrupt(f"{self._name} is no whole zstd file: it ends early")
-                    break
-            output += self._decompress()
-        return bytes(output)
+    def stop(self) -> None:
+        """Read nothing more of the input; what was read of it already still comes."""
+        self._stopped = True
+        self._raw.close()
 
-    def _decompress(self) -> bytes:
-        piece, self._raw = self._raw[:_PIECE], self._raw[_PIECE:]
-        if self._frame is None:
-            self._frame = self._begin()
-        try:
-            output: bytes = self._frame.decompress(piece)
-        except self._error as error:
-            raise InputCorrupt(f"{self._name} is no whole zstd file: {error}") from error
-        if self._frame.eof:
-            unused: bytes = self._frame.unused_data
-            self._frame = None
-            if unused:
-                self._raw = memoryview(unused + bytes(self._raw))
-        return output
+    def close(self) -> None:
+        """Read no more."""
+        self._raw.close()
+
+    def _more(self) -> bytes | None:
+        return b"" if self._stopped else self._raw.read()
+
+    def _first(self) -> bytes | None:
+        """Read until the first bytes say what this is."""
+        while True:
+            data = self._more()
+            if data is None:
+                return None
+            head = self._pending + data
+            kind = compression_of(head)
+            if kind is not None:
+                self._pending = head
+                self.read = self._unpack(kind)
+                return self.read()
+            if not data or not any(magic.startswith(head) for magic in _MAGIC):
+                self._pending = b""
+                self.read = self._more
+                return head
+            self._pending = head
+
+    def _unpack(self, kind: Kind) -> Callable[[], bytes | None]:
+        make, failure = _unpackers(kind, self._name)
+        frame: _Unpacker | None = None
+
+        def read() -> bytes | None:
+            nonlocal frame
+            while True:
+                if not self._pending and (frame is None or frame.needs_input):
+                    data = self._more()
+                    if data is None:
+                        return None
+                    if not data:
+                        if frame is not None and not self._stopped:
+                            raise InputCorrupt(f"{self._name} is a truncated {kind} file")
+                        return b""
+                    self._pending = data
+                if frame is None:
+                    frame = make()
+                pending, self._pending = self._pending, b""
+                try:
+                    output = frame.decompress(pending, self._size)
+                except failure as error:
+                    raise InputCorrupt(
+                        f"{self._name} is not a valid {kind} file: {error}"
+                    ) from error
+                if frame.eof:
+                    self._pending = frame.unused_data
+                    frame = None
+                    if kind == "gzip":
+                        # A member may be padded, as on tapes (the manual of GNU gzip).
+                        self._pending = self._pending.lstrip(b"\0")
+                if output:
+                    return output
+
+        return read
+
+
+class _Unpacker(Protocol):
+    """One member or frame."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
+class _Gunzip:
+    """A gzip member; input that has no room in the output yet is kept, as zstd's keeps it."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=_GZIP_WINDOW)
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
+
+
+def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], _Unpacker], type[Exception]]:
+    """What begins a member or frame, and what it raises."""
+    if kind == "gzip":
+        return _Gunzip, zlib.error
+    package = _zstd(name)
+    return package.ZstdDecompressor, package.ZstdError
 
 
 class Compressor(Protocol):
@@ -102,17 +199,15 @@ class Compressor(Protocol):
 
 def compressor(name: str) -> Compressor | None:
     """What compresses a file of this name, None if its suffix asks for nothing."""
-    if name.endswith(".gz"):
-        return _Gzip()
-    if name.endswith(".zst"):
-        return _Zstd(name)
-    return None
+    kind = compression_by_name(name)
+    if kind is None:
+        return None
+    return _Gzip() if kind == "gzip" else _Zstd(name)
 
 
 class _Gzip:
     def __init__(self) -> None:
-        # 16 above the largest window: with the header and trailer of gzip (zlib's manual).
-        self._stream = zlib.compressobj(wbits=zlib.MAX_WBITS + 16)
+        self._stream = zlib.compressobj(wbits=_GZIP_WINDOW)
 
     def block(self, data: bytes | bytearray, /) -> bytes:
         return self._stream.compress(data) + self._stream.flush(zlib.Z_SYNC_FLUSH)
@@ -123,15 +218,16 @@ class _Gzip:
 
 class _Zstd:
     def __init__(self, name: str) -> None:
-        package = _zstandard(name)
+        package = _zstd(name)
         # Any: the package's own type.
-        self._stream: Any = package.ZstdCompressor(write_checksum=True).compressobj()
-        self._block: int = package.COMPRESSOBJ_FLUSH_BLOCK
+        self._stream: Any = package.ZstdCompressor(
+            options={package.CompressionParameter.checksum_flag: 1}
+        )
+        self._flush_block: Any = package.ZstdCompressor.FLUSH_BLOCK
 
     def block(self, data: bytes | bytearray, /) -> bytes:
-        compressed: bytes = self._stream.compress(data)
-        rest: bytes = self._stream.flush(self._block)
-        return compressed + rest
+        compressed: bytes = self._stream.compress(data, self._flush_block)
+        return compressed
 
     def end(self) -> bytes:
         rest: bytes = self._stream.flush()
@@ -140,17 +236,27 @@ class _Zstd:
 
 def check_suffix(name: str) -> None:
     """Raise MissingExtra if `name` asks for a package that is not installed."""
-    if name.endswith(".zst"):
-        _zstandard(name)
+    if compression_by_name(name) == "zstd":
+        _zstd(name)
+
+
+def compression_of(first_bytes: bytes) -> Kind | None:
+    """How something is compressed that begins with `first_bytes`, of which four suffice."""
+    return next((kind for magic, kind in _MAGIC.items() if first_bytes.startswith(magic)), None)
+
+
+def compression_by_name(name: str) -> Kind | None:
+    """How a file of this name is compressed, None if its suffix says nothing."""
+    return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 # Any: the package may be absent when types are checked.
-def _zstandard(name: str) -> Any:
-    """The package that reads and writes `name`, a file that ends in .zst, or MissingExtra."""
+def _zstd(name: str) -> Any:
+    """What reads and writes zstd: the standard library of Python 3.14, or its backport."""
+    package = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     try:
-        return importlib.import_module("zstandard")
+        return import_module(package)
     except ImportError as error:
-        raise MissingExtra(
-            f"{name} is compressed with zstd, which needs one more package: "
-            "pip install 'penstock[zstd]'"
+        raise missing_extra(
+            f"{name} is compressed with zstd, which needs one more package", "zstd"
         ) from error

@@ -8,7 +8,8 @@ or raise; the door bears it, so that no stage has to.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from streams.event import Event
@@ -25,16 +26,18 @@ def connect(source: Flowable[T], subscriber: Subscriber[T], run: Run | None = No
     """Attach a foreign subscriber. TypeError when there is none (rule 1.9).
 
     Whoever gives a `run` closes it; without one, what the stages opened is released after the
-    terminal signal or a cancel.
+    terminal signal or a cancel. Without a loop, what the subscriber raises is raised here, or by
+    the `request` that led to it.
     """
     if cast(Any, subscriber) is None:
         raise TypeError("connect() needs a subscriber, not None")
     door = Door(subscriber, run)
     door.run.on_failure(door.failed)
-    try:
-        source.attach(door, door.run)
-    except Exception as error:
-        door.not_attached(error)
+    with door.called():
+        try:
+            source.attach(door, door.run)
+        except Exception as error:
+            door.not_attached(error)
     return door
 
 
@@ -54,8 +57,29 @@ class Door:
         self._greeted = False
         self._signalling = False
         self._going_on = False
+        self._called = False
+        self._raised: Exception | None = None
         self._waiting: deque[Event[Any]] = deque()
         self._ending: tuple[BaseException | None] | None = None
+
+    @contextmanager
+    def called(self) -> Generator[None, None, None]:
+        """While a call of the subscriber's side is under way: it raises what was reported.
+
+        Without a loop to tell, somebody must be told, and no stage in between may take what a
+        subscriber raises for an error of its own.
+        """
+        if self._called:
+            yield
+            return
+        self._called = True
+        try:
+            yield
+        finally:
+            self._called = False
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
 
     def not_attached(self, error: BaseException) -> None:
         """The stream could not be attached: greet, then fail (rule 1.9)."""
@@ -184,7 +208,8 @@ class Door:
             return
         # A request from inside a signal only sets the sum; the running loop sees it (rule 3.3).
         self._wanted = min(self._wanted + n, UNBOUNDED)
-        self._go_on()
+        with self.called():
+            self._go_on()
 
     def cancel(self) -> None:
         self._subscriber = self._ending = None
@@ -207,7 +232,10 @@ class Door:
 
     def _report(self, error: Exception) -> None:
         self.cancel()
-        self.run.unhandled(error)
+        if self._called and not self.run.has_loop:
+            self._raised = self._raised or error
+        else:
+            self.run.unhandled(error)
 
     def _close(self, *, hurry: bool = False) -> None:
         """Release what the stages opened, such as pools and files; nobody waits for that."""

@@ -9,6 +9,7 @@ __all__ = [
     "BadArgument",
     "BadLimit",
     "BadLine",
+    "BadOverload",
     "BadRow",
     "BatchContractError",
     "BufferFull",
@@ -19,26 +20,36 @@ __all__ = [
     "DatabaseUnavailable",
     "DemandViolated",
     "DrainTimeout",
+    "EventOmitted",
+    "FolderInUse",
     "HandlerCancelled",
     "HandlerTimeout",
     "HoldExceeded",
+    "InboxClosed",
     "InputCorrupt",
     "JobFailed",
     "LeaseLost",
     "LineTooLong",
     "MissingExtra",
     "NoLoop",
+    "NotPicklable",
     "OutputClosed",
     "PayloadTooLarge",
     "PenstockError",
     "PoolBusy",
     "PublishFailed",
+    "Returned",
+    "RightsMissing",
     "ServerTooOld",
     "StreamDiffers",
     "StreamMissing",
     "TableMissing",
+    "UnfinishedResult",
+    "WorkerLost",
     "WrongType",
     "describe",
+    "message_of",
+    "printable",
 ]
 
 
@@ -62,12 +73,20 @@ class CannotOpen(BuildError):
     """An input or output that cannot be opened, noticed before anything was read or written."""
 
 
+class FolderInUse(CannotOpen):
+    """A folder for the data of servers that another process's servers use."""
+
+
 class TableMissing(CannotOpen):
     """A table of the user's that is not in the database."""
 
 
 class ColumnMissing(CannotOpen):
     """A table lacks columns that are needed."""
+
+
+class RightsMissing(CannotOpen):
+    """A database or NATS server that does not let us do what is needed."""
 
 
 class NoLoop(PenstockError):
@@ -87,7 +106,11 @@ class DemandViolated(PenstockError):
 
 
 class HoldExceeded(PenstockError):
-    """A stock operator kept more inputs than it is allowed to and emitted nothing."""
+    """A stage would have to keep more than it is allowed to."""
+
+
+class UnfinishedResult(PenstockError):
+    """A handler returned work that nobody does: a coroutine not awaited, or a generator."""
 
 
 class HandlerCancelled(PenstockError):
@@ -102,12 +125,20 @@ class HandlerTimeout(PenstockError, TimeoutError):
     """A handler did not end within its timeout."""
 
 
+class NotPicklable(PenstockError):
+    """A value or a result that cannot go from one process to another."""
+
+
 class DrainTimeout(PenstockError):
     """The deadline of a drain passed while events were still unfinished."""
 
 
 class BadLimit(PenstockError):
     """A limiter proposed something that is no limit."""
+
+
+class BadOverload(PenstockError):
+    """A function given as `overload=` returned neither a bool nor seconds to hold back for."""
 
 
 class BadLine(PenstockError):
@@ -128,6 +159,14 @@ class LeaseLost(PenstockError):
 
 class DatabaseUnavailable(PenstockError):
     """A database could not be reached for as long as was waited for it."""
+
+
+class InboxClosed(PenstockError):
+    """An event was put into an inbox whose pipeline drains or has ended: it was not taken in."""
+
+
+class Returned(PenstockError):
+    """An event was given back to its source before it was finished."""
 
 
 class InputCorrupt(PenstockError):
@@ -158,6 +197,10 @@ class JobFailed(PenstockError):
     """A job that a worker elsewhere has given up on, or that workers died of."""
 
 
+class WorkerLost(PenstockError):
+    """An event that its workers died of, or that blocked them for longer than a lease."""
+
+
 class PoolBusy(PenstockError):
     """A second epic was offered to a work pool that has one under way."""
 
@@ -170,6 +213,10 @@ class PublishFailed(PenstockError):
     """No server has said that it stored an event."""
 
 
+class EventOmitted(PenstockError):
+    """A dead letter whose event was too large to be kept with it."""
+
+
 def describe(value: object, limit: int = 200) -> str:
     """`value` as one short line for a message; a `__repr__` that raises is named, not fatal."""
     try:
@@ -177,3 +224,19 @@ def describe(value: object, limit: int = 200) -> str:
     except Exception as error:
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
+
+
+def message_of(error: BaseException, limit: int | None = None) -> str:
+    """What `error` says, printable; a `__str__` that raises is named, not fatal."""
+    try:
+        text = printable(str(error))
+    except Exception as second:
+        return f"<{type(error).__name__} whose str raised {type(second).__name__}>"
+    if limit is None or len(text) <= limit:
+        return text
+    return f"{text[:limit]}... ({len(text):,} characters)"
+
+
+def printable(text: str) -> str:
+    """`text` without lone surrogates, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

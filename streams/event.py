@@ -58,19 +58,21 @@ class Turn(Protocol):
     def end(self) -> None:
         """Give up one share of the turn."""
 
+    def leave(self) -> Turn | None:
+        """Give up the share of an event that leaves its group's operators: what it goes on with."""
+
+    def outside(self) -> Turn | None:
+        """One more share of what an event goes on with."""
+
 
 class Ending(Enum):
-    """How an event ended; `settled` tells whether its source may forget it."""
+    """How an event ended."""
 
     FINISHED = "finished"
     DROPPED = "dropped"
     FORGIVEN = "failed, then skipped or routed"
     FAILED = "failed"
     RETURNED = "returned"
-
-    @property
-    def settled(self) -> bool:
-        return self not in (Ending.FAILED, Ending.RETURNED)
 
 
 class Event(Generic[T]):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streams.sink import Sink
 
 __all__ = [
+    "MOST_LETTERS",
     "Backoff",
     "DeadLetter",
     "Faults",
@@ -27,6 +28,7 @@ __all__ = [
     "blame",
     "check_policy",
     "event_name",
+    "letters_of",
     "retry",
     "route",
 ]
@@ -77,6 +79,10 @@ OnError = Literal["stop", "skip", "revert"] | Retry | Route
 """`stop` the pipeline; `skip` the event, which is given up on; `revert` it, so that a source that
 can, such as `read_table`, gives it again later; try again here; or write it down as given up on."""
 
+# Letters that wait for their sink when the sources pause; they go on when half of them are out.
+# Chosen: as many as the sink of a file takes at once.
+MOST_LETTERS = 1024
+
 _WORDS = ("stop", "skip", "revert")
 
 
@@ -103,8 +109,8 @@ class LettersOnly:
 def route(sink: Sink[DeadLetter]) -> Route:
     """Send failed events to a sink, such as `dead_letters(path)`, and carry on.
 
-    An event counts as failed and is acknowledged once its letter has been accepted. At most
-    1,024 letters wait for the sink; one more ends the pipeline with BufferFull.
+    An event counts as failed and is acknowledged once its letter has been accepted. While 1,024
+    letters wait for the sink the sources pause.
     """
     if not hasattr(sink, "open"):
         raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
@@ -147,6 +153,15 @@ def check_policy(
         )
 
 
+def letters_of(policy: OnError) -> int:
+    """The most events that wait for a policy's sink of dead letters, or are in it.
+
+    More than the letters that wait when the sources pause only by what is in the stages.
+    """
+    last = policy.then if isinstance(policy, Retry) else policy
+    return MOST_LETTERS + (last.sink.info.bound or 0) if isinstance(last, Route) else 0
+
+
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
     """Note the stage and the event on the user's exception, which keeps its type."""
     note = f"in {info}, on the event {event_name(event)}"
@@ -174,13 +189,13 @@ class Faults:
     """One stage's policy at run time."""
 
     def __init__(self, policy: OnError, run: Run, stage: StageInfo | Placed) -> None:
-        self.skipped = self.routed = 0
+        self.skipped = self.reverted = self.routed = 0
         self._stage = stage
         self._run = run
         policy = run.policy(policy)
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters(last.sink) if isinstance(last, Route) else None
-        self._goes_on = last in ("skip", "revert")
+        self._reverts = last == "revert"
         # Whether an event that it survives is done with, and not its source's again.
         self.gives_up = last == "skip" or isinstance(last, Route)
 
@@ -197,17 +212,21 @@ class Faults:
         if not isinstance(error, Exception):
             event.fail(error)
             return False
-        if self._goes_on:
-            self.skipped += 1
-            self._run.count_error(self._info, error)
-            event.fail(error, acknowledged=self.gives_up)
-            return True
+        if not (self.gives_up or self._reverts):
+            event.fail(error)
+            return False
+        self._run.count_error(self._info, error)
         if self._letters is not None:
-            self._run.count_error(self._info, error)
             self._letters.send(event, error, str(self._info), attempts, self._was_routed)
-            return True
-        event.fail(error)
-        return False
+        else:
+            self.skipped += self.gives_up
+            self.reverted += self._reverts
+            event.fail(error, acknowledged=self.gives_up)
+        return True
 
     def _was_routed(self) -> None:
         self.routed += 1
+
+    def statistics(self) -> dict[str, int]:
+        """How many events were `skipped`, `reverted` and `routed`."""
+        return {"skipped": self.skipped, "reverted": self.reverted, "routed": self.routed}

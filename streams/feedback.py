@@ -6,6 +6,8 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
+from streams.arguments import is_at_least
+from streams.errors import BadOverload, describe
 from streams.event import Event
 from streams.handler import cancelled_inside
 from streams.limits import ArrivalLimiter, Limiter, Outcome
@@ -13,6 +15,9 @@ from streams.limits.choice import limit_of
 from streams.settings import Settings
 
 __all__ = ["Feedback"]
+
+# Seconds; a service that asks for more is asked again by then.
+_LONGEST = 60.0
 
 # Nobody can cancel a function that awaits nothing: who raises that does so by itself.
 _RAISED = (Exception, CancelledError)
@@ -63,18 +68,21 @@ class Feedback:
         except _RAISED as error:
             self._limiter_broke(error)
 
-    def outcome(self, error: BaseException) -> Outcome:
-        """What a call that ended with `error` tells of the load."""
+    def outcome(self, error: BaseException) -> tuple[Outcome, float]:
+        """What a call that ended with `error` says of the load, and seconds to hold back for."""
         if isinstance(error, TimeoutError):
-            return Outcome.DROPPED
+            return Outcome.DROPPED, 0.0
         overload = self._settings.overload
         if overload is not None and isinstance(error, Exception):
             try:
-                if overload(error):
-                    return Outcome.DROPPED
+                answer = overload(error)
+                if answer is not None and not isinstance(answer, bool):
+                    return Outcome.DROPPED, _hold_back(answer)
+                if answer:
+                    return Outcome.DROPPED, 0.0
             except _RAISED as raised:
                 self._say_broken(raised, "function given as overload=")
-        return Outcome.IGNORED
+        return Outcome.IGNORED, 0.0
 
     def follow(self) -> bool:
         """Read the limit; whether it has changed."""
@@ -105,6 +113,16 @@ class Feedback:
         if isinstance(error, CancelledError):
             error = cancelled_inside(f"the {what}", error)
         self._broke(error, what)
+
+
+def _hold_back(answer: float) -> float:
+    """The seconds that a function given as `overload=` asked for. BadOverload if they are none."""
+    if not is_at_least(answer, 0):
+        raise BadOverload(
+            f"overload= returned {describe(answer)}: return True or False, or the seconds (0 or "
+            "more) for which to begin no call"
+        )
+    return min(float(answer), _LONGEST)
 
 
 def reason_of(limiter: Limiter) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any, cast
 
 from reactivex import Observable
-from reactivex.internal.utils import is_future
+from reactivex.abc import DisposableBase
+from reactivex.operators import take
 
-from streams.errors import PenstockError, describe
+from streams.errors import HoldExceeded, PenstockError, describe
 from streams.expanding import Expanding
+from streams.lift import HOLD
 from streams.run import Run
+from streams.scheduler import LoopScheduler
 from streams.stage import StageInfo, Subscriber
 
 __all__ = ["FlatMap"]
@@ -19,7 +23,7 @@ __all__ = ["FlatMap"]
 class FlatMap(Expanding):
     """Answers the n-th value with the items of `function(value, n)`."""
 
-    __slots__ = ("_function", "_index")
+    __slots__ = ("_function", "_index", "_scheduler")
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, function: Callable[..., Any]
@@ -27,19 +31,21 @@ class FlatMap(Expanding):
         super().__init__(downstream, run, info)
         self._function = function
         self._index = 0
+        # One of its own: in reactivex's trampoline, where this stage may run, they would wait.
+        self._scheduler = LoopScheduler(lambda: run.loop, run.now)
 
     def answer(self, value: Any) -> Iterable[Any]:
         result = self._function(value, self._index)
         self._index += 1
-        return _items(result)
+        return _items(result, self._scheduler)
 
 
-def _items(result: object) -> Iterable[Any]:
+def _items(result: object, scheduler: LoopScheduler) -> Iterable[Any]:
     """The items of what a flat_map's function returned: an iterable, or a finished Observable."""
     if isinstance(result, Observable):
         # What it is a stream of, nobody can say.
-        return _finished_items(result)  # pyright: ignore[reportUnknownArgumentType]
-    if is_future(result) or hasattr(type(result), "__await__"):
+        return _finished_items(result, scheduler)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(result, Future) or hasattr(type(result), "__await__"):
         raise PenstockError(
             "flat_map over futures starts work without bounds: use adaptive_flat_map(handler)"
         )
@@ -48,10 +54,20 @@ def _items(result: object) -> Iterable[Any]:
     raise TypeError(f"flat_map needs an iterable for each value, not {describe(result, 80)}")
 
 
-def _finished_items(observable: Observable[Any]) -> list[Any]:
+def _finished_items(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[Any]:
+    """Its values, of which no more than `HOLD` are kept: it cannot be asked for one at a time."""
     items: list[Any] = []
     ended: list[Exception | None] = []
-    subscription = observable.subscribe(items.append, ended.append, lambda: ended.append(None))
+    beginning = observable.pipe(take(HOLD + 1))
+
+    def subscribe(*_: object) -> DisposableBase:
+        return beginning.subscribe(
+            items.append, ended.append, lambda: ended.append(None), scheduler=scheduler
+        )
+
+    # Inside of the scheduler, which lets it emit when it has subscribed, and not before: then it
+    # can be unsubscribed from half-way.
+    subscription = scheduler.schedule(subscribe)
     if not ended:
         subscription.dispose()
         raise PenstockError(
@@ -60,4 +76,14 @@ def _finished_items(observable: Observable[Any]) -> list[Any]:
         )
     if ended[0] is not None:
         raise ended[0]
-    return items
+    return items if len(items) <= HOLD else _beginning(items[:HOLD])
+
+
+def _beginning(items: list[Any]) -> Iterator[Any]:
+    """The first values of an Observable: to want more than these is an error."""
+    yield from items
+    raise HoldExceeded(
+        f"flat_map's function returned an Observable that emits more than {HOLD:,} values at once "
+        "and cannot be asked for fewer: return an iterable, such as a generator, which is read as "
+        "far as it is wanted"
+    )

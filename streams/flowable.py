@@ -13,12 +13,12 @@ unbounded demand) and `async for` (values, one at a time, as fast as the loop's 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
-from streams.errors import BuildError
+from streams.errors import BuildError, WrongType
 from streams.fluent import Fluent
 from streams.guard import guarded
 from streams.stage import StageInfo, Subscriber
@@ -68,8 +68,7 @@ class Flowable(Fluent[T_co]):
         Raises BuildError for a stage that says nothing of them, where groups come.
         """
         super().__init__()
-        number = 1 if above is None else above.info.number + 1
-        self.info: StageInfo = info.at(number)
+        self.info: StageInfo = info.at(1) if above is None else info.after(above.info)
         if groups is not None:
             self.groups = groups
         elif above is not None and above.groups:
@@ -120,6 +119,13 @@ class Flowable(Fluent[T_co]):
         from streams.readers import iterate
 
         return iterate(self)
+
+    def __iter__(self) -> NoReturn:
+        # Without this Python would take stream[0], stream[1], ... for the items: for ever.
+        raise WrongType(
+            "a stream cannot be iterated by a plain `for` or list(): its values are still to come. "
+            "Write `async for value in stream`, or end it with .to(collect(into)) and run that"
+        )
 
     def to(self, *sinks: Sink[T_co]) -> Pipeline:
         """End the stream in one or more sinks: a pipeline, ready to be run many times."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from reactivex import Observable
 from reactivex.abc import SchedulerBase
-from reactivex.internal.utils import NotSet
 
 from streams.errors import BuildError
 from streams.piping import Piping
@@ -23,6 +22,8 @@ __all__ = ["Fluent"]
 
 T_co = TypeVar("T_co", covariant=True)
 A = TypeVar("A")
+
+_NO_SEED = object()
 
 
 class Fluent(Piping[T_co]):
@@ -65,9 +66,10 @@ class Fluent(Piping[T_co]):
     @overload
     def scan(self, accumulator: Callable[[A, T_co], A], seed: A) -> Flowable[A]: ...
 
-    def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = NotSet) -> Flowable[Any]:
+    def scan(self, accumulator: Callable[[Any, Any], Any], seed: Any = _NO_SEED) -> Flowable[Any]:
         """See `reactivex.operators.scan`."""
-        return self._through("scan", accumulator, seed)
+        seeds = () if seed is _NO_SEED else (seed,)
+        return self._through("scan", accumulator, *seeds)
 
     def take(self, count: int) -> Flowable[T_co]:
         """See `reactivex.operators.take`."""

@@ -28,10 +28,17 @@ class Following:
 
     lasting = True
 
-    def __init__(self, name: str, run: Run, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: Run,
+        ready: Callable[[], None],
+        opened: Callable[[int], int] | None = None,
+    ) -> None:
         self._name = name
         self._run = run
         self._ready = ready
+        self._opened = opened
         self._descriptor: int | None = None
         self._read = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -47,9 +54,9 @@ class Following:
             raise CannotOpen(f"Cannot read {self._name}: {error.strerror}.") from error
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise CannotOpen(f"Cannot follow {self._name}: it is no regular file.")
+            raise CannotOpen(f"Cannot follow {self._name}: it is not a regular file.")
         self._descriptor = descriptor
-        self._read = 0
+        self._read = 0 if self._opened is None else self._opened(descriptor)
         return True
 
     def read(self) -> bytes | None:
@@ -70,13 +77,9 @@ class Following:
         if data:
             self._read += len(data)
             return data
-        if replaced:
+        if replaced or os.fstat(descriptor).st_size < self._read:
             os.close(descriptor)
             self._descriptor = None
-            return b""
-        if os.fstat(descriptor).st_size < self._read:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            self._read = 0
             return b""
         return None
 

@@ -48,6 +48,7 @@ class GroupReader(OneByOne, Rotation):
         self._info = info
         self._run = run
         self._groups_wanted = 0
+        self._emitting_groups = False
         self._unopened: deque[Lane] = deque()
         self._readers: dict[Lane, _Reading | None] = {}
 
@@ -58,6 +59,10 @@ class GroupReader(OneByOne, Rotation):
             self._emit_groups()
         elif (reading := self._readers[lane]) is not None:
             reading.go_on()
+
+    @property
+    def is_hungry(self) -> bool:
+        return not self.waiting
 
     def request(self, n: int, /) -> None:
         self._groups_wanted += n
@@ -72,11 +77,18 @@ class GroupReader(OneByOne, Rotation):
             self._run.loop.call_soon(self._fail_readers, left)
 
     def _emit_groups(self) -> None:
-        while self._groups_wanted and self._unopened:
-            self._groups_wanted -= 1
-            lane = self._unopened.popleft()
-            group: Group[Any, Any] = Group(lane.key, self._attach_to(lane), self._info)
-            self.downstream.on_next(Event(group, self._run.now(), self, lane))
+        # Whoever gets a group may ask for the next one there.
+        if self._emitting_groups:
+            return
+        self._emitting_groups = True
+        try:
+            while self._groups_wanted and self._unopened:
+                self._groups_wanted -= 1
+                lane = self._unopened.popleft()
+                group: Group[Any, Any] = Group(lane.key, self._attach_to(lane), self._info)
+                self.downstream.on_next(Event(group, self._run.now(), self, lane))
+        finally:
+            self._emitting_groups = False
         if self._nothing_to_come:
             self._complete_if_empty()
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import Any
+from typing import Any, cast
 
-from streams.errors import BuildError
+from streams.errors import BuildError, HoldExceeded
 from streams.event import Event
 from streams.faults import blame
 from streams.flowable import Flowable
 from streams.groups import Group
 from streams.idle import Idle
 from streams.lane import Lane
+from streams.place import Place
 from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, Subscription
@@ -21,11 +22,20 @@ from streams.stage import StageInfo, Subscriber, Subscription
 __all__ = ["GroupStates", "State"]
 
 
+# What to do about groups that are closed early.
+_ADVICE = {
+    "buffer": "Raise buffer=, or give a shorter idle=, so that groups end by themselves.",
+    "max_groups": "Raise max_groups=, or give a shorter idle=.",
+}
+
+
 class GroupStates:
     """The `each=` of a `group_by`: opens a state with a group, ends it when it was idle.
 
     `_idle` has the states whose groups ran empty, and keeps one whose group is at work again:
-    it is the last to go when the group runs empty once more.
+    it is the last to go when the group runs empty once more. `_holding` has those of them whose
+    operators hold events, which count against the buffer: when it is full, the one whose group
+    has been idle for longest is ended.
     """
 
     rotation: Rotation
@@ -39,6 +49,7 @@ class GroupStates:
         info: StageInfo,
     ) -> None:
         self._each = each
+        self._seconds = idle
         self._idle = Idle[State](idle, run, self._end_if_empty)
         self._max_groups = inf if max_groups is None else max_groups
         self._run = run.inner()
@@ -46,18 +57,34 @@ class GroupStates:
         # States that take events, and all that have not ended: some still give their last.
         self._open = self._alive = 0
         self._completing = False
+        self._holding: dict[State, None] = {}
+        # The state that was ended to make room, until it has given its last event.
+        self._making_room: State | None = None
+        self.held = 0
+        """Events that have a place: inside the operators, before them, or on their way out."""
+        # Those of them whose state has ended.
+        self._lost = 0
+        self.closed_early: dict[str, int] = {}
 
-    def put(self, lane: Lane, event: Event[Any]) -> None:
-        """One more event of a group, which may be its first."""
+    def take_in(self, lane: Lane, event: Event[Any]) -> None:
+        """A group's next event, which takes a place in the buffer."""
         self._idle.end_expired()
+        state = self._state_for(lane, event)
+        if state is not None:
+            state.held += 1
+            self.held += 1
+            event.turn = Place(state, event.turn)
+            state.put(event)
+
+    def _state_for(self, lane: Lane, event: Event[Any]) -> State | None:
+        """The state of its group, which may begin with `event`; None if that has failed."""
         try:
-            state = lane.state or self._open_in(lane)
+            return lane.state or self._open_in(lane)
         except Exception as error:
             blame(error, self._info, event)
             event.fail(error)
             self.rotation.broke(error)
-        else:
-            state.put(event)
+            return None
 
     def _open_in(self, lane: Lane) -> State:
         lane.state = state = State(lane, self)
@@ -70,6 +97,12 @@ class GroupStates:
                 f"group_by(each=...) must return a Flowable such as group.pipe(...), "
                 f"not {type(flowable).__name__}"
             )
+        for stage in flowable.chain():
+            if stage.info.works:
+                raise BuildError(
+                    f"{stage.info.name} inside group_by(each=...) would have a limit of its own in "
+                    "every group: put it after spread(), where all groups share one"
+                )
         flowable.attach(state.outlet, self._run)
         self._evict()
         return state
@@ -78,9 +111,17 @@ class GroupStates:
         """A group's state has ended, and there are more events: begin anew."""
         lane.state = None
         for event in events:
-            self.put(lane, event)
+            state = self._state_for(lane, event)
+            if state is not None:
+                self._lost -= 1
+                cast(Place, event.turn).move(state)
+                state.put(event)
         if self._completing and lane.state is not None:
             self._end(lane.state)
+
+    def busy(self, state: State) -> None:
+        """Its group has an event."""
+        self._holding.pop(state, None)
 
     def idle(self, lane: Lane) -> None:
         """Look whether the group holds neither an event nor a turn."""
@@ -91,11 +132,44 @@ class GroupStates:
             self.rotation.forget(lane)
         elif not state.completing:
             self._idle.used(state)
+            if state.held:
+                self._holding[state] = None
             self._evict()
 
     def _evict(self) -> None:
-        while self._open > self._max_groups and self._idle.end_oldest():
-            pass
+        while (many := self._open) > self._max_groups and self._idle.end_oldest():
+            if self._open < many:
+                self._count("max_groups")
+
+    def make_room(self) -> None:
+        """The buffer is full, and more is wanted than can be given: end what was idle for longest.
+
+        One at a time: what it holds may leave later, and then the next one need not be ended.
+        """
+        rotation, holding = self.rotation, self._holding
+        while holding and self._making_room is None and rotation.is_full and rotation.is_hungry:
+            self._making_room = state = next(iter(holding))
+            self._count("buffer")
+            self._end(state)
+        if self._lost == self.held and rotation.is_full and not rotation.is_at_work:
+            rotation.broke(
+                HoldExceeded(
+                    f"{self.held:,} events are held inside the groups of {self._info}, by stages "
+                    "that neither passed them on nor ended them when they were completed, as a "
+                    "stage of your own has to. To hold more, raise buffer=."
+                )
+            )
+
+    def _count(self, cause: str) -> None:
+        """A group is closed early, for this cause."""
+        if cause not in self.closed_early:
+            self._run.on_warning(
+                f"{self._info} has closed a group before it was idle for {self._seconds:g} s, for "
+                f"lack of room ({cause}): what comes out of it is made of a part of its events. "
+                f"{_ADVICE[cause]}"
+            )
+        for counts in (self.closed_early, self._run.closed_early):
+            counts[cause] = counts.get(cause, 0) + 1
 
     def _end_if_empty(self, state: State) -> None:
         if state.empty:
@@ -104,6 +178,7 @@ class GroupStates:
     def _end(self, state: State) -> None:
         if not state.completing:
             self._open -= 1
+            self._holding.pop(state, None)
             state.complete()
 
     def complete(self, lanes: Iterable[Lane]) -> None:
@@ -115,13 +190,26 @@ class GroupStates:
                 self._end(lane.state)
         self._check_completed()
 
-    def revived(self) -> None:
+    def revived(self, state: State) -> None:
         """A state that had ended was given another event."""
         self._alive += 1
+        self._lost -= state.held - 1
 
-    def ended(self) -> None:
+    def ended(self, state: State) -> None:
         """A state has given its last event."""
         self._alive -= 1
+        self._lost += state.held
+        if self._making_room is state:
+            self._making_room = None
+
+    def freed(self, state: State) -> None:
+        """An event has left its group, or has ended in it."""
+        self.held -= 1
+        if state.ended:
+            self._lost -= 1
+        if not state.held:
+            self._holding.pop(state, None)
+        self.rotation.made_room()
 
     def over(self, lane: Lane) -> None:
         """A state has ended, and there is nothing more for its group."""
@@ -157,6 +245,8 @@ class State:
         self._inlet: Subscriber[Any] | None = None
         self._closed = self._finished = False
         self.completing = self.ended = False
+        self.held = 0
+        """Its group's events that have a place."""
         self.outlet = _Outlet(self)
 
     @property
@@ -171,6 +261,7 @@ class State:
     def put(self, event: Event[Any]) -> None:
         """One more event of the group."""
         if not self.completing:
+            self._states.busy(self)
             self._raw.append(event)
             self._emit()
             self._states.idle(self._lane)
@@ -178,7 +269,7 @@ class State:
         self._late.append(event)
         if self.ended:
             self.ended = False
-            self._states.revived()
+            self._states.revived(self)
         self._settle()
 
     def request(self, n: int, /) -> None:
@@ -193,7 +284,7 @@ class State:
         if self._emitting:
             return
         self._emitting = True
-        raw, rotation = self._raw, self._states.rotation
+        raw = self._raw
         try:
             while raw and (self._demand or self._closed):
                 event = raw.popleft()
@@ -202,8 +293,6 @@ class State:
                 else:
                     self._demand -= 1
                     self._inlet.on_next(event)
-                # Only now: what came out for it may have taken its place.
-                rotation.freed()
         finally:
             self._emitting = False
         if self.completing and not raw and not self._closed:
@@ -216,6 +305,11 @@ class State:
         self.completing = True
         self._emit()
         self._settle()
+
+    def freed(self) -> None:
+        """A place is free again."""
+        self.held -= 1
+        self._states.freed(self)
 
     def out(self, event: Event[Any]) -> None:
         """An event has come out of the operators."""
@@ -243,7 +337,7 @@ class State:
             return
         if not self.ended:
             self.ended = True
-            self._states.ended()
+            self._states.ended(self)
             if self._late:
                 late, self._late = self._late, []
                 self._states.renew(self._lane, late)

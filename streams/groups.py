@@ -18,12 +18,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Group(Flowable[T_co], Generic[K_co, T_co]):
-    """The stream of the events of one key; `key` is what they have in common."""
+    """The stream of the events of one key; `key` is what they have in common.
+
+    `within` is the `group_by` that made it.
+    """
 
     def __init__(
-        self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], info: StageInfo
+        self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], within: StageInfo
     ) -> None:
-        super().__init__(attach, info)
+        super().__init__(attach, StageInfo("group", within=within))
         self.key = key
 
 

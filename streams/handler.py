@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from reactivex import Observable
+
 from streams.arguments import is_count
-from streams.errors import BuildError, HandlerCancelled
+from streams.errors import BuildError, HandlerCancelled, UnfinishedResult, describe
 
 if TYPE_CHECKING:
     from streams.run import Run
 
 __all__ = [
+    "Opened",
     "Pooled",
     "cancelled_inside",
     "check_handler",
+    "check_result",
     "handler_name",
     "is_async",
     "is_being_cancelled",
@@ -25,6 +29,7 @@ __all__ = [
     "not_awaited",
     "opened_pool",
     "pool_size",
+    "unfinished",
 ]
 
 T = TypeVar("T")
@@ -41,6 +46,8 @@ def check_handler(handler: object, stage: str) -> None:
         )
     if not callable(handler):
         raise BuildError(f"{stage}({handler!r}): the handler must be callable")
+    if isinstance(handler, Pooled):
+        handler.check(stage)
 
 
 def handler_name(handler: Callable[..., Any]) -> str:
@@ -85,6 +92,32 @@ def not_awaited(call: object) -> None:
         close()
 
 
+def unfinished(result: object, name: str) -> UnfinishedResult | None:
+    """What is wrong with a result that is work to do, for which nobody waits.
+
+    It depends on the result's type alone, so that one look at each type is enough.
+    """
+    # An Observable can be awaited, and is a value like any other.
+    if hasattr(type(result), "__await__") and not isinstance(result, Observable):
+        not_awaited(result)
+        return UnfinishedResult(
+            f"'{name}' returned {describe(result, 80)}, which nobody awaits: write "
+            "`return await ...` in it"
+        )
+    if isinstance(result, Generator):
+        return UnfinishedResult(
+            f"'{name}' returned a generator, which nobody reads: several results come of an async "
+            "generator (`async def` with `yield`), one of `return`"
+        )
+    return None
+
+
+def check_result(result: object, name: str) -> None:
+    """Raise UnfinishedResult for what is work to do instead of a result."""
+    if (error := unfinished(result, name)) is not None:
+        raise error
+
+
 class Pooled(Generic[T, R]):
     """A plain handler that runs in a pool of threads or processes.
 
@@ -104,9 +137,12 @@ class Pooled(Generic[T, R]):
         self.func = handler
         self._make_pool = make_pool
 
-    def open(self) -> _Opened[T, R]:
+    def check(self, stage: str) -> None:
+        """BuildError for a handler that `stage` could not call in such a pool."""
+
+    def open(self) -> Opened[T, R]:
         """The handler for one running."""
-        return _Opened(self.func, self._make_pool)
+        return Opened(self.func, self._make_pool)
 
     async def __call__(self, value: T) -> R:
         opened = self.open()
@@ -116,7 +152,9 @@ class Pooled(Generic[T, R]):
             await opened.close()
 
 
-class _Opened(Generic[T, R]):
+class Opened(Generic[T, R]):
+    """A handler and its pool, for one running."""
+
     def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
         self.func = handler
         self._make_pool = make_pool
@@ -162,7 +200,7 @@ def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> C
     """What to call in `run`: the handler itself, or its pool, which ends with the run."""
     if not isinstance(handler, Pooled):
         return handler
-    opened: _Opened[Any, Any] = cast(Any, handler).open()
+    opened: Opened[Any, Any] = cast(Any, handler).open()
     run.on_close(opened.close)
     return opened
 

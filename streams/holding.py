@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from reactivex.abc import ObserverBase
 
 from streams.errors import HoldExceeded
 from streams.event import Event
+from streams.lane import hand_over
 from streams.lifted import Lifted
 from streams.origins import Joined, Nobody
 from streams.recognise import Part
@@ -27,6 +28,11 @@ class LiftedHolding(Lifted):
     Each output takes over all inputs since the one before; `delay` answers in order, so each
     of its outputs takes over one. Inputs that no output took over are finished when the
     stream completes, and given back when the operator ends early or is cancelled.
+
+    While an output waits for demand, timers wait too, but run before the next input and before
+    the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
+    that took over no input, such as an empty list, is no answer to a reader's demand: inputs are
+    wanted still.
     """
 
     def __init__(
@@ -41,13 +47,41 @@ class LiftedHolding(Lifted):
         self._hold = hold
         self._held: deque[Event[Any]] = deque()
         self._one_to_one = all(part.name == "delay" for part in parts)
+        # Whether the last output that was sent took over no input, and how many that wait did.
+        self._answered_nothing = False
+        self._late: list[Callable[[], None]] = []
+        self._answers_waiting = 0
 
     def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
+        self._run_late()
+        if self.done or self._inlet is None:
+            event.give_back()
+            return
         self._held.append(event)
         try:
             inlet.on_next(event.value)
         except Exception as error:
             self._on_failed(error)
+
+    def on_completed(self) -> None:
+        self._run_late()
+        super().on_completed()
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        if not (self.done or self.pending):
+            self._run_late()
+
+    def on_due(self, run: Callable[[], None]) -> None:
+        if self.pending:
+            self._late.append(run)
+        else:
+            super().on_due(run)
+
+    def _run_late(self) -> None:
+        late, self._late = self._late, []
+        for run in late:
+            super().on_due(run)
 
     def out_of_turn(self, value: Any) -> None:
         if self.done:
@@ -58,22 +92,34 @@ class LiftedHolding(Lifted):
             event.value = value
         elif held:
             event = Event(value, min(one.created for one in held), Joined(held), held[0].token)
+            event.turn = hand_over(held)
             held.clear()
         else:
             event = Event(value, self.run.now(), _NOBODY)
+        if event.origin is not _NOBODY:
+            self._answers_waiting += 1
         self.deliver(event)
         if len(self.pending) > self._hold:
             self.fail(
                 HoldExceeded(
                     f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "
-                    f"(hold {self._hold:,}): it emits by the clock. Emit less often."
+                    f"(hold {self._hold:,}): another source makes it emit. Emit less often."
                 )
             )
         self.ask()
 
+    def send(self, event: Event[Any]) -> None:
+        self._answered_nothing = event.origin is _NOBODY
+        if not self._answered_nothing:
+            self._answers_waiting -= 1
+        super().send(event)
+
     def wanted(self) -> int:
         """One input at a time, as long as an output is wanted and there is room to hold."""
-        if self.demand <= len(self.pending) or self.outstanding:
+        is_wanted = self.demand > len(self.pending) or (
+            self._answered_nothing and not self._answers_waiting
+        )
+        if self.outstanding or not is_wanted:
             return 0
         if len(self._held) < self._hold:
             return 1

@@ -10,6 +10,7 @@ from streams.blocking import BLOCKED
 from streams.event import Event, Turn
 from streams.lane import Lane, end_turns
 from streams.limits import Limiter
+from streams.origins import Withdrawn, may_begin
 from streams.plain import Plain
 from streams.run import Run
 from streams.settings import Settings
@@ -90,7 +91,7 @@ class Inline(Plain):
         self, events: list[Event[Any]], turns: Sequence[Turn | None], end: EndTurns
     ) -> None:
         """The way of a plain call: nothing but the call between two events."""
-        now, handler = self._now, self._handler
+        now, handler, lessors = self._now, self._handler, self._run.lessors
         ended = now()
         if self._slice_is_over(ended):
             _hold(events, turns)
@@ -105,6 +106,8 @@ class Inline(Plain):
         for i, event in enumerate(events):
             event.started = ended
             try:
+                if lessors and not may_begin(event, lessors):
+                    raise Withdrawn
                 result = handler(event.value)
                 if type(result) is not kind:
                     is_plain = self._is_plain(result)
@@ -190,7 +193,9 @@ class Inline(Plain):
     def _ask(self) -> None:
         if self._at_work or self._late:
             return
-        if self._asynchronous or self._closing or self._cancelled or self._parking:
+        # What is asked for in a hold-back waits in the inbox.
+        slow = self._asynchronous or self._parking or self._hold_timer is not None
+        if slow or self._closing or self._cancelled:
             self._return_reserve(0)
             super()._ask()
         elif not (self._stride or self._open or self._results.ready):

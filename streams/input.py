@@ -14,16 +14,15 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
-from streams.compression import decompressing
+from streams.compression import Input, Unpacked
 from streams.errors import CannotOpen
 from streams.paths import Path, input_mode, input_name
 from streams.run import Run
 from streams.standard import actual_input
 from streams.watch import watch
 
-__all__ = ["CHUNK", "OPEN_FLAGS", "Input", "open_input"]
+__all__ = ["CHUNK", "OPEN_FLAGS", "open_input"]
 
 # Bytes of one read. Chosen: four times what a pipe holds; larger chunks parse no faster.
 CHUNK = 256 * 1024
@@ -32,37 +31,38 @@ STANDARD_INPUT = 0
 OPEN_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-class Input(Protocol):
-    """An open input.
-
-    `lasting` tells that what was read can be read again: a file's lines wait on its disk.
-    """
-
-    lasting: bool
-
-    def read(self) -> bytes | None:
-        """Up to `CHUNK` bytes, b"" at the end, None when `ready` will be called for more."""
-
-    def close(self) -> None:
-        """Read no more."""
-
-
-def open_input(path: Path, run: Run, ready: Callable[[], None]) -> Input:
+def open_input(
+    path: Path,
+    run: Run,
+    ready: Callable[[], None],
+    opened: Callable[[int], object] | None = None,
+) -> Unpacked:
     """Open `path`; `ready` is called when an input that had nothing to read has something.
 
-    What ends in .gz or .zst is decompressed. Raises CannotOpen.
+    What is compressed by gzip or zstd is decompressed. `opened` is called with the descriptor
+    before anything is read, and may place it elsewhere than at the start. Raises CannotOpen, and
+    what `opened` raises.
     """
-    path = actual_input(path)
-    if path == "-":
-        return _of_descriptor(STANDARD_INPUT, path, run, ready, None)
-    if isinstance(path, int):
-        return _of_descriptor(path, path, run, ready, None)
+    raw = _open(actual_input(path), run, ready, opened)
+    return Unpacked(raw, input_name(path), CHUNK, from_start=opened is None)
+
+
+def _open(
+    path: Path, run: Run, ready: Callable[[], None], opened: Callable[[int], object] | None
+) -> Input:
+    if path == "-" or isinstance(path, int):
+        descriptor = path if isinstance(path, int) else STANDARD_INPUT
+        if opened is not None:
+            opened(descriptor)
+        return _of_descriptor(descriptor, path, run, ready, None)
     name = input_name(path)
     try:
         descriptor = os.open(name, OPEN_FLAGS)
     except OSError as error:
         raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
     try:
+        if opened is not None:
+            opened(descriptor)
         return _of_descriptor(descriptor, path, run, ready, descriptor)
     except BaseException:
         os.close(descriptor)
@@ -77,14 +77,6 @@ def _of_descriptor(
     if stat.S_ISDIR(mode):
         raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
     regular = stat.S_ISREG(mode)
-    read = None if own is None else decompressing(own, name, CHUNK)
-    if read is not None:
-        if not regular:
-            raise CannotOpen(
-                f"Cannot decompress {name}: it is no regular file. Decompress it on the way, as in "
-                f"`gunzip < {name} | penstock run ...`."
-            )
-        return _Direct(read, own, lasting=True)
 
     def read_some() -> bytes | None:
         try:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from streams.errors import WrongType
 from streams.flowable import Flowable
 from streams.run import Run
-from streams.source import Emission
+from streams.source import Emission, source
 from streams.stage import StageInfo, Subscriber
 
 __all__ = ["Pulling", "from_async_iterable", "from_iterable"]
@@ -24,6 +24,7 @@ _KNOW_THEIR_END: frozenset[type] = frozenset(
 T = TypeVar("T")
 
 
+@source
 def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
     """Emit the items of `iterable`, one for each unit of demand.
 
@@ -41,6 +42,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
              other when one more is asked for. On cancel and drain a generator is closed.
     Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
     """
+    if isinstance(iterable, Flowable):
+        raise WrongType("from_iterable() takes an iterable, and this is a stream already")
     if not callable(iterable) and not hasattr(iterable, "__iter__"):
         raise WrongType(
             "from_iterable() takes an iterable or a function that makes one, "
@@ -94,6 +97,7 @@ class _Iteration(Emission[T]):
             self.run.failed(error)
 
 
+@source
 def from_async_iterable(
     factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
 ) -> Flowable[T]:
@@ -111,7 +115,10 @@ def from_async_iterable(
              at a time.
     Ends:    with the iterator. On cancel and drain the pull under way is cancelled and a
              generator is closed; the run waits for that. An item that came during a pause goes
-             when the stream goes on or drains; a cancel counts it as returned.
+             when the stream goes on or drains; a cancel counts it as returned. What the
+             iterable has not given out yet stays where it is: of a generator that reads your
+             own queue, a drain leaves all that still stands in the queue. `inbox` of `sources`
+             finishes what was put into it.
     Errors:  what the iterator raises arrives as `on_error`.
     """
     if not callable(factory) and not hasattr(factory, "__aiter__"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,12 @@ def key_function(by: By[Any]) -> Callable[[Any], Any]:
     if isinstance(by, bool) or not (isinstance(by, str | int) or callable(by)):
         raise WrongType(
             f"by={by!r} is no key: give a field name, an index or a function of the value"
+        )
+    name = key_name(by)
+    if iscoroutinefunction(by) or isgeneratorfunction(by):
+        raise WrongType(
+            f"by={name}: its result would be a new object for every event; give a plain "
+            "function that returns the key"
         )
     return by if callable(by) else itemgetter(by)
 
@@ -73,7 +80,10 @@ def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) ->
     except LookupError:
         return f"the event has no {part}"
     except Exception:
-        return f"the event is of type {type(value).__name__}, which has no {part}"
+        kind = type(value).__name__
+        if isinstance(key, str) and hasattr(value, key):
+            return f"the event, of type {kind}, is not a mapping: give lambda event: event.{key}"
+        return f"the event is of type {kind}, which has no {part}"
     try:
         use(found)
     except Exception:

@@ -8,7 +8,7 @@ lane, when no other lane is in line.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from streams.event import Event, Turn
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streams.group_state import State
     from streams.rotation import Rotation
 
-__all__ = ["Lane", "close_turns", "end_turns", "open_turns"]
+__all__ = ["Lane", "Turns", "close_turns", "end_turns", "hand_over", "open_turns"]
 
 
 class Lane:
@@ -38,17 +38,22 @@ class Lane:
         """The next event, which now holds the turn, and with it any turn it held before."""
         event = self.events.popleft()
         self.holders = 1
-        self.outer = event.turn
-        event.turn = self
+        self.hold(event)
         return event
+
+    def hold(self, event: Event[Any]) -> None:
+        """Give `event`, which leaves, the turn; the one that it has is the turn's from now on."""
+        turn, event.turn = event.turn, self
+        if turn is not None and self.state is not None:
+            turn = turn.leave()
+        if turn is not None:
+            self.outer = turn if self.outer is None else Turns(self.outer, turn)
 
     def take_another(self) -> Event[Any]:
         """One more event for whoever has the turn."""
         event = self.events.popleft()
         self.holders += 1
-        if event.turn is not None:
-            self.outer = event.turn if self.outer is None else _Turns(self.outer, event.turn)
-        event.turn = self
+        self.hold(event)
         return event
 
     def end(self) -> None:
@@ -74,17 +79,50 @@ class Lane:
         if outer is not None:
             outer.end()
 
+    def leave(self) -> Turn:
+        # What shares the turn and has not left keeps what the turn has.
+        if self.outer is not None and self.holders == 1:
+            self.outer = self.outer.leave()
+        return self
 
-class _Turns:
-    """What several events of a lane held before, as one: all end when the lane's turn does."""
+    def outside(self) -> Turn:
+        self.holders += 1
+        return self
+
+
+class Turns:
+    """What several events held, as one: all end when this does."""
 
     def __init__(self, *turns: Turn) -> None:
         self.holders = 1
         self._turns = turns
 
     def end(self) -> None:
-        for turn in self._turns:
-            turn.end()
+        self.holders -= 1
+        if not self.holders:
+            for turn in self._turns:
+                turn.end()
+
+    def leave(self) -> Turn | None:
+        outside = self.outside()
+        self.end()
+        return outside
+
+    def outside(self) -> Turn | None:
+        return _as_one([turn.outside() for turn in self._turns])
+
+
+def hand_over(events: Collection[Event[Any]]) -> Turn | None:
+    """The turns of all these events, for the one event that is made of them."""
+    turns = [event.turn for event in events]
+    for event in events:
+        event.turn = None
+    return _as_one(turns)
+
+
+def _as_one(turns: Iterable[Turn | None]) -> Turn | None:
+    held = [turn for turn in turns if turn is not None]
+    return Turns(*held) if held else None
 
 
 def end_turns(turns: Iterable[Turn | None]) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import BufferFull
 from streams.event import Event
-from streams.faults import DeadLetter
+from streams.faults import MOST_LETTERS, DeadLetter
 from streams.origins import OneByOne
 
 if TYPE_CHECKING:
@@ -19,11 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Letters"]
 
-_MOST_LETTERS = 1024
-
 
 class Letters:
-    """The way to one dead-letter sink: a source of letters, each tied to its event."""
+    """The way to one dead-letter sink: a source of letters, each tied to its event.
+
+    While 1,024 letters wait for the sink, the run's sources pause. What they have emitted before
+    may still fail, so that the letters that wait are at most that many more than the events in the
+    pipeline.
+    """
 
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
         self.accepted = 0
@@ -31,7 +33,7 @@ class Letters:
         self._waiting: deque[Event[Any]] = deque()
         self._rest: Iterator[Event[Any]] = iter(())
         self._demand = 0
-        self._done = self._sink_closed = False
+        self._done = self._sink_closed = self._sending = False
         self._when_closed: asyncio.Future[None] | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._subscriber = sink.open(run, self._closed)
@@ -55,25 +57,15 @@ class Letters:
             event.token,
         )
         event.end_turn()
-        self.put(letter, stage, "dead letters", "Find out why so many events fail.")
+        self.put(letter)
 
-    def put(self, letter: Event[Any], stage: str, what: str, advice: str) -> None:
-        """Send anything, after all that waits; BufferFull ends the run if that is too much."""
+    def put(self, letter: Event[Any]) -> None:
+        """Send anything, after all that waits."""
         if self._done:
             letter.give_back()
-        elif self._demand:
-            self._demand -= 1
-            self._subscriber.on_next(letter)
-        elif len(self._waiting) < _MOST_LETTERS:
-            self._waiting.append(letter)
         else:
-            letter.give_back()
-            self._run.failed(
-                BufferFull(
-                    f"{_MOST_LETTERS:,} {what} wait for their sink after {stage}: it is too slow "
-                    f"for so many. {advice}"
-                )
-            )
+            self._waiting.append(letter)
+            self._send_waiting()
 
     def put_all(self, letters: Iterator[Event[Any]]) -> None:
         """Send any number, each made when the sink asks for it."""
@@ -106,11 +98,20 @@ class Letters:
             self._subscriber.on_completed()
 
     def _send_waiting(self) -> None:
-        while self._waiting or self._take_one():
-            if not self._demand:
-                return
-            self._demand -= 1
-            self._subscriber.on_next(self._waiting.popleft())
+        # A sink may ask for the next letter while it gets one.
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while (self._waiting or self._take_one()) and self._demand:
+                self._demand -= 1
+                self._subscriber.on_next(self._waiting.popleft())
+        finally:
+            self._sending = False
+        if len(self._waiting) >= MOST_LETTERS:
+            self._run.hold(self)
+        elif len(self._waiting) <= MOST_LETTERS // 2:
+            self._run.release(self)
 
     def _take_one(self) -> bool:
         self._waiting.extend(islice(self._rest, 1))
@@ -131,6 +132,8 @@ class Letters:
         if error is not None:
             self.cancel()
             self._run.failed(error)
+        else:
+            self._run.release(self)
 
 
 class _Given(OneByOne):

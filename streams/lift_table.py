@@ -267,7 +267,7 @@ SPECIAL: Mapping[str, Entry] = MappingProxyType(
         **_refused("timeout", f"with other= {_SECOND_VALUES}", "timeout(seconds) without it"),
         **_refused(
             "flat_map flat_map_indexed",
-            "with an async function fails, because a coroutine is no iterable",
+            "with an async function fails, because a coroutine is not iterable",
             "adaptive_flat_map(handler)",
         ),
     }

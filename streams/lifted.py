@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
+from streams.errors import PenstockError
 from streams.event import Event
 from streams.faults import blame
 from streams.origins import Family, Nobody
@@ -31,12 +34,18 @@ class Lifted(Stage[Any, Any]):
     """
 
     def __init__(
-        self, downstream: Subscriber[Any], run: Run, info: StageInfo, parts: Sequence[Part]
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        parts: Sequence[Part],
+        *,
+        one_by_one: bool = False,
     ) -> None:
         super().__init__(downstream)
         self.run = run
         self.info = info
-        self.scheduler = LoopScheduler(lambda: run.loop, run.now, self.ask)
+        self.scheduler = LoopScheduler(lambda: run.loop, run.now, self.on_due)
         self.demand = 0
         self.outstanding = 0
         self.pending: deque[Event[Any]] = deque()
@@ -44,11 +53,14 @@ class Lifted(Stage[Any, Any]):
         self._inlet: ObserverBase[Any] | None = None
         self._outputs: list[Any] = []
         self._fed: Event[Any] | None = None
-        self._asking = False
+        self._asking = self._sending = False
+        # Whether one input may be answered with more outputs than are wanted.
+        self._one_by_one = one_by_one
         self._chain: Observable[Any] = Observable(self._subscribed)
         for part in parts:
             self._chain = part.operator(self._chain)
         self._subscription: DisposableBase = Disposable()
+        self._thread = threading.get_ident()
 
     # The Rx side.
 
@@ -62,7 +74,30 @@ class Lifted(Stage[Any, Any]):
     def _unsubscribed(self) -> None:
         self._inlet = None
 
+    def _is_here(self) -> bool:
+        """Whether the stream's own thread is running; on another one the stage fails.
+
+        The operator may be taking an input on the stream's thread meanwhile, so nobody could say
+        which inputs an output from elsewhere answers.
+        """
+        if threading.get_ident() == self._thread:
+            return True
+        error = PenstockError(
+            f"{self.info.name} emits on another thread, on which its other source or its scheduler "
+            "runs: bring the other source onto the loop, with "
+            "observe_on(AsyncIOThreadSafeScheduler(loop)), and leave scheduler= out"
+        )
+        if self.run.has_loop:
+            # Nobody reads what comes when the loop has gone.
+            with suppress(RuntimeError):
+                self.run.loop.call_soon_threadsafe(self._failed, error)
+        else:
+            self._failed(error)
+        return False
+
     def _on_output(self, value: Any) -> None:
+        if not self._is_here():
+            return
         if self._fed is not None:
             self._outputs.append(value)
         else:
@@ -73,6 +108,10 @@ class Lifted(Stage[Any, Any]):
         self.deliver(Event(value, self.run.now(), _NOBODY))
 
     def _on_failed(self, error: Exception) -> None:
+        if self._is_here():
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
         if self.done:
             return
         fed, self._fed = self._fed, None
@@ -84,6 +123,8 @@ class Lifted(Stage[Any, Any]):
         self.fail(error)
 
     def _on_ended(self) -> None:
+        if not self._is_here():
+            return
         self.completing = True
         if not self.upstream_ended and self._fed is None:
             self.upstream_ended = True
@@ -99,11 +140,17 @@ class Lifted(Stage[Any, Any]):
         self.upstream = subscription
         self.downstream.on_subscribe(self)
         if not self.done:
+            # The source answers inside `request`, so nothing is asked of it before the operator
+            # listens to its other sources too.
+            self._asking = True
             self._subscription = self._chain.subscribe(
                 self._on_output, self._on_failed, self._on_ended, scheduler=self.scheduler
             )
+            self._asking = False
             if self.done:
                 self._subscription.dispose()
+            else:
+                self.ask()
 
     def on_next(self, event: Event[Any], /) -> None:
         self.outstanding -= 1
@@ -172,9 +219,15 @@ class Lifted(Stage[Any, Any]):
         if self.done:
             return
         self.demand += n
-        while self.demand and self.pending and not self.done:
-            self.demand -= 1
-            self.downstream.on_next(self.pending.popleft())
+        # A request that comes inside is seen by the loop, or many would nest too deep.
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while self.demand and self.pending and not self.done:
+                self.send(self.pending.popleft())
+        finally:
+            self._sending = False
         self.finish_if_empty()
         self.ask()
 
@@ -191,14 +244,28 @@ class Lifted(Stage[Any, Any]):
         if self.done:
             event.give_back()
         elif self.demand and not self.pending:
-            self.demand -= 1
-            self.downstream.on_next(event)
+            self.send(event)
         else:
             self.pending.append(event)
 
+    def send(self, event: Event[Any]) -> None:
+        """Send an output on that there is demand for."""
+        self.demand -= 1
+        self.downstream.on_next(event)
+
     def wanted(self) -> int:
         """How many more inputs may be asked for."""
-        return self.demand - len(self.pending) - self.outstanding
+        n = self.demand - len(self.pending) - self.outstanding
+        return min(n, 1 - self.outstanding) if self._one_by_one else n
+
+    def on_due(self, run: Callable[[], None]) -> None:
+        """Run a timer of the operator, which gets no input before that has returned."""
+        asking, self._asking = self._asking, True
+        try:
+            run()
+        finally:
+            self._asking = asking
+        self.ask()
 
     def ask(self) -> None:
         """Ask for as many inputs as there is demand for outputs."""

@@ -12,7 +12,7 @@ from streams.flattening import FlatMap
 from streams.flowable import Flowable
 from streams.holding import LiftedHolding
 from streams.lift import HOLD, Operator, apply_unknown, name_of
-from streams.lift_table import Kind
+from streams.lift_table import TABLE, Kind
 from streams.lifted import Lifted
 from streams.native import Filter, Map
 from streams.recognise import Part, recognise
@@ -25,6 +25,31 @@ _MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
 
 # What emits the values of the streams that it is given, or that its function makes of them.
 _READING = ("flat_map", "flat_map_indexed")
+
+# What keeps an input no longer than a time, or until another source emits.
+_BY_TICKS = frozenset(
+    [
+        "buffer",
+        "buffer_toggle",
+        "buffer_when",
+        "buffer_with_time",
+        "buffer_with_time_or_count",
+        "debounce",
+        "delay",
+        "delay_with_mapper",
+        "sample",
+        "throttle_with_mapper",
+        "throttle_with_timeout",
+        "window",
+        "window_toggle",
+        "window_when",
+        "window_with_time",
+        "window_with_time_or_count",
+    ]
+)
+
+# What may answer one input with several values.
+_EXPANDING = (*_READING, "dematerialize")
 
 
 def lift_one(
@@ -89,7 +114,11 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             "group.pipe(...), idle=...), or after the working stage"
         )
     make = _native_stage(parts)
-    bound = hold if holds else 0
+    # A holding one asks for one more than it may hold, which may be answered.
+    gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
+    one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
+    bound = hold + 1 if holds else int(one_by_one)
+    until_more = any(part.kind is Kind.HOLDS and part.name not in _BY_TICKS for part in parts)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         if make is not None:
@@ -97,7 +126,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         elif holds:
             stage = LiftedHolding(downstream, run, flowable.info, parts, hold)
         else:
-            stage = Lifted(downstream, run, flowable.info, parts)
+            stage = Lifted(downstream, run, flowable.info, parts, one_by_one=one_by_one)
         run.add_stage(flowable.info, stage.statistics)
         source.attach(stage, run)
 
@@ -105,7 +134,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     reads = any(part.name in _READING for part in parts)
     flowable: Flowable[Any] = Flowable(
         attach,
-        StageInfo(name, "", bound, note),
+        StageInfo(name, "", bound, note, gathers=gathers, until_more=until_more),
         source,
         groups=source.groups and not reads,
         mappings=source.mappings and name == "filter",

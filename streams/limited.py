@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -40,6 +41,7 @@ class Limited(InFlight, ABC):
         self._settings = settings
         self._open: int = 0
         self.slots: int = 0
+        self._hold_timer: asyncio.TimerHandle | None = None
 
     @abstractmethod
     def _dispatch(self) -> None:
@@ -103,6 +105,35 @@ class Limited(InFlight, ABC):
         if self._shared is not None:
             self.slots -= 1
 
+    # Holding back.
+
+    @property
+    def held_back(self) -> float:
+        """Seconds for which no call begins."""
+        timer = self._hold_timer
+        return 0.0 if timer is None else max(0.0, timer.when() - self._run.loop.time())
+
+    def _hold_back(self, seconds: float) -> None:
+        """Begin no call for so long, nor let others under the same limit."""
+        if self._shared is None:
+            self.hold_back(seconds)
+        else:
+            self._shared.hold_back(seconds)
+
+    def hold_back(self, seconds: float) -> None:
+        """Begin no call for so long; nothing if it holds back for longer already."""
+        if self._cancelled or self._error is not None or seconds <= self.held_back:
+            return
+        self._special = True
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+        self._hold_timer = self._run.loop.call_later(seconds, self._go_on_again)
+
+    def _go_on_again(self) -> None:
+        self._hold_timer = None
+        self._dispatch()
+        self._ask()
+
     # A shared limit.
 
     @property
@@ -127,8 +158,13 @@ class Limited(InFlight, ABC):
 
     @property
     def _among(self) -> int:
-        """Calls in flight, of all stages that share the limit."""
-        return self.in_flight if self._shared is None else self._shared.in_flight
+        """Calls in flight, of all stages that share the limit, as the limiter is told.
+
+        Events that wait for their next attempt keep others from beginning when they are as many
+        as the limit, which is then what holds the work back.
+        """
+        among = self.in_flight if self._shared is None else self._shared.in_flight
+        return max(among, self._limit) if self._waiting.holding else among
 
     def _may_iterate(self) -> None:
         if self._shared is not None and self._shared.is_above_another(self):
@@ -152,4 +188,7 @@ class Limited(InFlight, ABC):
 
     def _end_work(self) -> None:
         super()._end_work()
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
         self._leave()

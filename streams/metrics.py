@@ -5,7 +5,7 @@ layout, percentile definition and interval log format version 1.2.
 
 Values are kept to 3 significant digits from 1 microsecond to 1 hour. Counting is done here, a chunk
 at a time: one record into the Python port of HdrHistogram costs about ten times as much. The port
-is used for the interval log, so that the usual tools can read it.
+writes the interval log, so that the usual tools can read it; it comes with the extra `hdr`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from itertools import accumulate
 from math import floor, inf, sqrt
 from operator import mul
 from struct import pack
 from typing import Protocol, TextIO, cast
 
-__all__ = ["IntervalLog", "LatencyHistogram", "Summary", "render"]
+from streams.extras import missing_extra
+
+__all__ = ["IntervalLog", "LatencyHistogram", "Summary", "render", "require_interval_log"]
 
 _HIGHEST = 3_600_000_000  # microseconds: one hour
 _DIGITS = 3
@@ -66,6 +69,14 @@ class _LogWriter(Protocol):
 # Imported when they are called: slow to import, and only an interval log needs them.
 
 
+def require_interval_log() -> None:
+    """Raise MissingExtra if no interval log can be written."""
+    try:
+        import_module("hdrh.log")
+    except ImportError as error:
+        raise missing_extra("An interval log needs hdrhistogram", "hdr") from error
+
+
 def _new_histogram() -> _Histogram:
     from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
@@ -73,6 +84,7 @@ def _new_histogram() -> _Histogram:
 
 
 def _new_log_writer(stream: TextIO) -> _LogWriter:
+    require_interval_log()
     from hdrh.log import HistogramLogWriter  # type: ignore[import-untyped]
 
     return cast(_LogWriter, HistogramLogWriter(stream))

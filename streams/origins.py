@@ -2,16 +2,28 @@
 
 Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
 an operator that wants to hear how events end stands in front of their origin (`Interposed`).
+
+A source that has its events on lease is a `Lessor`: what it does not hold any more must not begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 from streams.event import Ending, Event, Origin
 
-__all__ = ["Family", "Interposed", "Joined", "Nobody", "OneByOne", "roots"]
+__all__ = [
+    "Family",
+    "Interposed",
+    "Joined",
+    "Lessor",
+    "Nobody",
+    "OneByOne",
+    "Withdrawn",
+    "may_begin",
+    "roots",
+]
 
 T = TypeVar("T")
 
@@ -110,14 +122,16 @@ class Interposed(OneByOne):
         """The origin and the `outer` that an event had before it got this one."""
         return outer[0], outer[1]
 
-    def ended(self, event: Event[Any], ending: Ending, outer: Any, /) -> None:
-        """`event` has ended; `outer` is what was made for it."""
+    def ended(
+        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+    ) -> None:
+        """`event` has ended, of `error` if it failed; `outer` is what was made for it."""
         raise NotImplementedError
 
-    def _end(self, event: Event[Any], ending: Ending) -> Origin:
+    def _end(self, event: Event[Any], ending: Ending, error: BaseException | None = None) -> Origin:
         outer = event.outer
         event.origin, event.outer = self.behind(outer)
-        self.ended(event, ending, outer)
+        self.ended(event, ending, outer, error)
         return event.origin
 
     def finished(self, event: Event[Any], /) -> None:
@@ -128,7 +142,7 @@ class Interposed(OneByOne):
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
         ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
-        self._end(event, ending).failed(event, error, acknowledged)
+        self._end(event, ending, error).failed(event, error, acknowledged)
 
     def returned(self, event: Event[Any], /) -> None:
         self._end(event, Ending.RETURNED).returned(event)
@@ -185,3 +199,32 @@ def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
             yield from roots(parent)
     else:
         yield origin, event.token
+
+
+class Lessor(Origin, Protocol):
+    """A source whose events are its own for as long as a lease lasts: see `Run.lessors`."""
+
+    def holds(self, token: Any, /) -> bool:
+        """Whether it is certain that nobody else works on what it gave under this mark.
+
+        Asked on the loop, just before user code is called with it. Once False, always False.
+        """
+        ...
+
+
+class Withdrawn(Exception):
+    """An event must not begin any more, and goes back to its source."""
+
+
+def may_begin(event: Event[Any], lessors: Sequence[Lessor]) -> bool:
+    """Whether all sources that `event` comes from still hold it."""
+    for lessor in lessors:
+        # The usual event, as its source made it: asked for each one, so with no more than that.
+        if event.origin is lessor:
+            return lessor.holds(event.token)
+    return all(
+        lessor.holds(token)
+        for origin, token in roots(event)
+        for lessor in lessors
+        if lessor is origin
+    )

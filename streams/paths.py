@@ -13,7 +13,15 @@ from streams.standard import actual_input, actual_output
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Path", "input_mode", "input_name", "output_mode", "output_name", "refuse_same_file"]
+__all__ = [
+    "Path",
+    "input_mode",
+    "input_name",
+    "output_mode",
+    "output_name",
+    "refuse_same_file",
+    "refuse_to_empty",
+]
 
 Path = str | os.PathLike[str] | int
 """A file's name, "-" for a standard stream, or an open descriptor, which stays open."""
@@ -74,6 +82,19 @@ def refuse_same_file(read: Path | None, written: Path | None) -> None:
         raise BuildError(
             f"{input_name(read)} and {output_name(written)} are the same file: writing would "
             "destroy it before it is read. Write to another one."
+        )
+
+
+def refuse_to_empty(written: Path | None) -> None:
+    """BuildError if this is a file by its name: what an earlier running wrote would be lost."""
+    if written is None:
+        return
+    path = actual_output(written)
+    if path != "-" and not isinstance(path, int):
+        raise BuildError(
+            f"This pipeline continues where the last run ended, but {output_name(path)} is emptied "
+            "first, which would destroy the results of earlier runs: use write_jsonl(path, "
+            "append=True), or append standard output by `>>`."
         )
 
 

@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from streams.errors import BuildError
+from streams.errors import BuildError, describe
 from streams.faults import LettersOnly
 from streams.flowable import Flowable
-from streams.paths import refuse_same_file
+from streams.paths import refuse_same_file, refuse_to_empty
 from streams.running import Report, Running
 from streams.sink import Sink
+from streams.slices import LARGEST
 from streams.stage import StageInfo
 
 if TYPE_CHECKING:
     from streams.engine import Engine
 
-__all__ = ["Pipeline", "new_event_loop", "run"]
+__all__ = ["Pipeline", "PipelineRun", "loading", "new_event_loop", "run"]
+
+# Whether the file of a pipeline is being imported, by a command that is to run it.
+_loading = ContextVar("loading", default=False)
+
+
+@contextmanager
+def loading() -> Generator[None]:
+    """While inside, the file of a pipeline is imported: to run one is a BuildError."""
+    token = _loading.set(True)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
+def _check_not_loading() -> None:
+    if _loading.get():
+        raise BuildError(
+            "the file runs a pipeline while it is loaded, which is for the command to do. Put "
+            'what is for a script only under `if __name__ == "__main__":`'
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,24 +95,96 @@ class Pipeline:
         and logging are left alone. Raises BuildError where the pipeline would write into the
         file it reads.
         """
+        _check_not_loading()
         for sink in self.sinks:
-            refuse_same_file(self.flowable.chain()[0].info.path, sink.info.path)
+            source = self.flowable.chain()[0].info
+            refuse_same_file(source.path, sink.info.path)
+            if source.continues and sink.info.empties:
+                refuse_to_empty(sink.info.path)
         return Running(self.flowable, self.sinks, drain_deadline, limit, engine)
 
-    async def run(self, *, drain_deadline: float = 20.0) -> Report:
-        """Run to the end of the input. Raises the error that stopped it, else reports."""
-        async with self.start(drain_deadline=drain_deadline) as running:
-            pass
-        return running.report()
+    def run(self, *, drain_deadline: float = 20.0) -> PipelineRun:
+        """`await pipeline.run()`: run to the end of the input.
+
+        Raises the error that stopped it, else returns the report. It begins when it is awaited,
+        or made a task of, as a coroutine does; one that never was says so.
+        """
+        _check_not_loading()
+        return PipelineRun(self, drain_deadline)
 
     def describe(self) -> list[StageInfo]:
-        """All stages with their bounds, source first, sinks last; nothing is run."""
+        """All stages with their bounds, source first, sinks last; nothing is run.
+
+        The sum of what they hold is never exceeded by the events that are unfinished at once,
+        unless a stage is given another limit than its own when it runs.
+        """
         stages = [stream.info for stream in self.flowable.chain()]
-        last = stages[-1].number
-        return stages + [sink.info.at(last + i) for i, sink in enumerate(self.sinks, 1)]
+        last = stages[-1]
+        sinks = [sink.info.after(last).at(last.number + i) for i, sink in enumerate(self.sinks, 1)]
+        if all(sink.bound == 0 for sink in sinks):
+            # They accept whatever comes at once: what is on its way to them is all there is.
+            sinks = [replace(sink, bound=LARGEST) for sink in sinks]
+        return stages + sinks
 
     def __repr__(self) -> str:
         return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"
+
+
+class PipelineRun(Coroutine[Any, Any, Report]):
+    """What `Pipeline.run()` returns, to be used as a coroutine is: awaited once."""
+
+    def __init__(self, pipeline: Pipeline, drain_deadline: float) -> None:
+        self._pipeline = pipeline
+        # What it really is, of which mypy knows less.
+        self._coroutine: CoroutineType[Any, Any, Report] = self._run(  # type: ignore[assignment]
+            drain_deadline
+        )
+        self._is_used = False
+
+    async def _run(self, drain_deadline: float) -> Report:
+        async with self._pipeline.start(drain_deadline=drain_deadline) as running:
+            pass
+        return running.report()
+
+    def __await__(self) -> Generator[Any, Any, Report]:
+        self._is_used = True
+        return self._coroutine.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        self._is_used = True
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._is_used = True
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._is_used = True
+        self._coroutine.close()
+
+    # What tells where a task waits: `Task.get_stack`, and the leak check of `streams.testing`.
+
+    @property
+    def cr_frame(self) -> Any:
+        return self._coroutine.cr_frame
+
+    @property
+    def cr_await(self) -> Any:
+        return self._coroutine.cr_await
+
+    def __del__(self) -> None:
+        if self._is_used:
+            return
+        # Python's own words would name a coroutine that its user has never seen.
+        self._coroutine.close()
+        # At the end of the process there may be no standard error any more.
+        if sys.stderr is not None:
+            print(
+                f"penstock: {self._pipeline} was never run: pipeline.run() only makes a run, "
+                "which must be awaited. Write `run(pipeline)` in a script, "
+                "`await pipeline.run()` in a loop.",
+                file=sys.stderr,
+            )
 
 
 def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
@@ -96,6 +194,10 @@ def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
     Returns the report; raises the error that stopped the pipeline. In async code use
     `await pipeline.run()` instead.
     """
+
+    _check_not_loading()
+    if not isinstance(pipeline, Pipeline):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise BuildError(f"run(pipeline) takes a pipeline, not {describe(pipeline)}")
 
     async def main() -> Report:
         running = pipeline.start(drain_deadline=drain_deadline)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 from streams.blocking import BLOCKED
 from streams.calls import is_iterator
 from streams.event import Event
-from streams.handler import not_awaited
+from streams.handler import check_result, not_awaited
 from streams.limits import Limiter, Shared
+from streams.origins import Withdrawn, may_begin
 from streams.run import Run
 from streams.settings import Settings
 from streams.stage import StageInfo, Subscriber
@@ -45,7 +45,10 @@ class Plain(Working):
         event.started = started = self._now()
         self.in_flight += 1
         in_flight = self._among
+        lessors = self._run.lessors
         try:
+            if lessors and not may_begin(event, lessors):
+                raise Withdrawn
             result = self._handler(event.value)
             is_plain = self._is_plain(result)
         except BaseException as error:
@@ -63,8 +66,9 @@ class Plain(Working):
         kind = type(result)
         if kind in self._plain:
             return True
-        plain = not (is_iterator(result) or isinstance(result, Awaitable))
+        plain = not (is_iterator(result) or hasattr(kind, "__await__"))
         if plain:
+            check_result(result, self._settings.name)
             self._plain.add(kind)
         return plain
 

@@ -87,6 +87,7 @@ def snapshot(
         "limit": sum(limit for limit, _ in limits) if limits else None,
         "limit_reason": "; ".join(reason for _, reason in limits if reason),
         "groups": sum(groups) if groups else None,
+        "closed_early": dict(run.closed_early),
         "latency": latencies[0] if latencies else None,
         "stages": stages,
     }

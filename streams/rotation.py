@@ -96,13 +96,14 @@ class Rotation:
             self.broke(error)
             return
         self._taking_in = inside
-        if self.waiting > self._peak:
-            self._peak = self.waiting
+        if self._kept > self._peak:
+            self._peak = self._kept
         if len(self.lanes) > self._peak_groups:
             self._peak_groups = len(self.lanes)
         self.go_on()
         if self._freed >= self._batch:
             self._ask()
+        self.look_for_room()
 
     def _fill(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """Put events into the lanes of their keys, up to the place of one whose key raises."""
@@ -143,12 +144,12 @@ class Rotation:
             if self._done:
                 event.give_back()
                 continue
-            self.waiting += 1
             if lane is None:
                 lane = self._opened(key)
             if self._states is not None:
-                self._states.put(lane, event)
+                self._states.take_in(lane, event)
                 continue
+            self.waiting += 1
             lane.events.append(event)
             if len(lane.events) == 1:
                 self._has_one(lane)
@@ -177,24 +178,55 @@ class Rotation:
             self.line.append(lane)
             self.go_on()
 
-    def freed(self) -> None:
-        """An event waits no longer."""
-        self.waiting -= 1
-        self.made_room()
-
     def made_room(self) -> None:
         """A place of the buffer is free again."""
         self._freed = freed = self._freed + 1
         if freed >= self._batch:
             self._ask()
+        self.look_for_room()
 
     def filled(self, lane: Lane, event: Event[Any]) -> None:
-        """An event came out of a group's operators; it takes a place in the buffer."""
+        """An event came out of a group's operators; it takes a place in the buffer.
+
+        Beside those of the events that it came of, which they have until it leaves.
+        """
         self.waiting += 1
         self._freed -= 1
         lane.events.append(event)
         if len(lane.events) == 1:
             self._has_one(lane)
+
+    @property
+    def _kept(self) -> int:
+        """The events that have a place in the buffer."""
+        return self.waiting if self._states is None else self._states.held
+
+    def look_for_room(self) -> None:
+        """Go on where the operators inside the groups hold so much that nothing moves by itself."""
+        if self._states is None or self._source_ended or self._taking_in:
+            return
+        if self._kept + self.waiting + self._freed < self._buffer:
+            # More events are on their way.
+            return
+        if self._freed > 0:
+            self._ask()
+        elif self.is_hungry:
+            self._states.make_room()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no event can come before another has left."""
+        return self._freed <= 0 and self._kept + self.waiting + self._freed >= self._buffer
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether any group has an event that is to leave, or is worked on. Time: O(groups)."""
+        return bool(self.waiting) or any(lane.holders for lane in self.lanes.values())
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether more is wanted than can be given."""
+        return bool(self.demand) and not (self.line or self.open_lanes or self.passing)
 
     def _ask(self) -> None:
         # What is being taken in comes before anything that is asked for now.
@@ -210,6 +242,7 @@ class Rotation:
             self._states.idle(lane)
         if self._feeders is not None and (following := self._feeders.dismiss(lane)) is not None:
             self.ready(following)
+        self.look_for_room()
 
     def forget(self, lane: Lane) -> None:
         """A group has ended."""
@@ -222,6 +255,7 @@ class Rotation:
     def request(self, n: int, /) -> None:
         self.demand += n
         self.go_on()
+        self.look_for_room()
 
     def go_on(self) -> None:
         """Pass on what may go."""
@@ -261,13 +295,16 @@ class Rotation:
             self.demand += 1
             if self._nothing_to_come and not self.passing:
                 self._complete_if_empty()
+            self.look_for_room()
             return None
         lane = line.popleft()
         event: Event[Any] = lane.events.popleft()
         lane.holders = 1
-        lane.outer = event.turn
-        event.turn = lane
-        if lane.state is not None:
+        if lane.state is None:
+            lane.outer = event.turn
+            event.turn = lane
+        else:
+            lane.hold(event)
             lane.state.taken()
         self.waiting -= 1
         self._freed = freed = self._freed + 1
@@ -305,6 +342,7 @@ class Rotation:
             self.passing = False
         if self._nothing_to_come:
             self._complete_if_empty()
+        self.look_for_room()
 
     def _pass_another(self) -> None:
         """Send the next event of the first lane whose turn is held open."""
@@ -405,19 +443,23 @@ class Rotation:
     # Numbers.
 
     def group_statistics(self) -> dict[str, Any]:
-        """Events `waiting` now and at the `peak`, `groups` alive, and the fullest group."""
+        """Events `waiting` now and at the `peak`, `groups` alive, and the fullest group.
+
+        `closed_early`: by cause, groups whose operators were completed before their time.
+        """
         lanes = self.lanes
         hottest = max(lanes.values(), key=lambda lane: len(lane.events), default=None)
+        closed_early = {} if self._states is None else self._states.closed_early
         return {
-            "waiting": self.waiting,
-            "peak": max(self._peak, self.waiting),
+            "waiting": self._kept,
+            "peak": max(self._peak, self._kept),
             "bound": self._buffer,
             "groups": len(lanes),
             "peak_groups": max(self._peak_groups, len(lanes)),
             "hottest": None if hottest is None else hottest.key,
             "hottest_waiting": 0 if hottest is None else len(hottest.events),
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            "closed_early": dict(closed_early),
+            **self._faults.statistics(),
         }
 
     def spread_statistics(self) -> dict[str, Any]:

@@ -16,22 +16,26 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from streams.blocking import Blocks
 from streams.clock import clock_of
-from streams.errors import BadLine, DrainTimeout, NoLoop
+from streams.errors import BadLine, DrainTimeout, NoLoop, message_of
 from streams.faults import DeadLetter, OnError
 from streams.letters import Letters
 from streams.limits import Limiter
+from streams.origins import Lessor
 from streams.stage import StageInfo
 
 if TYPE_CHECKING:
     from streams.engine import Engine
     from streams.flowable import Flowable
     from streams.sink import Sink
+    from streams.slices import Slice
 
 __all__ = ["Run", "Source", "Statistics"]
 
 log = logging.getLogger("penstock")
 
 _SHOWN_ERRORS = 10
+# Characters of an error's text in a warning.
+_SHOWN_TEXT = 2_000
 # Seconds that cancelled work gets for its clean-up.
 _GRACE = 5.0
 
@@ -68,6 +72,9 @@ class Run:
         self.drain_deadline = drain_deadline
         self.limit = limit
         self.sources: list[Source] = []
+        # Sources that have their events on lease. Where there is one, every stage that calls user
+        # code asks `may_begin` of each event before it does.
+        self.lessors: list[Lessor] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
         self.on_warning: Callable[[str], None] = log.warning
         self.on_stopping: Callable[[BaseException], None] | None = None
@@ -77,10 +84,15 @@ class Run:
         self._letters: dict[int, tuple[Sink[DeadLetter], Letters]] = {}
         self.errors = 0
         self.bad_lines = 0
+        # Groups that ended before their time, by cause.
+        self.closed_early: dict[str, int] = {}
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
+        # Those of the stages above one that asks for them.
+        self.slices: list[Slice] | None = None
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
-        self._paused = False
+        # Why the sources are paused.
+        self._held_by: set[object] = set()
         self._closing: asyncio.Task[None] | None = None
         self._engine: tuple[Flowable[Any], Engine] | None = None
         self._failed: Callable[[BaseException], None] | None = None
@@ -136,20 +148,23 @@ class Run:
         """Let a running source be paused, stopped and counted."""
         self.sources.append(source)
         self.stages.append((info.at(1), source.statistics))
-        if self._paused:
+        if self._held_by:
             source.pause()
 
-    def pause(self) -> None:
-        """Pause all sources, and those that are still to begin."""
-        self._paused = True
+    def hold(self, why: object) -> None:
+        """Pause all sources, and those that are still to begin, until `why` is released, and
+        whatever else holds them."""
+        self._held_by.add(why)
         for source in self.sources:
             source.pause()
 
-    def resume(self) -> None:
-        """Let all sources go on."""
-        self._paused = False
-        for source in self.sources:
-            source.resume()
+    def release(self, why: object) -> None:
+        """Let all sources go on, unless something else holds them."""
+        if why in self._held_by:
+            self._held_by.remove(why)
+            if not self._held_by:
+                for source in self.sources:
+                    source.resume()
 
     def on_failure(self, function: Callable[[BaseException], None]) -> None:
         """Whom to tell of an error that no subscriber can be told of."""
@@ -170,7 +185,8 @@ class Run:
     def late_error(self, error: BaseException) -> None:
         """An error after the one that ends the run: it changes nothing, and is not hidden."""
         notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        self.on_warning(f"after the first error: {type(error).__name__}: {error}{notes}")
+        text = message_of(error, _SHOWN_TEXT)
+        self.on_warning(f"after the first error: {type(error).__name__}: {text}{notes}")
 
     def inner(self) -> Run:
         """This run as the operators inside a group see it: their stages are not listed."""
@@ -190,7 +206,7 @@ class Run:
         self.errors += 1
         if self.errors <= _SHOWN_ERRORS:
             notes = "; ".join(getattr(error, "__notes__", ()))
-            self.on_warning(f"{type(error).__name__}: {error} ({notes})")
+            self.on_warning(f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})")
 
     def count_bad_line(self, error: BadLine) -> None:
         """A line of the input was no event; the first few are reported at once."""
@@ -242,6 +258,9 @@ class Run:
         taken back, which is raised as DrainTimeout. Work that does not end when it is cancelled
         is cancelled again after five seconds, and after five more it is left behind, with a
         warning that names it.
+
+        A closing that is cancelled, as by the end of the loop, breaks off what it waits for, and
+        still takes the steps that are left.
         """
         # Letters first: a task of their sink's may have to write them.
         steps: list[Callable[[], Coroutine[Any, Any, None]]] = [
@@ -251,11 +270,16 @@ class Run:
         ]
         self._closers.clear()
         errors: list[Exception] = []
+        cancelled: asyncio.CancelledError | None = None
         for step in steps:
             try:
                 await step()
+            except asyncio.CancelledError as error:
+                cancelled = error
             except Exception as error:
                 errors.append(error)
+        if cancelled is not None:
+            raise cancelled
         if errors:
             raise errors[0] if len(errors) == 1 else ExceptionGroup("closing failed", errors)
 

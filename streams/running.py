@@ -138,19 +138,20 @@ class Running:
         """Take no more from the source; what is in goes on. Leases are still renewed."""
         if self._state == "running":
             self._state = "paused"
-            self._run.pause()
+            self._run.hold(self)
 
     def resume(self) -> None:
         """Go on where `pause` stopped, at once."""
         if self._state == "paused":
             self._state = "running"
-            self._run.resume()
+            self._run.release(self)
 
     def retune(self, limit: Limit, stage: int | None = None) -> None:
         """Give the working stage another limiter, or bounds, from the next event on.
 
         `stage` is its number (see `statistics`), needed when there is more than one. Work in
-        flight is not cancelled. Raises BuildError for a wrong limit or stage.
+        flight is not cancelled. What the stage may hold, as `Pipeline.describe` tells, changes with
+        the ceiling. Raises BuildError for a wrong limit or stage.
         """
         stages = self._run.tunable
         if stage is None and len(stages) == 1:
@@ -163,8 +164,10 @@ class Running:
     async def drain(self, deadline: float | None = None) -> Report:
         """Stop reading, finish what is in, flush the sinks; past `deadline` seconds, cancel.
 
-        Returns the report; raises DrainTimeout when the deadline passed with events unfinished,
-        and the error if one stopped the pipeline.
+        What is in is what the source has given out; a queue of your own that it reads from is
+        left as it stands (an `inbox` of `sources` is emptied). Returns the report; raises
+        DrainTimeout when the deadline passed with events unfinished, and the error if one stopped
+        the pipeline.
         """
         self.begin_drain(deadline)
         return await self.wait()
@@ -191,7 +194,7 @@ class Running:
             source.stop()
         if paused:
             # What a source still holds of what it has read goes on.
-            self._run.resume()
+            self._run.release(self)
 
     def cancel(self) -> None:
         """Stop now: calls are cancelled, what is unfinished is given back to its source."""
@@ -285,6 +288,8 @@ class Running:
         `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting`
         + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
         `limit` is the sum of the limits, `limit_reason` why each of them changed last.
+        `closed_early` are the groups that `group_by(each=...)` ended before their time, by cause:
+        what came out of them is made of a part of their events.
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one.
         """

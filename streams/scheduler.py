@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from reactivex import abc, typing
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
-from reactivex.internal.constants import UTC_ZERO
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
 
 __all__ = ["LoopScheduler"]
 
 State = TypeVar("State")
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class LoopScheduler(PeriodicScheduler):
@@ -24,19 +25,20 @@ class LoopScheduler(PeriodicScheduler):
     What is due at once runs in the call that schedules it, or after what is running here
     already, so that an operator that answers at once does. (On reactivex's own trampoline, of
     which there is one for all streams, it would wait for whoever has subscribed.) `pending`
-    counts the timers that are set or running; `idle` is called when the last of them has run.
+    counts the timers that are set or running. `on_due(run)` is called for each timer that is due,
+    which `run()` runs, at once or later.
     """
 
     def __init__(
         self,
         loop: Callable[[], asyncio.AbstractEventLoop],
         now: Callable[[], float],
-        idle: Callable[[], None] | None = None,
+        on_due: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         super().__init__()
         self._loop = loop
         self._seconds = now
-        self._idle = idle
+        self._on_due = on_due
         self.pending = 0
         self._due: deque[Callable[[], None]] = deque()
         self._running = False
@@ -44,7 +46,7 @@ class LoopScheduler(PeriodicScheduler):
     @property
     def now(self) -> datetime:
         """The loop's time, as a time of day counted from the epoch."""
-        return UTC_ZERO + timedelta(seconds=self._seconds())
+        return _EPOCH + timedelta(seconds=self._seconds())
 
     def schedule(
         self, action: typing.ScheduledAction[State], state: State | None = None
@@ -76,8 +78,10 @@ class LoopScheduler(PeriodicScheduler):
         outcome = SingleAssignmentDisposable()
         waiting = True
 
-        def due() -> None:
+        def run() -> None:
             nonlocal waiting
+            if not waiting:
+                return
             # An operator that answers in a timer may set it anew: until then it still counts.
             try:
                 outcome.disposable = self.invoke_action(action, state=state)
@@ -85,8 +89,12 @@ class LoopScheduler(PeriodicScheduler):
                 if waiting:
                     waiting = False
                     self.pending -= 1
-            if not self.pending and self._idle is not None:
-                self._idle()
+
+        def due() -> None:
+            if self._on_due is None:
+                run()
+            else:
+                self._on_due(run)
 
         self.pending += 1
         handle = self._loop().call_later(seconds, due)

@@ -8,7 +8,10 @@ from typing import Any
 
 from streams.faults import OnError
 
-__all__ = ["OnLimitChange", "Settings"]
+__all__ = ["OnLimitChange", "Overload", "Settings"]
+
+Overload = Callable[[Exception], bool | float | None]
+"""Whether an error is a sign of overload, or for how many seconds to begin nothing after it."""
 
 OnLimitChange = Callable[[int, int, str], object]
 """Told of the old limit, the new one, and the limiter's reason."""
@@ -23,6 +26,6 @@ class Settings:
     ordered: bool
     timeout: float | None
     on_error: OnError
-    overload: Callable[[Exception], bool] | None
+    overload: Overload | None
     on_limit_change: OnLimitChange | None
     window: int

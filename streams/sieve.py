@@ -38,7 +38,11 @@ class Sieve(Stage[T, T], Generic[T]):
         self._pass_on(passed)
         missing = of - len(passed)
         if missing and not self._done:
-            self.upstream.request(missing)
+            self.ask_again(missing)
+
+    def ask_again(self, n: int) -> None:
+        """Ask for as many events as did not pass."""
+        self.upstream.request(n)
 
     def _pass_on(self, events: list[Event[Any]]) -> None:
         if self._chunky is None:

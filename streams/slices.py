@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from streams.run import Run
 
-__all__ = ["SLICE", "Slice", "fitting"]
+__all__ = ["LARGEST", "SLICE", "Slice", "fitting", "slices_made"]
 
 SLICE = 0.005
 """The loop gets a turn at least this often (seconds), unless a single step takes longer."""
 
-# Events taken at a time, however quick they are.
-_LARGEST = 256
+LARGEST = 256
+"""Events taken at a time, however quick they are."""
 
 
 class Slice:
@@ -32,6 +33,13 @@ class Slice:
         self.end = float("-inf")
         # Whether the loop has had no turn since the slice began, and whether work waits for it.
         self._due = self._left = False
+        if run.slices is not None:
+            run.slices.append(self)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its owner has more to do at once, when the loop has had its turn."""
+        return self._left
 
     def is_over(self, now: float) -> bool:
         """Whether the loop must have its turn first. Where no loop runs, nobody waits for one."""
@@ -53,10 +61,22 @@ class Slice:
             self._go_on()
 
 
+@contextmanager
+def slices_made(run: Run) -> Generator[list[Slice]]:
+    """The slices of the stages that are attached meanwhile."""
+    outer, run.slices = run.slices, []
+    try:
+        yield run.slices
+    finally:
+        if outer is not None:
+            outer += run.slices
+        run.slices = outer
+
+
 def fitting(size: int, took: float) -> int:
     """How many events to take next, when the last `size` of them took so many seconds."""
     if took < SLICE / 4:
-        return min(size * 2, _LARGEST)
+        return min(size * 2, LARGEST)
     if took > SLICE:
         return max(1, size // 4)
     return size

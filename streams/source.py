@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+from streams.errors import BuildError
 from streams.event import Event, new_events
 from streams.run import Run
 from streams.slices import Slice, fitting
 from streams.stage import StageInfo, Subscriber, in_chunks
 
-__all__ = ["Emission"]
+__all__ = ["Emission", "source"]
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def source(make: F) -> F:
+    """Mark a function that makes a stream: used as if it were the stream, it says to call it."""
+
+    def refuse(name: str) -> Callable[..., NoReturn]:
+        def not_called(*_: object) -> NoReturn:
+            what = make.__name__
+            raise BuildError(f"{what} was not called: write {what}(...).{name}(...)")
+
+        return not_called
+
+    for name in ("pipe", "to"):
+        setattr(make, name, refuse(name))
+    return make
 
 
 class Emission(Generic[T]):
@@ -27,6 +44,11 @@ class Emission(Generic[T]):
 
     ack: Callable[[Event[Any]], None] | None = None
     nack: Callable[[Event[Any]], None] | None = None
+
+    @property
+    def gives_again(self) -> bool:
+        """Whether an event that has failed, and was not given up on, comes again."""
+        return self.nack is not None
 
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
         self.downstream = downstream
@@ -126,7 +148,7 @@ class Emission(Generic[T]):
 
     def send(self, events: list[Event[Any]]) -> None:
         """Send events that there is demand for, and that the source has made, down the pipe."""
-        self.demand -= len(events)
+        self._spend(len(events))
         self.received += len(events)
         if self._chunky is not None:
             if events:
@@ -141,9 +163,16 @@ class Emission(Generic[T]):
 
     def emit(self, value: T, created: float, token: Any = None) -> None:
         """Send one value that there is demand for down the pipe."""
-        self.demand -= 1
+        self._spend(1)
         self.received += 1
         self.downstream.on_next(Event(value, created, self, token))
+
+    def _spend(self, n: int) -> None:
+        if self._withheld is None:
+            self.demand -= n
+        else:
+            # Paused while it was making them, as by a bad line among them.
+            self._withheld -= n
 
     def complete(self) -> None:
         """Say that the source has ended."""
@@ -199,10 +228,14 @@ class Emission(Generic[T]):
             self.ack(event)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.counts["failed"] += 1
+        self.count_failure(acknowledged)
         settle = self.ack if acknowledged else self.nack
         if settle is not None:
             settle(event)
+
+    def count_failure(self, for_good: bool) -> None:
+        """Count an event that failed: it was returned if it will come again."""
+        self.counts["failed" if for_good or not self.gives_again else "returned"] += 1
 
     def returned(self, event: Event[Any], /) -> None:
         self.counts["returned"] += 1

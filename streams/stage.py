@@ -99,7 +99,10 @@ class StageInfo:
     a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is
     the key of a stage that has one, and `seconds` the length of its window. `acknowledges`: a
     source that forgets an event once it has ended; `absorbs`: a stage that ends every event itself,
-    and tells of them in events of its own.
+    and tells of them in events of its own; `until_more`: one that keeps events until others come,
+    however long that takes; `letters`: what waits for a stage's own sink of dead letters;
+    `continues`: a source that begins where an earlier running ended; `empties`: a sink that empties
+    its file first.
     """
 
     name: str
@@ -112,12 +115,32 @@ class StageInfo:
     seconds: float | None = None
     acknowledges: bool = False
     absorbs: bool = False
+    works: bool = False
+    until_more: bool = False
+    letters: int = 0
+    continues: bool = False
+    empties: bool = False
+    within: StageInfo | None = None
+    gathers: int = 1
+    weight: int = 1
+
+    @property
+    def holds(self) -> int | None:
+        """The most events of the source that are ever unfinished in the stage."""
+        return None if self.bound is None else (self.bound + self.letters) * self.weight
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""
         return replace(self, number=number)
 
+    def after(self, above: StageInfo) -> StageInfo:
+        """The same stage, below `above`."""
+        weight = above.weight * above.gathers
+        return replace(self, number=above.number + 1, within=above.within, weight=weight)
+
     def __str__(self) -> str:
+        if self.within is not None:
+            return f"'{self.name}' in {self.within}"
         return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
 
 

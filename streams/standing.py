@@ -14,6 +14,8 @@ from streams.stage import StageInfo
 
 __all__ = ["Standing", "standing"]
 
+_SERVE_US_TOO = {"reactivex", *sys.stdlib_module_names}
+
 
 class Standing(NamedTuple):
     """`who` is the innermost stage, None outside of any; `run` is known to some stages only."""
@@ -24,6 +26,8 @@ class Standing(NamedTuple):
     """What to add of the event that is in work, if the stage has told the interpreter."""
     place: str
     """The line in what the stage has called > the innermost line of what is not ours."""
+    is_own: bool
+    """Whether the library's own code is running, or what it may have called by itself."""
 
 
 def standing(thread: int) -> Standing | None:
@@ -39,9 +43,12 @@ def standing(thread: int) -> Standing | None:
     called: FrameType | None = None
     at: FrameType | None = frame
     while at is not None:
-        if not is_ours(at.f_globals.get("__name__", "")):
-            called = at
+        module = at.f_globals.get("__name__", "")
+        if not is_ours(module):
             innermost = innermost or at
+            # Of these, only what they call is the user's.
+            if module.partition(".")[0] not in _SERVE_US_TOO:
+                called = at
         elif (info := _info(stage := at.f_locals.get("self"))) is not None:
             event = at.f_locals.get("event")
             return Standing(
@@ -49,9 +56,10 @@ def standing(thread: int) -> Standing | None:
                 _attribute(stage, Run, "run", "_run"),
                 f" on the event {event_name(event)}" if _is_event(event) else "",
                 _place(called, innermost or frame),
+                called is None,
             )
         at = at.f_back
-    return Standing(None, None, "", _place(None, innermost or frame))
+    return Standing(None, None, "", _place(None, innermost or frame), is_own=False)
 
 
 def _is_event(thing: object) -> TypeGuard[Event[Any]]:
@@ -71,11 +79,11 @@ def _attribute(thing: object, kind: type[Any], *names: str) -> Any:
 
 
 def _who(stage: object, info: StageInfo, called: FrameType | None) -> str:
+    if called is None:
+        return str(info)
     # A working stage is called the same in all of its warnings.
     who: str | None = getattr(stage, "_who", None)
-    if who is not None:
-        return who
-    return str(info) if called is None else f"'{called.f_code.co_name}' ({info})"
+    return f"'{called.f_code.co_name}' ({info})" if who is None else who
 
 
 def _place(called: FrameType | None, innermost: FrameType) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from streams.event import Ending, Event, Origin, tell_finished
@@ -21,7 +22,11 @@ class Unfinished(Interposed):
     are kept by number.
     """
 
-    def __init__(self, seen: dict[Any, int]) -> None:
+    def __init__(self, seen: dict[Any, int], shared: Callable[[], None]) -> None:
+        """`shared` is called when duplicates have shared the end of an event."""
+        self.sharing = 0
+        """Duplicates that wait."""
+        self._shared = shared
         self.keys: dict[int, Any] = {}
         self.source: Origin | None = None
         self._seen = seen
@@ -40,19 +45,22 @@ class Unfinished(Interposed):
         if number not in self.keys:
             return False
         self._sharing.setdefault(number, []).append(duplicate)
+        self.sharing += 1
         return True
 
     def behind(self, outer: Any, /) -> tuple[Origin, Any]:
         return self._others.get(outer) or self._only_source()
 
-    def ended(self, event: Event[Any], ending: Ending, outer: Any, /) -> None:
+    def ended(
+        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+    ) -> None:
         number: int = outer
         self._others.pop(number, None)
         key = self.keys.pop(number)
         # Another event may hold the key by now: only this event's own entry is touched.
         if ending not in (Ending.FINISHED, Ending.DROPPED) and self._seen.get(key) == number:
             del self._seen[key]
-        self._settle(number, ending)
+        self._settle(number, ending, error)
 
     def finished_all(self, events: list[Event[Any]], /) -> None:
         keys = self.keys
@@ -61,7 +69,7 @@ class Unfinished(Interposed):
             del keys[number]
         if sharing := self._sharing:
             for number in [number for number in numbers if number in sharing]:
-                self._settle(number, Ending.FINISHED)
+                self._settle(number, Ending.FINISHED, None)
         if self._others:
             for event, number in zip(events, numbers, strict=True):
                 event.origin, event.outer = self.behind(number)
@@ -74,9 +82,16 @@ class Unfinished(Interposed):
         assert self.source is not None
         return self.source, None
 
-    def _settle(self, number: int, ending: Ending) -> None:
-        for duplicate in self._sharing.pop(number, ()):
-            if ending.settled:
-                duplicate.drop("duplicate")
-            else:
+    def _settle(self, number: int, ending: Ending, error: BaseException | None) -> None:
+        duplicates = self._sharing.pop(number, None)
+        if duplicates is None:
+            return
+        self.sharing -= len(duplicates)
+        for duplicate in duplicates:
+            if error is not None:
+                duplicate.fail(error, acknowledged=ending is Ending.FORGIVEN)
+            elif ending is Ending.RETURNED:
                 duplicate.give_back()
+            else:
+                duplicate.drop("duplicate")
+        self._shared()

@@ -40,6 +40,11 @@ class Waiting:
         """Those of them that wait for their next attempt."""
         return 0 if self.parking is None else self.parking.waiting
 
+    @property
+    def holding(self) -> bool:
+        """Whether new events are held, because as many as the limit wait for their next attempt."""
+        return bool(self._held)
+
     def has_room(self, limit: int) -> bool:
         """Whether more may be asked for."""
         parking = self.parking

@@ -127,13 +127,17 @@ class _Watched:
         blocks: Blocks | None
         if found.who is not None:
             blocks = affected[0] if found.run is None else found.run.blocks
-            who, what = found.who, f"{found.who} has blocked the loop for {seconds}{found.event}"
+            who = found.who
+            if found.is_own:
+                what = f"penstock's own code has blocked the loop for {seconds}, in {who}"
+            else:
+                what = f"{who} has blocked the loop for {seconds}{found.event}"
         else:
             at_work = ((blocks, watch.who) for blocks in affected for watch in [*blocks.at_work])
             blocks, who = next(at_work, (None, ""))
             what = f"the loop has been blocked for {seconds} while {who} is at work"
         if blocks is not None:
-            blocks.lasts(who, f"{what}, and stands at {found.place}")
+            blocks.lasts(who, f"{what}, and stands at {found.place}", is_own=found.is_own)
             for each in affected:
                 each.seen()
 

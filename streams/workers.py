@@ -12,8 +12,9 @@ from typing import Any
 
 from streams.calls import is_iterator
 from streams.event import Event
-from streams.handler import is_coroutine_function
+from streams.handler import check_result, is_coroutine_function
 from streams.limits import Limiter
+from streams.origins import Withdrawn, may_begin
 from streams.run import Run
 from streams.settings import Settings
 from streams.slices import Slice
@@ -87,7 +88,7 @@ class Workers(Working):
     async def _work(self) -> None:
         """One worker: take, call, settle, and sleep when there is nothing to do."""
         handler, now, slice_ = self._handler, self._now, self._slice
-        direct, single = self._direct, self._single
+        direct, single, lessors = self._direct, self._single, self._run.lessors
         while not self._cancelled:
             while self._may_begin():
                 event = self._begin_next()
@@ -96,6 +97,8 @@ class Workers(Working):
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
+                    if lessors and not may_begin(event, lessors):
+                        raise Withdrawn
                     if not direct:
                         result = await self._calls.attempt(event, handler)
                     else:
@@ -116,7 +119,7 @@ class Workers(Working):
         """The same with no call to spare, until a success needs more than the shortest way."""
         inbox, handler, now, slice_ = self._inbox, self._handler, self._now, self._slice
         results, ready, window = self._results, self._results.ready, self._results.window
-        single = self._single
+        single, lessors = self._single, self._run.lessors
         exchange: Callable[[Any], Event[Any] | None] | None
         exchange = getattr(self.upstream, "exchange", None)
         while not self._special:
@@ -127,6 +130,8 @@ class Workers(Working):
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
+                    if lessors and not may_begin(event, lessors):
+                        raise Withdrawn
                     result = await handler(event.value)
                     is_single = type(result) in single or self._is_single(result)
                     if not is_single:
@@ -205,5 +210,6 @@ class Workers(Working):
         kind = type(result)
         single = not is_iterator(result)
         if single:
+            check_result(result, self._settings.name)
             self._single.add(kind)
         return single

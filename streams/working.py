@@ -16,7 +16,7 @@ from streams.faults import Faults, blame
 from streams.handler import cancelled_inside, is_being_cancelled, opened_pool
 from streams.limited import Limited
 from streams.limits import Limiter, Outcome
-from streams.origins import Family
+from streams.origins import Family, Withdrawn
 from streams.results import InOrder, Results
 from streams.run import Run
 from streams.settings import Settings
@@ -126,6 +126,8 @@ class Working(Limited):
     def _may_begin(self) -> bool:
         """Whether the next event of the inbox may begin."""
         inbox = self._inbox
+        if self._hold_timer is not None:
+            return False
         return bool(inbox) and (self.in_flight < self.slots or self._only_head_helps())
 
     def _only_head_helps(self) -> bool:
@@ -198,8 +200,13 @@ class Working(Limited):
             raise error
         if isinstance(error, asyncio.CancelledError):
             error = self._cancelled_inside(event, error)
+        if isinstance(error, Withdrawn):
+            self._withdrawn(event)
+            return
+        outcome, seconds = self._feedback.outcome(error)
+        if seconds:
+            self._hold_back(seconds)
         if self._learns:
-            outcome = self._feedback.outcome(error)
             among = self._among + 1
             self._feedback.ended(event, ended, started, in_flight, among, outcome)
         # First, because the event may keep its slot.
@@ -216,6 +223,18 @@ class Working(Limited):
                 self._parking.forget(event)
             if turn is not None:
                 self._turn_over(turn)
+        self._dispatch()
+        self._ask()
+
+    def _withdrawn(self, event: Event[Any]) -> None:
+        """An event was to begin, and its source has lost it: nothing was learnt of the handler."""
+        turn = event.turn
+        self._end_call(event)
+        event.give_back()
+        if self._parking is not None:
+            self._parking.forget(event)
+        if turn is not None:
+            self._turn_over(turn)
         self._dispatch()
         self._ask()
 
@@ -265,6 +284,7 @@ class Working(Limited):
     def statistics(self) -> dict[str, Any]:
         """Calls `in_flight` (of them `stuck` past their timeout), the `limit` and its reason.
 
+        `held_back` is for how many seconds more no call begins because `overload=` said so.
         `shared` is None, or what all stages under the same limit have in flight together.
         """
         return {
@@ -272,11 +292,11 @@ class Working(Limited):
             "in_flight": self.in_flight,
             "peak_in_flight": self.peak_in_flight,
             "limit": self._limit,
-            "limit_reason": self._feedback.reason,
+            "limit_reason": "holding back" if self.held_back else self._feedback.reason,
+            "held_back": self.held_back,
             "shared": None if self._shared is None else self._shared.statistics(),
             "undelivered": self._results.waiting,
             "retrying": self._waiting.retrying,
             "stuck": self._calls.stuck,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -69,6 +70,8 @@ class LineWriting(SinkStage[Any]):
         self._error: BaseException | None = None
         self._room: asyncio.Future[None] | None = None
         append = append or run.has_engine
+        if append and self._compressor is None:
+            _end_line(path)
         self._output = open_output(path, run, self._has_room, append=append)
         run.on_close(self._release)
 
@@ -295,6 +298,17 @@ class LineWriting(SinkStage[Any]):
             "bound": WINDOW,
             "lines": self._events,
             "bytes": self._bytes,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
         }
+
+
+def _end_line(path: Path) -> None:
+    """End a line that a full disk, or a kill, has cut off: what is appended would continue it."""
+    if isinstance(path, int) or not os.path.isfile(path):
+        return
+    # A file that cannot be opened so may still be one that can be appended to.
+    with suppress(OSError), open(path, "r+b") as file:
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")

@@ -3,13 +3,48 @@
 from __future__ import annotations
 
 import os
+import random
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
-pytest_plugins = ["streams.testing.plugin", "tests.servers.plugin"]
+pytest_plugins = ["streams.testing.plugin", "tests.servers.plugin", "tests.servers.nats"]
 
 # A deadline would be an assertion about the machine. Where the same commit must give the same
 # answer twice, the examples are the same ones too; elsewhere new ones are tried.
 settings.register_profile("default", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("repeatable" if os.environ.get("CI") else "default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--runs", type=int, default=3, help="seeded runs of each test that takes `run_seed`"
+    )
+    parser.addoption("--seed", type=int, help="the first seed (drawn and printed unless given)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.seed is None:
+        # A worker of pytest-xdist takes that of the process that started it: all of them must
+        # collect the same tests.
+        given: dict[str, int] = getattr(config, "workerinput", {})
+        drawn = 0 if os.environ.get("CI") else random.randrange(1_000_000)
+        config.option.seed = given.get("seed", drawn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.option.seed
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"seeds: {config.option.runs} from {config.option.seed} (--runs, --seed)"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes `run_seed` runs once for each of `--runs` seeds."""
+    if "run_seed" in metafunc.fixturenames:
+        first = metafunc.config.option.seed
+        metafunc.parametrize("run_seed", range(first, first + metafunc.config.option.runs))

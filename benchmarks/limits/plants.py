@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import heapq
 import math
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from streams.limits import Outcome
 
-__all__ = ["OneLock", "Outage", "Plant", "Refusing", "Servers", "Shared", "TokenBucket"]
+__all__ = [
+    "Broken",
+    "OneLock",
+    "Outage",
+    "Plant",
+    "Quota",
+    "Refusing",
+    "Servers",
+    "Shared",
+    "TokenBucket",
+]
 
 _SUCCESS, _DROPPED = Outcome.SUCCESS, Outcome.DROPPED
 
@@ -202,6 +213,47 @@ class Refusing:
         _, number, outcome = heapq.heappop(self._jobs)
         self._busy -= outcome is _SUCCESS
         return number, outcome
+
+
+class Quota:
+    """So many jobs in each second by the clock; all others are refused after a moment."""
+
+    def __init__(self, jobs: int, refusal: float) -> None:
+        self._quota, self._refusal = jobs, refusal
+        self._second = self._used = 0
+        self._jobs: list[tuple[float, int, Outcome]] = []
+
+    def start(self, now: float, number: int, demand: float) -> None:
+        if int(now) != self._second:
+            self._second, self._used = int(now), 0
+        admitted = self._used < self._quota
+        self._used += admitted
+        outcome = _SUCCESS if admitted else _DROPPED
+        heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
+
+    def due(self) -> float:
+        return self._jobs[0][0] if self._jobs else math.inf
+
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        _, number, outcome = heapq.heappop(self._jobs)
+        return number, outcome
+
+
+class Broken:
+    """Another plant, of whose jobs a share fails at random, whatever the load."""
+
+    def __init__(self, plant: Plant, share: float, seed: int) -> None:
+        self._plant, self._share, self._random = plant, share, random.Random(seed)
+
+    def start(self, now: float, number: int, demand: float) -> None:
+        self._plant.start(now, number, demand)
+
+    def due(self) -> float:
+        return self._plant.due()
+
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        number, outcome = self._plant.finish(now)
+        return number, Outcome.IGNORED if self._random.random() < self._share else outcome
 
 
 class OneLock:

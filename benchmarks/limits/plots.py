@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.limits.scenarios import Scenario
 from benchmarks.limits.score import Oracle, oracle
 from benchmarks.limits.simulate import Completion, simulate
-from streams.errors import MissingExtra
+from streams.extras import missing_extra
 from streams.limits import default
 
 __all__ = ["draw", "require_matplotlib"]
@@ -22,7 +22,7 @@ _SEED = 1
 
 def require_matplotlib() -> None:
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtra("plots need matplotlib: pip install 'penstock[plots]'")
+        raise missing_extra("Plots need matplotlib", "plots")
 
 
 def draw(scenario: Scenario, folder: Path) -> list[Path]:

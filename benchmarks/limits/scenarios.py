@@ -13,9 +13,11 @@ from functools import cache
 from typing import Any
 
 from benchmarks.limits.plants import (
+    Broken,
     OneLock,
     Outage,
     Plant,
+    Quota,
     Refusing,
     Servers,
     Shared,
@@ -156,6 +158,15 @@ def _noisy_servers(size: float, seed: int) -> Plant:
     return Servers(servers)
 
 
+def _few(name: str, number: int) -> Scenario:
+    """So few servers in any size that there is no small step, and nothing else that disturbs."""
+
+    def servers(size: float, seed: int) -> Plant:
+        return Servers(lambda now: number)
+
+    return Scenario(name, servers, _gamma(0.1, 0.3), _whole(120), (number,))
+
+
 PLANTS = (
     Scenario("P1 CPU", _cores(8), _gamma(0.05, 0.3), _whole(60), (8,)),
     Scenario("P2 retrograde", _retrograde, _gamma(0.05, 0.3), _whole(60), (17,)),
@@ -240,9 +251,24 @@ EXTRAS = (
         _whole(80),
         (24,),
     ),
-    Scenario("exponential", _servers(32), _gamma(0.1, 1.0), _whole(60), (32,)),
     Scenario(
-        "one server", lambda size, seed: Servers(lambda now: 1), _gamma(0.1, 0.3), _whole(120), (1,)
+        "quota",
+        lambda size, seed: Quota(_slots(100, size), 0.02),
+        _gamma(0.2, 0.2),
+        _whole(80),
+        (20,),
     ),
+    Scenario(
+        "broken",
+        lambda size, seed: Broken(Servers(lambda now: _slots(24, size)), 0.05, seed),
+        _gamma(0.1, 0.3),
+        _whole(80),
+        (24,),
+    ),
+    Scenario("exponential", _servers(32), _gamma(0.1, 1.0), _whole(60), (32,)),
+    _few("one server", 1),
+    _few("two servers", 2),
+    _few("three servers", 3),
+    _few("four servers", 4),
 )
 """Others that nobody had in mind when the default was made."""

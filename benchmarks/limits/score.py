@@ -70,7 +70,9 @@ class Oracle(NamedTuple):
 def _grid(bests: tuple[int, ...], size: float) -> list[int]:
     # Half a level has half the goodput, and twice one has twice the latency: further need not be.
     steps = range(math.ceil(math.log(4) / math.log(1.12)) + 1)
-    return sorted({max(1, round(best * size / 2 * 1.12**step)) for best in bests for step in steps})
+    around = {round(best * size / 2 * 1.12**step) for best in bests for step in steps}
+    # A service that refuses what is one too many is at its best at one level, and at no other.
+    return sorted({max(1, n) for n in around | {round(best * size) for best in bests}})
 
 
 @cache

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.kata.feed import Arrivals, feed, live
-from penstock.kata.latency import Latencies, Latency
 from penstock.kata.load import DUPLICATE_WINDOW, FIRST_CLIENT, Event, Load
 from penstock.kata.observe import Measured, Observer
 from penstock.kata.table import table
@@ -27,8 +26,6 @@ __all__ = [
     "VARIANTS",
     "Arrivals",
     "Event",
-    "Latencies",
-    "Latency",
     "Load",
     "Measured",
     "Observer",

@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.kata.latency import Latencies, Latency
 from penstock.kata.load import DUPLICATE_WINDOW, Event
 from streams import clock
+from streams.metrics import LatencyHistogram, Summary
 
 __all__ = ["Measured", "Observer"]
 
@@ -47,7 +47,7 @@ class Measured:
     throughput: float
     queue: int
     peak_queue: int
-    latency: Latency
+    latency: Summary
     duplicates_processed: int
     overlapped: int
     overtaken: int
@@ -66,7 +66,7 @@ class Observer:
         self.now = now
         self.start = now()
         self._lock = threading.Lock()
-        self._latencies = Latencies()
+        self._latencies = LatencyHistogram()
         self._counts: Counter[str] = Counter()
         self._queue = 0
         self._peak_queue = 0
@@ -143,7 +143,7 @@ class Observer:
                 throughput=counts["finished"] / seconds if seconds > 0 else 0.0,
                 queue=self._queue,
                 peak_queue=self._peak_queue,
-                latency=self._latencies.summary(),
+                latency=self._latencies.snapshot(),
                 duplicates_processed=counts["duplicates"],
                 overlapped=counts["overlapped"],
                 overtaken=counts["overtaken"],

@@ -115,6 +115,13 @@ class _Drops(Interposed):
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
-    def ended(self, event: Envelope[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
+    def ended(
+        self,
+        event: Envelope[Any],
+        ending: Ending,
+        outer: tuple[Any, ...],
+        error: BaseException | None,
+        /,
+    ) -> None:
         if ending is Ending.DROPPED:
             self._observer.dropped(outer[2])

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.santa.story import Curve
-from streams.errors import CannotOpen, MissingExtra
+from streams.errors import CannotOpen
+from streams.extras import missing_extra
 
 __all__ = ["check", "plot"]
 
@@ -58,9 +59,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise MissingExtra(
-            "A plot needs matplotlib: pip install 'penstock[plots]', or leave --plot out"
-        ) from error
+        raise missing_extra("Leave --plot out, for a plot needs matplotlib", "plots") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

@@ -20,6 +20,8 @@ LARGEST = 1024
 
 _FIELD = "Penstock-Events"
 _MARK = _FIELD.encode()
+# What identities are written as.
+_OWN = {int, str}
 
 
 def header_of(count: int) -> dict[str, str]:
@@ -42,7 +44,11 @@ def identities_of(message: Message) -> tuple[list[int | str], int] | None:
         said: Any = loads(message.data[: message.data.index(b"\n")])
     except ValueError:
         return None
-    if said.__class__ is not list or len(said) not in (0, count):
+    if (
+        said.__class__ is not list
+        or len(said) not in (0, count)
+        or not set(map(type, said)) <= _OWN
+    ):
         return None
     return said, count
 

@@ -16,7 +16,7 @@ def value_of(data: bytes, message: object, *, is_object: bool = False) -> Any:
     try:
         value: Any = loads(data)
     except JSONDecodeError as error:
-        fault = f"is no JSON ({error})"
+        fault = f"is not valid JSON ({error})"
     else:
         if not is_object or value.__class__ is dict:
             return value

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import StreamWriter
 from typing import Any
 
 import nats.aio.client
 from nats.aio.subscription import Subscription
 from nats.errors import Error
 
+from streams.errors import RightsMissing
 from streams.jetstream.frames import Arrived, Frames
 
 __all__ = ["Client"]
@@ -19,11 +22,43 @@ class Client(nats.aio.client.Client):
 
     What `subscribe_at_once` subscribes to skips the queue and the task that other subscriptions
     have: ten microseconds a message, more than a pipeline takes for it.
+
+    A request that the server refuses fails at once: the client as it comes waits for an answer,
+    since the refusal names no request, but only its subject.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._ps = self._frames = Frames(self)
+        self._asking: dict[asyncio.Task[Any], str] = {}
+        self._refused: dict[asyncio.Task[Any], str] = {}
+
+    async def request(self, subject: str, *arguments: Any, **options: Any) -> Any:
+        """As the client's. Raises RightsMissing."""
+        untyped: Any = super()
+        asking = asyncio.create_task(untyped.request(subject, *arguments, **options))
+        self._asking[asking] = subject
+        try:
+            return await asking
+        except asyncio.CancelledError:
+            if asking in self._refused:
+                raise RightsMissing(
+                    f"The NATS server refuses a request to {subject!r} ({self._refused[asking]}). "
+                    "Give the user permission to publish there, and to subscribe to _INBOX.>."
+                ) from None
+            raise
+        finally:
+            del self._asking[asking]
+            self._refused.pop(asking, None)
+
+    async def _process_err(self, err_msg: str) -> None:
+        # The parser has made small letters of it.
+        answers = bytes(self._resp_sub_prefix or b"\0").decode().lower()
+        for asking, subject in self._asking.items():
+            if f'"{subject.lower()}"' in err_msg or f'to "{answers}' in err_msg:
+                self._refused[asking] = err_msg.strip("'")
+                asking.cancel()
+        await super()._process_err(err_msg)
 
     async def subscribe_at_once(self, subject: str, arrived: Arrived) -> Subscription:
         """Call `arrived`, which must not raise, with each message as soon as it is read. However
@@ -42,7 +77,29 @@ class Client(nats.aio.client.Client):
         server = self._current_server
         if server and server.uri.scheme == "tls" and not self._server_info.get("tls_required"):
             raise Error("the server does not speak TLS, on which the address insists by tls://")
+        _end_with_eof(self._transport)
         return super()._connect_command()
+
+
+def _end_with_eof(transport: Any) -> None:
+    """Say that TLS has no half-open connections, which asyncio warns about at the server's end.
+
+    nats-py makes the protocol of an upgraded connection as if it had none.
+    """
+    writer: StreamWriter | None = getattr(transport, "_io_writer", None)
+    if writer is None or writer.get_extra_info("ssl_object") is None:
+        return
+    # A connection that the server has refused may be closed already, and have no protocol.
+    protocol: Any = writer.transport.get_protocol()
+    if protocol is None:
+        return
+    received = protocol.eof_received
+
+    def eof_received() -> bool:
+        received()
+        return False
+
+    protocol.eof_received = eof_received
 
 
 async def _never(message: object) -> None:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import CannotConnect, MissingExtra, ServerTooOld
+from streams.errors import CannotConnect, ServerTooOld
+from streams.extras import missing_extra
 from streams.jetstream.addresses import shown
 from streams.jetstream.credentials import credentials
 
@@ -38,12 +39,12 @@ async def connect(
     after a message `counts`, ServerTooOld for one that does not tell.
     """
     try:
-        client: Client = import_module("streams.jetstream.client").Client()
+        # Elsewhere: it may take a second, for which the loop would stand still.
+        module = await asyncio.to_thread(import_module, "streams.jetstream.client")
+        client: Client = module.Client()
         untyped: Any = client
     except ImportError as error:
-        raise MissingExtra(
-            "Running on NATS needs nats-py: pip install 'penstock[cluster]'"
-        ) from error
+        raise missing_extra("Running on NATS needs nats-py", "cluster") from error
     last: list[Exception] = []
     refused = asyncio.Event()
 

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import BuildError, MissingExtra
+from streams.errors import BuildError
+from streams.extras import missing_extra
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -85,4 +86,4 @@ def _needs_nkeys(name: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("nkeys") is None:
-        raise MissingExtra(f"{name} needs the package nkeys: pip install 'penstock[cluster]'")
+        raise missing_extra(f"{name} needs the package nkeys", "cluster")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from orjson import JSONDecodeError, loads
 
 from streams import clock
-from streams.errors import BadLine
+from streams.errors import BadLine, PenstockError, WorkerLost
 from streams.event import Event, new_events
 from streams.flowable import Flowable
 from streams.jetstream.arrival import Arrival, Delivery
-from streams.jetstream.body import text_of, value_of
+from streams.jetstream.body import value_of
 from streams.jetstream.partition import Partition
 from streams.run import Run
 from streams.source import Emission
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Deliveries"]
 
 _CHUNK = 256
+# Seconds for which one that is to be alone waits for the others, where a lease is longer.
+_PATIENCE = 10.0
 
 
 class Deliveries:
@@ -49,8 +52,49 @@ class Deliveries:
         self.ready: list[tuple[float, int, Partition]] = []
         self.letters = letters
         self._stage: _Stage | None = None
+        # Whose events alone may go on, and how many of all are in the pipeline.
+        self._only: Partition | None = None
+        self._one = asyncio.Lock()
+        self._in_pipe = 0
+        self._empty: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some may go on."""
+        return bool(self.ready) if self._only is None else bool(self._only.queue)
+
+    @asynccontextmanager
+    async def alone(self, partition: Partition) -> AsyncGenerator[None]:
+        async with self._one:
+            self._only = partition
+            try:
+                await self._until_empty(partition)
+                yield
+            finally:
+                self._only = None
+                if self._stage is not None:
+                    self._stage.wake_soon()
+
+    async def _until_empty(self, partition: Partition) -> None:
+        if self._in_pipe > 0:
+            self._empty = asyncio.get_running_loop().create_future()
+            # What operators hold until more comes does not leave.
+            lease = partition.lease
+            patience = min(lease.deadline - lease.now(), _PATIENCE)
+            await asyncio.wait([self._empty], timeout=max(0.0, patience))
+
+    def entered(self, partition: Partition, count: int) -> None:
+        """So many events go into the pipeline."""
+        self._in_pipe += count
+        partition.entered(count)
+
+    def left(self, count: int) -> None:
+        self._in_pipe -= count
+        if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
 
     def _attach(self, downstream: Subscriber[Any], run: Run) -> None:
+        self._in_pipe = 0
         self._stage = _Stage(downstream, run, self.flowable.info, self)
         self._stage.start()
 
@@ -69,23 +113,30 @@ class Deliveries:
     def first(self, most: int) -> tuple[Arrival, Sequence[int]]:
         """What was stored before all others, of one message, so many events at most, and no more
         than its partition's share of a chunk."""
-        partition = self.ready[0][2]
+        partition = self.ready[0][2] if self._only is None else self._only
         queue = partition.queue
         arrival, places = queue.popleft()
         most = min(most, -(-_CHUNK // len(self.ready)))
         if len(places) > most:
             queue.appendleft((arrival, places[most:]))
             places = places[:most]
-        if queue:
+        if partition is not self.ready[0][2]:
+            self._forget(partition)
+            if queue:
+                heappush(self.ready, _entry(partition))
+        elif queue:
             heapreplace(self.ready, _entry(partition))
         else:
             heappop(self.ready)
         return arrival, places
 
+    def _forget(self, partition: Partition) -> None:
+        self.ready[:] = [one for one in self.ready if one[2] is not partition]
+        heapify(self.ready)
+
     def withdraw(self, partition: Partition) -> None:
         if partition.queue:
-            self.ready[:] = [one for one in self.ready if one[2] is not partition]
-            heapify(self.ready)
+            self._forget(partition)
             partition.queue.clear()
 
 
@@ -108,16 +159,21 @@ class _Stage(Emission[Any]):
         self._deliveries = deliveries
         # From the servers' clock, which is that of the wall, to the loop's.
         self._offset = run.now() - clock.wall()
+        run.lessors.append(self)
+
+    def holds(self, token: Delivery, /) -> bool:
+        return token[0].partition.lease.held
 
     def produce(self) -> None:
         deliveries = self._deliveries
-        while deliveries.ready and self.demand:
+        while deliveries.waiting and self.demand:
             events: list[Event[Any]] = []
-            most = min(self.demand, _CHUNK)
-            while deliveries.ready and len(events) < most:
-                arrival, places = deliveries.first(most - len(events))
+            room = min(self.demand, _CHUNK)
+            while deliveries.waiting and room:
+                arrival, places = deliveries.first(room)
+                room -= len(places)
                 if arrival.partition.lease.held:
-                    arrival.partition.entered(len(places))
+                    deliveries.entered(arrival.partition, len(places))
                     events += self._events(arrival, places)
             self.send(events)
             if self._slice.is_over(self.run.now()):
@@ -134,14 +190,25 @@ class _Stage(Emission[Any]):
         return [event for event in map(partial(self._event, created), found) if event]
 
     def _event(self, created: float, delivery: Delivery) -> Event[Any] | None:
+        error: PenstockError
         try:
-            return Event(value_of(delivery.data, delivery), created, self, delivery)
-        except BadLine as error:
-            bad = error
-        self.run.count_bad_line(bad)
+            event: Event[Any] = Event(value_of(delivery.data, delivery), created, self, delivery)
+        except BadLine as bad:
+            event = Event(delivery.data, created, self, delivery)
+            error, attempts = bad, 1
+            self.run.count_bad_line(bad)
+        else:
+            suspects = delivery[0].partition.suspects
+            if suspects is None or (attempts := suspects.cost_if_given_up(delivery)) == 0:
+                return event
+            error = WorkerLost(
+                f"{attempts} workers that had this event at work died, or were blocked for longer "
+                "than their leases last"
+            )
+            self.run.on_warning(f"{delivery} is given up on: {error}")
         self.received += 1
         letters = self.run.letters(self._deliveries.letters)
-        letters.send(Event(text_of(delivery.data), created, self, delivery), bad, "jetstream", 1)
+        letters.send(event, error, "jetstream", attempts)
         return None
 
     def repeated(self, count: int) -> None:
@@ -159,7 +226,7 @@ class _Stage(Emission[Any]):
         arrival.partition.done(arrival, 1)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.counts["failed"] += 1
+        self.count_failure(acknowledged)
         if acknowledged:
             self._done(event)
         else:

@@ -6,12 +6,12 @@ import re
 from base64 import urlsafe_b64encode
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, Any
 
 from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps, loads
 
-from streams.errors import BuildError, StreamDiffers
+from streams.errors import BuildError, StreamDiffers, describe
 from streams.jetstream.answers import answered
 from streams.jetstream.batches import LARGEST
 from streams.jetstream.connection import jetstream
@@ -39,6 +39,11 @@ _WINDOW = 10.0
 _FORGOTTEN = 60.0
 # Bytes of events that a stream holds; a server sets them aside when the stream is made.
 _ROOM = 1 << 30
+# Letters of a key's token. A server closes the connection for a line of more than 4,096 bytes, the
+# subject and the reply's among them.
+_LONGEST_TOKEN = 128
+# Letters of a pipeline's name: those of a stream have 255, with what is put before it.
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +175,7 @@ class Layout:
 
     async def floors(self, js: JetStreamContext) -> Floors:
         """Up to where each partition is done."""
-        born = str((await js.stream_info(self.stream)).created)
+        born = str((await answered(lambda: js.stream_info(self.stream))).created)
         # No pipeline's own name can have the same.
         return Floors(await table_of(js, self.stream, f"penstock_floors-{self.name}"), born)
 
@@ -279,6 +284,11 @@ def layout_of(
         raise BuildError(
             f"{name!r} cannot be a pipeline's name on a server: use letters, digits, - and _"
         )
+    if len(name) > _LONGEST_NAME:
+        raise BuildError(
+            f"{describe(name, 40)} cannot be a pipeline's name on a server: give one of at most "
+            f"{_LONGEST_NAME} letters (--name)"
+        )
     given = {"partitions": partitions, "replicas": replicas, "room": room, "batch": batch}
     for option, value in given.items():
         if value is not None and value < 1:
@@ -294,6 +304,10 @@ def layout_of(
 
 
 def token(key: object) -> str:
-    """A key as one token of a subject: base64url of its JSON, without padding."""
+    """A key as one token of a subject: base64url of its JSON, without padding, or, for a long one,
+    "=" and that of its SHA-256."""
     text = dumps(key, default=repr, option=OPT_NON_STR_KEYS | OPT_SORT_KEYS)
-    return urlsafe_b64encode(text).rstrip(b"=").decode("ascii")
+    encoded = urlsafe_b64encode(text)
+    if len(encoded) <= _LONGEST_TOKEN:
+        return encoded.rstrip(b"=").decode("ascii")
+    return "=" + urlsafe_b64encode(sha256(text).digest()).rstrip(b"=").decode("ascii")

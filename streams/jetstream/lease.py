@@ -87,8 +87,8 @@ async def take(
     now: Callable[[], float],
     free: int | None = None,
 ) -> Lease | None:
-    """The lease of `key`, or None where somebody holds it; `free` is the revision at which nobody
-    did, 0 for none, if that has been seen."""
+    """The lease of `key`, or None where somebody else holds it; `free` is the revision at which
+    nobody did, 0 for none, if that has been seen."""
     from nats.js.errors import KeyWrongLastSequenceError
 
     began = now()
@@ -97,5 +97,23 @@ async def take(
             table.create(key, owner) if free is None else table.update(key, owner, free)
         )
     except KeyWrongLastSequenceError:
-        return None
+        return await _taken_before(table, key, owner, ttl, now)
     return Lease(table, key, owner, revision, began + ttl, now)
+
+
+async def _taken_before(
+    table: KeyValue, key: str, owner: bytes, ttl: float, now: Callable[[], float]
+) -> Lease | None:
+    """The lease that this owner took by a try whose answer was lost."""
+    from nats.js.errors import NotFoundError
+
+    try:
+        entry = await table.get(key)
+    except NotFoundError:
+        return None
+    if entry.value != owner:
+        return None
+    # How long ago that was is not known.
+    lease = Lease(table, key, owner, entry.revision or 0, now(), now)
+    await lease.renew(ttl)
+    return lease if lease.held else None

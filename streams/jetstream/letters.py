@@ -1,19 +1,15 @@
-"""Events that were given up on, in a stream of their own: kept, listed, and sent again."""
+"""The stream of dead letters: events that were given up on are kept, listed, and sent again."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import partial
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from orjson import OPT_NON_STR_KEYS, dumps, loads
-
-from streams.errors import describe
+from streams.errors import BadLine, PayloadTooLarge
 from streams.event import Event
 from streams.faults import DeadLetter, LettersOnly
+from streams.jetstream.letter import Letter, id_of, stub, whole
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -23,34 +19,13 @@ if TYPE_CHECKING:
     from nats.js.api import StreamConfig
 
     from streams.jetstream.layout import Layout
-    from streams.jetstream.outbox import Outbox
+    from streams.jetstream.outbox import Done, Outbox
 
 __all__ = ["JetStreamLetters", "Letter", "id_of", "letters_of", "send_again", "stream_of_letters"]
 
 _WINDOW = 64
 # Seconds in which an event that is given up on again is kept once.
 _HOUR = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """One event that was given up on; `sequence` is its number among the dead letters, `key` its
-    key as it stands in subjects, `origin` the message it came of."""
-
-    sequence: int
-    value: Any
-    error: str
-    message: str
-    stage: str
-    attempts: int
-    key: str
-    origin: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its fields by name, the value last."""
-        fields = asdict(self)
-        fields["value"] = fields.pop("value")
-        return fields
 
 
 class JetStreamLetters(Sink[DeadLetter], LettersOnly):
@@ -101,11 +76,16 @@ class _Publishing(SinkStage[DeadLetter]):
         self._open[event] = None
         letter: DeadLetter = event.value
         try:
-            self._outbox().send(
-                self._subject, _encoded(letter), self._id_of(letter), partial(self._done, event)
-            )
+            self._send(letter, partial(self._done, event))
         except Exception as error:
             self._done(event, error, False)
+
+    def _send(self, letter: DeadLetter, done: Done) -> None:
+        id, send = self._id_of(letter), self._outbox().send
+        try:
+            send(self._subject, whole(letter), id, done)
+        except PayloadTooLarge:
+            send(self._subject, stub(letter), id, done)
 
     def _done(self, event: Event[Any], error: Exception | None, known: bool) -> None:
         if self._open.pop(event, self) is self:
@@ -141,44 +121,36 @@ def stream_of_letters(name: str, subject: str, replicas: int) -> StreamConfig:
     )
 
 
-def id_of(stream: str, letter: DeadLetter) -> str:
-    """The same when the same event of a message fails again in the same stage, after a take-over.
-    Several events that came of one message have different ones, unless they are equal."""
-    value = dumps(letter.value, default=describe, option=OPT_NON_STR_KEYS)
-    digest = blake2b(value + letter.stage.encode(), digest_size=8).hexdigest()
-    return f"{stream}:{letter.token}:{digest}"
-
-
-def _encoded(letter: DeadLetter) -> bytes:
-    fields = {
-        "value": letter.value,
-        "error": type(letter.error).__name__,
-        "message": str(letter.error),
-        "stage": letter.stage,
-        "attempts": letter.attempts,
-        "key": getattr(letter.token, "key", ""),
-        "origin": str(letter.token),
-    }
-    return dumps(fields, default=describe, option=OPT_NON_STR_KEYS)
-
-
-async def letters_of(js: JetStreamContext, stream: str) -> AsyncIterator[Letter]:
-    """The dead letters that are in a stream now, oldest first."""
+async def letters_of(
+    js: JetStreamContext, stream: str, foreign: Callable[[str], None] = lambda text: None
+) -> AsyncIterator[Letter]:
+    """The dead letters that are in a stream now, oldest first; `foreign` is told of each message
+    that somebody else put there."""
     from nats.js.errors import NotFoundError
 
     state = (await js.stream_info(stream)).state
-    for sequence in range(state.first_seq, state.last_seq + 1):
-        with suppress(NotFoundError):
+    # A stream that never had a message says that its first one is number 0.
+    for sequence in range(max(1, state.first_seq), state.last_seq + 1):
+        try:
             message = await js.get_msg(stream, sequence)
-            yield Letter(sequence, **loads(message.data or b"{}"))
+        except NotFoundError:
+            continue
+        try:
+            letter = Letter.of(sequence, message.data or b"")
+        except BadLine as error:
+            foreign(f"message {sequence} of '{stream}' is not a dead letter: {error}")
+        else:
+            yield letter
 
 
 async def send_again(outbox: Outbox, js: JetStreamContext, layout: Layout, letter: Letter) -> None:
-    """Publish a letter's event anew, with its key, and delete the letter.
+    """Publish a letter's event anew, with its key, and delete the letter. Raises EventOmitted, and
+    what `Outbox.stored` raises.
 
     The new id differs from the event's own, which the window for duplicates may still hold; it is
     the same for every try, so that a try that was cut off sends nothing twice.
     """
+    event = letter.event()
     id = f"{layout.letters}:{letter.sequence}"
-    await outbox.stored(f"{layout.inlet}.{letter.key}", dumps(letter.value), id)
+    await outbox.stored(f"{layout.inlet}.{letter.key or layout.key_of(event)}", event, id)
     await js.delete_msg(layout.letters, letter.sequence)

@@ -14,6 +14,7 @@ from orjson import loads
 
 from streams.errors import PayloadTooLarge, PublishFailed, StreamMissing
 from streams.jetstream.message import header_with
+from streams.jetstream.refusals import refusal_of
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -26,11 +27,11 @@ __all__ = ["Outbox"]
 # Seconds without an answer after which one is not waited for any more.
 _ANSWER = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LOOK = 0.05, 1.0, 0.05
-# What a stream that is full says. It has not stored the message, which other refusals with the
-# same code leave open.
-_FULL = ("maximum bytes exceeded", "maximum messages exceeded")
 # The client does not look, and a line break would end the command that the subject is in.
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+# Bytes. For a line of more than 4,096 the server closes the connection; the reply's subject and two
+# sizes stand in it too.
+_LONGEST_SUBJECT = 3900
 _ID = "Nats-Msg-Id"
 _NONE: Mapping[str, str] = {}
 _NOBODY = "no stream takes its subject, or its servers choose a leader"
@@ -72,8 +73,9 @@ class _Letter:
 class Outbox:
     """Publishes in order; any number may be under way.
 
-    One that is not acknowledged, or that no server can take at the moment, is published again
-    under the same id, with pauses that grow to a second. Those after it do not wait for it. One
+    One that is not acknowledged, or refused for a reason that passes, such as a full stream or
+    servers without a quorum, is published again under the same id, with pauses that grow to a
+    second. Those after it do not wait for it. One
     that no stream has taken is given up after `patience` seconds. One that may be stored, because
     an answer was lost, is given up `doubt` seconds after the first try of which that is so: less
     than the stream remembers ids, or it could be stored a second time.
@@ -123,6 +125,11 @@ class Outbox:
         """Publish a message; PayloadTooLarge for one that, with its header, servers would refuse,
         and ValueError for a subject or an id that would say something else to it. Its header
         has these `fields` beside the id."""
+        if len(subject.encode()) > _LONGEST_SUBJECT:
+            raise ValueError(
+                f"a subject of {len(subject):,} letters is longer than a server takes: "
+                f"{subject[:80]}..."
+            )
         if not _SUBJECT.fullmatch(subject) or "\n" in id or "\r" in id:
             raise ValueError(
                 f"nothing can be published to the subject {subject!r} with the identity {id!r}: a "
@@ -225,14 +232,15 @@ class Outbox:
             self._put_off(letter, _NOBODY)
             return
         text = str(error.get("description"))
-        if error.get("code") != 503:
+        refusal = refusal_of(error)
+        if refusal == "final":
             del self._open[number]
             letter.done(
                 PublishFailed(f"the stream refuses a message for '{letter.subject}': {text}"),
                 False,
             )
             return
-        if text not in _FULL:
+        if refusal == "perhaps stored":
             letter.doubt(text)
         self._put_off(letter, text)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
+from streams.errors import StreamMissing
 from streams.jetstream.arrival import Arrival, Delivery
 from streams.jetstream.batches import identities_of
 from streams.jetstream.connection import jetstream
@@ -17,6 +18,7 @@ from streams.jetstream.place import place_of
 from streams.jetstream.purge import Purge
 from streams.jetstream.requests import Requests
 from streams.jetstream.seen import Seen
+from streams.jetstream.suspects import Suspects
 
 if TYPE_CHECKING:
     from nats.js.api import ConsumerConfig
@@ -50,6 +52,14 @@ class Reader(Protocol):
     def repeated(self, count: int) -> None:
         """So many events were dropped as duplicates."""
 
+    def left(self, count: int) -> None:
+        """So many events are in the pipeline no more."""
+
+    def alone(self, partition: Partition) -> AbstractAsyncContextManager[None]:
+        """Inside, nothing goes into the pipeline but what comes of this partition, and nothing
+        else is in it, unless that has been there for as long as a lease."""
+        ...
+
     def withdraw(self, partition: Partition) -> None:
         """Let what is not in the pipeline yet go: it is delivered to the next owner."""
 
@@ -72,6 +82,9 @@ class Partition:
         reader: Reader,
         floors: Floors,
         attend: Callable[[Partition], None] = lambda partition: None,
+        *,
+        attempts: int = 3,
+        blameless: str = "",
     ) -> None:
         self.number = number
         self.lease = lease
@@ -79,6 +92,10 @@ class Partition:
         self.reads_anew = True
         # What has arrived and is not in the pipeline; the reader's.
         self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
+        self.owner = f"{lease.owner.decode()} {lease.epoch}"
+        self._attempts = attempts
+        self._blameless = blameless
+        self.suspects: Suspects | None = None
         self._client = client
         self._js = jetstream(client, _ANSWER)
         self._reader = reader
@@ -100,6 +117,7 @@ class Partition:
         self._reverted: dict[Delivery, asyncio.TimerHandle] = {}
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
+        self._fault: Exception | None = None
         self._last_delivery: int = 0
         # How many messages came after the last one when it was sent.
         self._behind = 1
@@ -109,9 +127,11 @@ class Partition:
     async def open(self) -> None:
         """Read on after what is here, in the stream's order, by another consumer."""
         if self._kept is None:
-            owner = f"{self.lease.owner.decode()} {self.lease.epoch}"
-            self._kept = await self._floors.claim(self.number, owner)
+            self._kept = await self._floors.claim(
+                self.number, self.owner, self._window, self._attempts, self._blameless
+            )
             self._floor = self._kept.known
+            self._doubt()
         await self._close()
         js: Any = self._js
         stream = self.layout.stream
@@ -130,6 +150,19 @@ class Partition:
             beat=self._delivered,
         )
         await self._requests.start()
+
+    def _doubt(self) -> None:
+        """Work on what is in doubt first."""
+        if self._kept is not None and self._kept.doubt.left:
+            self.suspects = Suspects(self._kept, self._attempts, self)
+
+    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """These may go on."""
+        self._reader.arrived(arrival, places)
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Inside, nothing else is in the pipeline."""
+        return self._reader.alone(self)
 
     def _wanted(self) -> ConsumerConfig:
         """The consumer that reads on; at first what is to be remembered comes before the floor."""
@@ -176,7 +209,6 @@ class Partition:
         if place.sequence <= self._last:
             return
         self._behind = place.pending
-        before, self._last = self._last, place.sequence
         several = identities_of(message)
         key = message.subject.rpartition(".")[2] if several is None else ""
         identities, count = several or ([], 1)
@@ -185,6 +217,7 @@ class Partition:
             repeated = self._seen.repeats(identities, place.stored)
             if repeated:
                 places = [one for one in places if one not in repeated]
+        before, self._last = self._last, place.sequence
         self._take_in(
             Arrival(self, place.sequence, before, place.stored, message.data, key, count), places
         )
@@ -203,7 +236,10 @@ class Partition:
                 self._reader.repeated(arrival.count - len(places))
         if arrival.left:
             self._here += arrival.left
-            self._reader.arrived(arrival, places)
+            if self.suspects is None or self.suspects.is_over:
+                self._reader.arrived(arrival, places)
+            else:
+                self.suspects.take_in(arrival, places)
         else:
             self._rise()
 
@@ -213,7 +249,9 @@ class Partition:
             self.read_anew()
 
     def _gone(self, error: Exception) -> None:
-        """Its server is away, or somebody deleted it."""
+        """Its server is away, somebody deleted it, or a message cannot be taken in."""
+        if not isinstance(error, StreamMissing):
+            self._fault = error
         self.read_anew()
 
     # What becomes of events.
@@ -259,6 +297,9 @@ class Partition:
         self._reader.arrived(arrival, (place,))
 
     def _withdraw(self) -> None:
+        if self.suspects is not None:
+            self.suspects.stop()
+            self.suspects = None
         self._reader.withdraw(self)
         for again in self._reverted.values():
             again.cancel()
@@ -272,6 +313,9 @@ class Partition:
 
     def _out_of_pipe(self, count: int) -> None:
         self._in_pipe -= count
+        self._reader.left(count)
+        if self.suspects is not None:
+            self.suspects.ended()
         if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
@@ -291,6 +335,7 @@ class Partition:
         self._events = self._here = self._in_pipe = self._last = 0
         self._seen = self._nothing_seen()
         self.reads_anew = True
+        self._doubt()
 
     async def stop(self) -> None:
         """Take in no more, wait until what is in the pipeline has ended, and have it written."""
@@ -304,7 +349,7 @@ class Partition:
             await self._empty
         if self._kept is not None:
             with suppress(Error, TimeoutError):
-                await self._kept.settle()
+                await self._kept.hand_over()
 
     async def abandon(self) -> None:
         """The lease is lost: whatever comes of the events in the pipeline, say nothing of it."""
@@ -321,8 +366,12 @@ class Partition:
     async def look(self) -> None:
         """Read anew where something is missing; delete what is long done. Once a second or so.
 
-        Raises what the server's silence raises; it is then tried again the next time.
+        Raises what the server's silence raises, and why a message could not be taken in; it is then
+        tried again the next time.
         """
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
         if self.reads_anew:
             await self.open()
         elif self._kept is not None:

@@ -204,7 +204,7 @@ class Reading(Emission[Any]):
         self._settle(event.token, later(0))
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.counts["failed"] += 1
+        self.count_failure(acknowledged)
         self._settle(event.token, ACK if acknowledged else later(self._settings.retry_after))
 
     # The end.

@@ -58,11 +58,14 @@ class Replies:
                     await publish(reply, what)
         self._sending = None
 
-    async def flush(self) -> None:
-        """Wait until what was sent has reached the server, if it can be reached."""
+    async def flush(self, patience: float = 5.0) -> bool:
+        """Wait until what was sent has reached the server; whether it has, in so many seconds."""
         from nats.errors import Error
 
         while self._sending is not None:
             await self._sending
         with suppress(Error, TimeoutError):
-            await self._client.flush(timeout=5)
+            async with asyncio.timeout(patience):
+                await self._client.flush()
+                return True
+        return False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orjson import dumps, loads
 
 from streams import clock
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
 from streams.jetstream.lease import Lease, take
 
@@ -74,11 +75,11 @@ class Roster:
     @classmethod
     async def open(cls, client: Client, bucket: str) -> Roster:
         """Use the table of that name, whose entries last as long as it was made with. Its requests
-        get an answer in less than that. Raises BucketNotFoundError."""
-        table = await jetstream(client).key_value(bucket)
-        ttl = (await table.status()).ttl or LEASE
+        get an answer in less than that. Raises BucketNotFoundError and CannotConnect."""
+        table = await answered(lambda: jetstream(client).key_value(bucket))
+        ttl = (await answered(table.status)).ttl or LEASE
         js = jetstream(client, _patience(ttl))
-        return cls(client, js, await js.key_value(bucket), bucket, ttl)
+        return cls(client, js, await answered(lambda: js.key_value(bucket)), bucket, ttl)
 
     async def members(self) -> dict[str, dict[str, Any]]:
         """The workers that are there, by id, with what each says of itself."""

@@ -27,7 +27,7 @@ async def table_of(
     try:
         table = await answered(lambda: js.key_value(bucket))
     except BucketNotFoundError:
-        info = await js.stream_info(stream)
+        info = await answered(lambda: js.stream_info(stream))
         untyped: Any = js
         config = KeyValueConfig(bucket=bucket, ttl=ttl, replicas=info.config.num_replicas or 1)
         table = await answered(lambda: untyped.create_key_value(config))

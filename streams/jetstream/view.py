@@ -38,7 +38,7 @@ class View:
     owners: dict[int, str]
     workers: dict[str, dict[str, Any]]
     unit: str
-    """`events`, or `messages` where these hold several."""
+    """`event`, or `message` where each holds several."""
 
     @property
     def unfinished(self) -> int:
@@ -67,7 +67,7 @@ async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> d
         after = floor.sequence + 1
         first = {"seq": after, "next_by_subj": layout.subject(partition), "batch": 1}
         answer = await client.request(subject, dumps(first), timeout=2)
-        headers = answer.headers or {}
+        headers: dict[str, str] = answer.headers or {}
         return 0 if headers.get("Status") == "404" else int(headers["Nats-Num-Pending"]) + 1
 
     return await _of_each(partitions, lag)
@@ -81,7 +81,7 @@ async def look(client: Client, layout: Layout) -> View:
     stored = (await js.stream_info(layout.stream)).state.messages
     letters = (await js.stream_info(layout.letters)).state.messages
     lag = await lag_of(client, layout, layout.numbers)
-    unit = "messages" if layout.in_batches else "events"
+    unit = "message" if layout.in_batches else "event"
     try:
         roster = await Roster.open(client, layout.stream)
     except BucketNotFoundError:

@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from streams.jetstream.roster import Roster
     from streams.pipeline import Pipeline
 
-__all__ = ["Worker"]
+__all__ = ["ATTEMPTS", "Worker"]
 
-_ATTEMPTS = 3
+ATTEMPTS = 3
+"""How often an event is tried in all, where nothing is said."""
+
 # What is to be done about a partition, and has not succeeded, is tried again after so long, in
 # seconds.
 _LOOK = 1.0
@@ -59,12 +61,15 @@ class Worker:
         *,
         name: str = "",
         ttl: float | None = None,
+        attempts: int = ATTEMPTS,
         drain_deadline: float = 20.0,
         limit: tuple[int, int] | None = None,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         if ttl is not None and ttl <= 0:
             raise BuildError(f"a lease of {ttl:g} s: must be positive seconds")
+        if attempts < 1:
+            raise BuildError(f"{attempts} attempts: at least 1 is needed")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.running: Running | None = None
         self.partitions: dict[int, Partition] = {}
@@ -75,6 +80,9 @@ class Worker:
         self._layout = layout
         self._pipeline = pipeline
         self._ttl_wanted, self._ttl = ttl, LEASE
+        self._attempts = attempts
+        # The last owners of partitions whose leases this worker lost although its loop turned.
+        self._blameless: dict[int, str] = {}
         self._drain_deadline = drain_deadline
         self._limit = limit
         self._warn = warn
@@ -97,7 +105,7 @@ class Worker:
         self._deliveries = Deliveries(layout.stream, letters)
         self._engine = Engine(
             self._deliveries.flowable,
-            retry(_ATTEMPTS, then=route(letters)),
+            retry(attempts, then=route(letters)),
             unique_by=layout.identity,
         )
 
@@ -206,9 +214,12 @@ class Worker:
         """Give up what a lease has been lost for, at its deadline at the latest."""
         lost = [one for one in self.partitions.values() if not one.lease.held]
         for partition in lost:
+            if clock.monotonic() < partition.lease.deadline + self._ttl / 5:
+                # It was not blocked: the servers were away, or somebody deleted the lease.
+                self._blameless[partition.number] = partition.owner
             del self.partitions[partition.number]
             self._work_on(partition, partition.abandon, at_once=True)
-        if lost and self.running is not None and not self._leaving:
+        if lost and self.running is not None:
             numbers = ", ".join(str(partition.number) for partition in lost)
             self._warn(
                 f"worker {self.name} lost the lease of partition {numbers}: what it had begun is "
@@ -265,6 +276,8 @@ class Worker:
                 self._deliveries,
                 self._floors,
                 self._attend,
+                attempts=self._attempts,
+                blameless=self._blameless.pop(number, ""),
             )
             self.partitions[number] = partition
             self._attend(partition)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from math import exp, log, sqrt
 
+from streams.limits.failures import exceeds, refused
 from streams.limits.slow_start import SlowStart
 from streams.limits.usual import Usual
 from streams.limits.window import Window, elasticity
@@ -37,6 +38,7 @@ _HARMS = 0.2  # while sinking: above it, less does harm
 _SURE = 0.3  # a standard error of an elasticity that is good enough to go by
 _PATIENCE = 8  # windows after which it has to be
 _AGE = 12  # probes that contradict one another, beyond which more of them change nothing
+_RAREST = 8  # upward probes to leave out at most before a limit that failed is tried again
 _MOST = 0.1  # what a sudden loss of goodput leaves of the limit at least
 
 
@@ -62,8 +64,9 @@ class Elastic(Windowed):
         self._origin: Window | None = None  # where the way down began
         self._usual = Usual(self._spread)
         self._evidence = self._weight = 0.0  # the mean elasticity of recent probes
-        self._blocked: int | None = None  # a limit that dropped work
+        self._blocked: int | None = None  # a limit at which calls began to fail
         self._penalty = self._patience = 1  # upward probes to leave out before trying it again
+        self._leap = 1  # how far above a limit that works again others may be tried
         self._settled = 0  # how long probes have contradicted one another
         self._went_up = False
         self._up = True
@@ -75,7 +78,10 @@ class Elastic(Windowed):
         """Go on from the level that the start came to."""
         self._level = float(start.limit)
         self.elasticity, self.reason = start.elasticity, start.reason
-        if start.over:
+        if start.failed:
+            self._block(start.limit + 1)
+            self.mode = "hold"
+        elif start.over:
             self.mode = "ramp"
 
     def decide(self, window: Window) -> None:
@@ -97,26 +103,35 @@ class Elastic(Windowed):
         else:
             self._sink(self._here)
 
-    def give_way(self, share: float) -> None:
-        """Go down, to the last level that worked or in proportion to what still works."""
-        base, limit = self._base, self.limit
+    def give_way(self, share: float, *, often: bool) -> None:
+        """Go down in proportion to what still works, if that is by one; where `often`, by one."""
         outage = share < 0.5
-        if not outage and base is not None and self.mode in ("ramp", "probe"):
-            level = min(float(base.limit), limit - 1.0)
-        else:
-            level = limit * max(0.5, share) if share else float(self.floor)
-            if round(level) == limit:
+        level = self.limit * max(0.5, share) if share else float(self.floor)
+        if round(level) == self.limit:
+            if not often:
                 # Now and then a refusal, at no cost: less would do less.
                 return
+            level = self.limit - 1.0
         if not outage:
             # An outage says nothing about the level.
-            self._blocked = max(limit, self.floor + 1)
-            self._penalty = self._patience = min(8, 2 * self._penalty)
-            self._up = False
+            self._block(self.limit)
         self._settle(level, "work was dropped")
         if outage:
             # After an outage the way back up is as urgent as the start.
             self._restart()
+
+    def take_back(self, level: int, reason: str) -> None:
+        """Go back to below where calls began to fail."""
+        self._block(level + 1)
+        self._settle(float(level), reason)
+
+    def _block(self, limit: int) -> None:
+        """Leave out this limit, and try it again ever more rarely."""
+        again = self._blocked is not None and limit >= self._blocked
+        self._penalty = self._patience = min(_RAREST, 2 * self._penalty) if again else 2
+        self._blocked = max(limit, self.floor + 1)
+        self._leap = 1
+        self._up = False
 
     def _restart(self) -> None:
         self._forget()
@@ -127,6 +142,7 @@ class Elastic(Windowed):
     def _forget(self) -> None:
         """What was known of the plant holds no longer."""
         self._usual.clear()
+        self._usual_failures.clear()
         self._expect(None)
         self._weight = 0.0
         self._settled = 0
@@ -158,10 +174,13 @@ class Elastic(Windowed):
         return self.ceiling if self._blocked is None else min(self.ceiling, self._blocked - 1)
 
     def _hold(self, here: Window, window: Window) -> None:
-        if drift := self._usual.drifts(window):
+        drift = self._usual.drifts(window)
+        failures = self._usual_failures
+        if drift or exceeds(window.failed, window.calls, refused(failures.share)):
             # Too little for a change of the plant, and reason enough to ask again what is best.
             self._forget()
             self._up = drift > 0
+        failures.learn(window.calls, window.failed)
         self._usual.add(window)
         self._expect(self._usual.goodput)
         # Rarer once the level has settled, as each costs a little; downwards, at a ceiling, most.
@@ -215,14 +234,19 @@ class Elastic(Windowed):
             # No level explains this: the plant moved between the windows.
             self._settle(self._level, "back from a probe")
             return
-        if self._blocked is not None and here.limit >= self._blocked:
-            self._blocked = here.limit + 1
-            self._penalty = 1
+        if self._blocked is not None and here.limit >= self._top():
+            # Further with every limit that works again.
+            self._blocked = here.limit + 1 + self._leap
+            self._leap *= 2
+            self._penalty = self._patience = 1
         certainty = error**-2
         weight = 0.6 * self._weight
         self._evidence = (weight * self._evidence + certainty * slope) / (weight + certainty)
         self._weight = weight + certainty
         flat = min(_FLAT, _PAYS - self._weight**-0.5)
+        if here.limit > base.limit and slope - error <= _PAYS and here.fails_more(base):
+            self.take_back(base.limit, "more calls failed")
+            return
         surely = slope - error > _PAYS
         pays = surely or (self._evidence > _PAYS and slope - 1.5 * error > _TARGET)
         if here.limit > base.limit and pays:
@@ -272,7 +296,9 @@ class Elastic(Windowed):
         self.elasticity, error = elasticity(base, here)
         if error > _SURE and abs(self.elasticity - _PAYS) < 2 * error and self._stay < 3:
             return
-        if self.elasticity + 0.7 * error > _PAYS:
+        if self.elasticity - error <= _PAYS and here.fails_more(base):
+            self.take_back(base.limit, "more calls failed")
+        elif self.elasticity + 0.7 * error > _PAYS:
             self._grow(here, "doubling pays")
         else:
             gain = (here.limit / base.limit) ** _clip(self.elasticity, 0.0, 1.0)

@@ -49,6 +49,9 @@ class Member(Protocol):
     def follow(self) -> None:
         """The limit has changed."""
 
+    def hold_back(self, seconds: float) -> None:
+        """Begin no call for so long."""
+
 
 class Shared:
     """`Shared(limiter)`: one object to give to each stage that works with the same dependency.
@@ -183,6 +186,11 @@ class Shared:
         for member in tuple(self._members):
             member.follow()
         self._deal()
+
+    def hold_back(self, seconds: float) -> None:
+        """Let no member begin a call for so long: what asks for it is what all of them call."""
+        for member in tuple(self._members):
+            member.hold_back(seconds)
 
     def _deal(self) -> None:
         # What begins may end at once, and come back here: the loop below sees to it.

@@ -6,15 +6,18 @@ leaving by latency as in S. Ha, I. Rhee, Taming the elephants: HyStart, 2011), t
 after about as many completions as it allows at once, as long as it is what holds the work back.
 
 By Little's law goodput is limit / latency: where doubling the limit surely lengthens latency by
-more than a quarter, goodput has all but stopped growing, and the start is over.
+more than a quarter, goodput has all but stopped growing, and the start is over. What failed calls
+took is part of what the successes beside them cost; where more fail than before, it is over at
+once.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from math import exp, log, sqrt
+from math import exp, log, log1p, sqrt
 from typing import NamedTuple
 
+from streams.limits.failures import Failures, refused
 from streams.limits.outcome import Outcome
 
 __all__ = ["SlowStart"]
@@ -43,15 +46,19 @@ class SlowStart:
     """Propose limits from `limit` up to `ceiling`, until `over`; at `floor` no drop ends it.
 
     `limit` is what to allow now. Once over it stays: where latency grew, at what is needed for
-    the same goodput at the former latency; at a drop, as it is, because the share of drops has
-    still to be judged. `elasticity` is the last one measured (1 before that), `latency` the
-    typical one at the last limit that paid, in the unit of the times (0 before that).
+    the same goodput at the former latency; where calls began to fail, below the number in flight
+    at which they did (`failed` is then True), but no lower than the last limit that paid. Drops
+    that are as many at that one have still to be judged. `elasticity` is the last one measured
+    (1 before that), `latency` the typical one at the last limit that paid, in the unit of the times
+    (0 before that). `usual` is what failed before.
 
     Time: a few additions and one logarithm a completion. Memory: constant.
     """
 
     __slots__ = (
         "_ceiling",
+        "_failed_busy",
+        "_failures",
         "_filling",
         "_floor",
         "_freedom",
@@ -62,7 +69,10 @@ class SlowStart:
         "_since",
         "_size",
         "_squares",
+        "_succeeded_busy",
+        "_usual",
         "elasticity",
+        "failed",
         "limit",
         "over",
         "reason",
@@ -75,10 +85,11 @@ class SlowStart:
         ceiling: int,
         since: float = float("-inf"),
         variance: float = 0.0,
+        usual: Failures | None = None,
     ) -> None:
         self.limit = limit
         self.elasticity = 1.0
-        self.over = False
+        self.over = self.failed = False
         self.reason = "start"
         self._floor, self._ceiling = floor, ceiling
         self._paid: deque[_Round] = deque(maxlen=2)
@@ -86,6 +97,10 @@ class SlowStart:
         self._freedom = _KNOWN_WEIGHT if variance else _PRIOR_WEIGHT
         self._squares = self._freedom * (variance or _PRIOR_VARIANCE)
         self._since = since
+        self._failures = Failures()
+        self._usual = Failures()
+        if usual is not None:
+            self._usual.add_all(usual)
         self._begin(since, filling=True)
 
     @property
@@ -96,20 +111,22 @@ class SlowStart:
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> bool:
         """Count one completion; True if that changed `limit` or ended the start."""
-        if outcome is not Outcome.SUCCESS:
-            # Ordinary errors say nothing; a drop says that the time for guesses is over, unless
-            # there is nothing to give back.
-            if outcome is Outcome.DROPPED:
-                if self.limit > self._floor:
-                    self._end("work was dropped")
-                else:
-                    self._begin(now)
-            return self.over
         if now < self._since:
             self._since = now  # The clock was set back.
-        # What began under the former limit shows that limit's latency; what took no time, none.
-        if started < self._since or now <= started:
+        if outcome is Outcome.DROPPED and self.limit == self._floor:
+            # There is nothing to give back.
+            self._begin(now)
             return False
+        # What began under the former limit shows that limit's latency.
+        if started < self._since:
+            return False
+        self._failures.add(in_flight_at_start, failed=outcome is not Outcome.SUCCESS)
+        if outcome is not Outcome.SUCCESS:
+            self._failed_busy += now - started
+            return self._fail(outcome)
+        if now <= started:
+            return False  # What took no time shows none.
+        self._succeeded_busy += now - started
         logged = log(now - started)
         self._logs += logged
         self._logs2 += logged * logged
@@ -123,6 +140,19 @@ class SlowStart:
         self._since = now
         self._size = self._full = 0
         self._logs = self._logs2 = 0.0
+        self._failed_busy = self._succeeded_busy = 0.0
+        self._failures.clear()
+
+    def _fail(self, outcome: Outcome) -> bool:
+        """End it if more fail than before: the last doubling is to blame, or there are drops."""
+        dropped = outcome is Outcome.DROPPED
+        if not (dropped or self._paid) or not self._failures.exceed(refused(self._usual.share)):
+            return False
+        self.failed = True
+        lowest = self._paid[-1].limit if self._paid else self.limit // 2
+        self.limit = max(self._floor, min(self.limit - 1, max(lowest, self._failures.fewest - 1)))
+        self._end("work was dropped" if dropped else "more calls failed")
+        return True
 
     def _judge(self, now: float) -> bool:
         size, mean = self._size, self._logs / self._size
@@ -134,6 +164,8 @@ class SlowStart:
             return False
         self._squares += max(0.0, self._logs2 - size * mean * mean)
         self._freedom += size - 1
+        # What a success costs: failures beside it were in slots, too.
+        mean += log1p(self._failed_busy / self._succeeded_busy)
         # Over two doublings too: while a queue is still filling, one shows less than it costs.
         for paid in self._paid:
             if not self._pays(paid, mean, size):
@@ -147,6 +179,7 @@ class SlowStart:
             self._end("at the ceiling")
         else:
             self._paid.append(_Round(self.limit, mean, size))
+            self._usual.add_all(self._failures)
             self.limit = min(2 * self.limit, self._ceiling)
             self.reason = "doubling pays"
             self._begin(now, filling=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import inf, log, sqrt
+from math import inf, log, log1p, sqrt
 from typing import NamedTuple
+
+from streams.limits.failures import NATURAL, exceeds
+from streams.limits.tally import Tally
 
 __all__ = ["Spread", "Window", "elasticity"]
 
@@ -52,31 +55,30 @@ class Spread:
 
 
 class Window(NamedTuple):
-    """Goodput and latency at one limit, as logarithms with their standard errors."""
+    """Goodput and latency at one limit, as logarithms with their standard errors.
+
+    `latency` is what a success cost, in seconds in a slot: with its share of what failures took.
+    """
 
     limit: int
     goodput: float
     goodput_error: float
     latency: float
     latency_error: float
-    dropped: bool
     wobble: float = 0.0
+    calls: int = 0
+    failed: int = 0
 
     @classmethod
     def measure(
         cls,
         limit: int,
-        seconds: float,
-        successes: int,
-        drops: int,
-        sums: tuple[float, float, float, float],
+        tally: Tally,
         spread: Spread,
     ) -> Window:
-        """Boil down counts and the sums of W, W^2, ln W and (ln W)^2 over the successes.
-
-        There must be more successes than drops, and some time.
-        """
-        busy, busy2, logs, logs2 = sums
+        """Boil down sums, in which there must be a success."""
+        successes = tally.successes
+        busy, busy2, logs, logs2 = tally.busy, tally.busy2, tally.logs, tally.logs2
         mean, mean_log = busy / successes, logs / successes
         ratio, variance = spread.pool(
             max(0.0, busy2 / successes / (mean * mean) - 1),
@@ -84,18 +86,23 @@ class Window(NamedTuple):
         )
         return cls(
             limit,
-            log((successes - drops) / seconds),
+            log(successes / tally.seconds),
             sqrt(ratio / successes) + _UNSTEADY,
-            mean_log,
+            mean_log + log1p(tally.failed_busy / busy),
             sqrt(variance / successes) + _UNSTEADY,
-            drops > 0,
             spread.wobble,
+            successes + tally.failed,
+            tally.failed,
         )
 
     @property
     def error(self) -> float:
         """The standard error of goodput and latency taken together, as they carry the same news."""
         return 1 / sqrt(1 / self.goodput_error**2 + 1 / self.latency_error**2)
+
+    def fails_more(self, base: Window) -> bool:
+        """Whether more of the calls failed than in `base`, beyond chance."""
+        return exceeds(self.failed, self.calls, max(NATURAL, base.failed / max(1, base.calls)))
 
     def join(self, later: Window, joined: int) -> Window:
         """Return the mean of this, itself the mean of `joined` windows, and one more like it."""
@@ -106,8 +113,9 @@ class Window(NamedTuple):
             sqrt((old * self.goodput_error) ** 2 + (new * later.goodput_error) ** 2),
             old * self.latency + new * later.latency,
             sqrt((old * self.latency_error) ** 2 + (new * later.latency_error) ** 2),
-            self.dropped or later.dropped,
             sqrt((old * self.wobble) ** 2 + (new * later.wobble) ** 2),
+            self.calls + later.calls,
+            self.failed + later.failed,
         )
 
 
@@ -115,16 +123,15 @@ def elasticity(low: Window, high: Window) -> tuple[float, float]:
     """Return d ln goodput / d ln limit between two windows, and its standard error.
 
     By Little's law goodput and latency carry the same news, so both are read and weighted by
-    their certainty; after a drop only goodput is, because drops hide in the latency.
+    their certainty.
     """
     step = abs(log(high.limit / low.limit))
     sign = 1 if high.limit > low.limit else -1
     error2 = (low.goodput_error**2 + high.goodput_error**2) / step**2
     slope = sign * (high.goodput - low.goodput) / step
-    if not (low.dropped or high.dropped):
-        error2b = (low.latency_error**2 + high.latency_error**2) / step**2
-        slope2 = 1 - sign * (high.latency - low.latency) / step
-        slope = (error2b * slope + error2 * slope2) / (error2 + error2b)
-        error2 = error2 * error2b / (error2 + error2b)
+    error2b = (low.latency_error**2 + high.latency_error**2) / step**2
+    slope2 = 1 - sign * (high.latency - low.latency) / step
+    slope = (error2b * slope + error2 * slope2) / (error2 + error2b)
+    error2 = error2 * error2b / (error2 + error2b)
     # When the plant slows down both show it, so this does not become less by averaging.
     return slope, sqrt(error2 + (low.wobble**2 + high.wobble**2) / step**2)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import ceil, exp, inf, sqrt
+from math import ceil, exp, inf
 
 from streams.limits.checks import check_bounds
+from streams.limits.failures import NATURAL, Failures, refused
 from streams.limits.outcome import Outcome
 from streams.limits.refill import Refill
 from streams.limits.slow_start import SlowStart
@@ -21,8 +22,9 @@ _SETTLED = 1.5
 # A window that takes so many times as long as usual is enough to say that the plant has changed.
 _OVERDUE = 3.0
 
-# A share of drops that any busy service may have.
-_NATURAL = 0.1
+
+# A share of drops that is too much even where they cost no time.
+_OFTEN = 0.2
 
 
 class Windowed(ABC):
@@ -49,15 +51,20 @@ class Windowed(ABC):
         # Since when the limit has been what it is, and its jobs in flight.
         self._steady = float("-inf")
         self._skipping = False
-        # Completions of this window: in all, and still to come.
-        self._total = self._left = 0
+        self._changed = float("-inf")
+        # Successes of this window that are still to come; while skipping, completions.
+        self._left = 0
         # Of those that began at the limit, and the time in which it was in use.
         self._tally = Tally()
-        # Those that began below the limit and those dropped, and their time in the slots.
-        self._below = self._drops = 0
+        # Of those that began below the limit, and of those that were dropped: time in the slots.
         self._below_busy = self._dropped_busy = 0.0
         # How much time is too much for this window.
-        self._overdue = self._per_completion = inf
+        self._overdue = self._per_success = inf
+        # The limit before it was raised, until the first window after that; what failed since.
+        self._risen_from: int | None = None
+        self._trial = Failures()
+        # What was dropped at this limit, and what usually fails.
+        self._drops, self._usual_failures = Failures(), Failures()
         self._start_slowly(self.ceiling)
 
     @abstractmethod
@@ -69,8 +76,15 @@ class Windowed(ABC):
         """Hear of a window throughout which the limit was in use."""
 
     @abstractmethod
-    def give_way(self, share: float) -> None:
-        """Hear that work was dropped; `share` of the time in slots still went into successes."""
+    def give_way(self, share: float, *, often: bool) -> None:
+        """Hear that work was dropped; `share` of the time in slots still went into successes.
+
+        `often`: it was much, however little time that took.
+        """
+
+    @abstractmethod
+    def take_back(self, level: int, reason: str) -> None:
+        """Hear that more calls fail since the limit was raised; `level` may be low enough."""
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
@@ -85,27 +99,36 @@ class Windowed(ABC):
         if gap < 0:
             # The clock was set back.
             self._opened, gap = min(self._opened, now), 0.0
-            self._steady = min(self._steady, now)
+            self._steady, self._changed = min(self._steady, now), min(self._changed, now)
         took = now - started
-        if outcome is Outcome.DROPPED:
-            self._drops += 1
+        success, dropped = outcome is Outcome.SUCCESS, outcome is Outcome.DROPPED
+        if self._risen_from is not None and started >= self._changed:
+            self._trial.add(in_flight_at_start, failed=not success)
+            if not success and self._trial.exceed(refused(self._usual_failures.share)):
+                self._take_back(dropped)
+                return
+        if not self._skipping:
+            self._drops.add(in_flight_at_start, failed=dropped)
+        if dropped:
             self._dropped_busy += took
-        elif took <= 0:
+            if not self._skipping and self._overloaded():
+                self._drop_work()
+                return
+        elif success and took <= 0:
             # What took no time shows none.
             return
-        elif in_flight_at_start < self.limit:
+        if in_flight_at_start < self.limit:
             if not self._skipping and started >= self._steady:
                 if not self._refill.continues(started, in_flight_at_start):
                     self._forgo_refill()
-                self._refill.add(gap, started, in_flight_at_start, took, outcome is Outcome.SUCCESS)
+                self._refill.add(gap, started, in_flight_at_start, took, success)
                 return
-            self._below += 1
             self._below_busy += took
             if not self._skipping:
                 # It began while a change of the limit was still under way.
                 return
         else:
-            self._tally.add(took, outcome is Outcome.SUCCESS)
+            self._tally.add(took, success)
         if self._refill.size:
             full = in_flight_at_start >= self.limit
             if full and self._refill.continues(started, in_flight_at_start):
@@ -113,30 +136,26 @@ class Windowed(ABC):
             else:
                 self._forgo_refill()
         self._tally.seconds += gap
-        self._left -= 1
+        self._left -= success or self._skipping
         if self._left <= 0 or (self._tally.seconds > self._overdue and not self._skipping):
             self._close()
-        elif self._drops and not self._skipping and self._overloaded():
-            self._drop_work()
 
     def _count_refill(self) -> None:
         refill = self._refill
-        self._left -= refill.size
+        self._left -= refill.tally.successes
         self._tally.add_all(refill.tally)
         refill.clear()
 
     def _forgo_refill(self) -> None:
         refill = self._refill
-        self._below += refill.size
-        self._below_busy += refill.tally.busy + refill.tally.ignored_busy
+        self._below_busy += refill.tally.busy
         refill.clear()
 
     def _start_slowly(self, ceiling: int) -> None:
         self._skip(self.limit)
         if self.limit < ceiling:
-            self._slow_start = SlowStart(
-                self.limit, self.floor, ceiling, self._now, self._spread.variance
-            )
+            known = self._spread.variance, self._usual_failures
+            self._slow_start = SlowStart(self.limit, self.floor, ceiling, self._now, *known)
 
     def _follow(self, start: SlowStart) -> None:
         if start.over:
@@ -146,20 +165,30 @@ class Windowed(ABC):
                 self._open()
             else:
                 self._skip(max(self.limit, start.limit))
-        self.limit = start.limit
+        self._set(start.limit)
         self.adopt(start)
 
     def _change(self, limit: int) -> bool:
         """Set the limit; True if that changed it, and then a new window waits for its jobs."""
-        old, self.limit = self.limit, min(max(limit, self.floor), self.ceiling)
+        old = self.limit
+        self._set(min(max(limit, self.floor), self.ceiling))
         if old == self.limit:
             return False
+        self._risen_from = old if self.limit > old else None
         self._skip(max(old, self.limit))
         return True
 
+    def _set(self, limit: int) -> None:
+        if limit != self.limit:
+            self.limit = limit
+            self._changed = self._now
+            self._risen_from = None
+            self._trial.clear()
+            self._drops.clear()
+
     def _expect(self, goodput: float | None) -> None:
         """Close a window early, from the next one on, if it takes much longer than at this."""
-        self._per_completion = inf if goodput is None else exp(-goodput)
+        self._per_success = inf if goodput is None else exp(-goodput)
 
     def _least(self) -> int:
         # Whole rounds: jobs of equal length finish in bursts of the limit.
@@ -173,11 +202,10 @@ class Windowed(ABC):
     def _open(self) -> None:
         self._skipping = False
         self._opened = self._now
-        self._total = self._left = self._least()
-        self._overdue = _OVERDUE * self._total * self._per_completion
+        self._left = self._least()
+        self._overdue = _OVERDUE * self._left * self._per_success
         self._refill.clear()
         self._tally.clear()
-        self._below = self._drops = 0
         self._below_busy = self._dropped_busy = 0.0
 
     def _close(self) -> None:
@@ -186,50 +214,33 @@ class Windowed(ABC):
             self._steady = self._now
             return
         tally = self._tally
-        seconds = tally.seconds
-        overdue = seconds > self._overdue
-        if overdue or self._left < 0:
-            self._total -= self._left
-            self._left = 0
+        overdue = tally.seconds > self._overdue
         # In a shorter window only the short jobs of a mixture would have had time to finish.
-        mixed = seconds * tally.busy < tally.busy2
-        if not overdue and (seconds <= 0 or mixed or seconds < _SETTLED * self._latency):
+        mixed = tally.seconds * tally.busy < tally.busy2
+        short = mixed or tally.seconds <= 0 or tally.seconds < _SETTLED * self._latency
+        if short and not overdue:
             self._left = self.limit
-            self._total += self.limit
             return
-        successes = self._total - self._drops - tally.ignored
-        if self._drops and self._overloaded():
-            self._drop_work()
-        elif successes > self._drops:
-            self._latency = tally.busy / successes
-            # Ordinary errors held slots and produced nothing: their share of the time is taken off.
-            working = tally.busy + self._dropped_busy
-            self.decide(
-                Window.measure(
-                    self.limit,
-                    seconds * working / (working + tally.ignored_busy),
-                    successes,
-                    self._drops,
-                    (tally.busy, tally.busy2, tally.logs, tally.logs2),
-                    self._spread,
-                )
-            )
-        if self._left <= 0:
+        if tally.successes:
+            self._latency = tally.busy / tally.successes
+            window = Window.measure(self.limit, tally, self._spread)
+            self._risen_from = None
+            self._drops.fade()
+            self.decide(window)
+        if not self._skipping:
             self._open()
 
     def _overloaded(self) -> bool:
-        natural = _NATURAL * (self._total - self._left + self._below)
-        return (
-            self._drops >= min(3, self.limit)
-            # Beyond chance, too: of a few completions two sigma more than that share.
-            and self._drops > natural + 2 * sqrt(natural)
-            and self._now - self._opened >= _SETTLED * self._latency
-        )
+        return self._now - self._opened >= _SETTLED * self._latency and self._drops.exceed(NATURAL)
 
     def _drop_work(self) -> None:
         # By time in a slot: quick refusals would outnumber the work that does get done.
         useful = self._tally.busy + self._below_busy
         working = useful + self._dropped_busy
-        self.give_way(useful / working if working else 0.0)
-        if not self._skipping:
-            self._skip(self.limit)
+        share = useful / working if working else 0.0
+        self.give_way(share, often=self._drops.exceed(_OFTEN))
+
+    def _take_back(self, dropped: bool) -> None:
+        assert self._risen_from is not None
+        level = max(self._risen_from, min(self.limit, self._trial.fewest) - 1)
+        self.take_back(level, "work was dropped" if dropped else "more calls failed")

@@ -23,9 +23,6 @@ _CLAIMS_AHEAD = 4
 # Seconds that the last claim may take when a run is closed.
 _GRACE = 5.0
 
-_SUSPECTS = """SELECT 1 FROM {table}
-WHERE {status} = 9 AND {expires} <= {now} AND {attempts} = :suspect LIMIT 1"""
-
 
 class Claims:
     """Claims of at most `most` rows, one at a time; what they bring is in the ledger at once.
@@ -74,10 +71,9 @@ class Claims:
 
     async def has_suspects(self) -> bool:
         """Whether there is such a row."""
-        suspect = self._terms.suspect
-        if suspect < 0:
+        if self._terms.suspect < 0:
             return False
-        return bool(await self._insist(lambda: self._store.read(_SUSPECTS, suspect=suspect)))
+        return await self._insist(lambda: self._store.has_suspects(self._terms))
 
     async def _claim(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
         # A claim under way is not broken off: what it claims has to be given back.
@@ -92,9 +88,16 @@ class Claims:
         return claim
 
     async def _in_turn(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
+        began = 0.0
+
+        async def attempt() -> Claim:
+            nonlocal began
+            began = self._run.now()
+            return await call()
+
         async with self._ledger.turn:
-            claim = await self._insist(call)
-            self._ledger.take(claim.rows)
+            claim = await self._insist(attempt)
+            self._ledger.take(claim.rows, began)
         return claim
 
     def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:

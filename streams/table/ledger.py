@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any
 
@@ -15,7 +16,8 @@ from streams.faults import Backoff
 from streams.run import Run
 from streams.table.batch import Batch, insertions
 from streams.table.insist import Insistence
-from streams.table.store import Failure, Row, Settlement, Store, Terms
+from streams.table.store import Failure, Row, Settlement, Store, Tenure, Terms
+from streams.table.url import redacted
 
 __all__ = ["Ledger"]
 
@@ -42,7 +44,7 @@ class Ledger:
         backoff: Backoff,
         insist: Insistence,
         marked: Callable[[int], None],
-        void: Callable[[Row, Exception], None],
+        void: Callable[[Row, Exception, bool], None],
     ) -> None:
         self.held: dict[Row, None] = {}
         self.lost = self.reverted = self.dead = 0
@@ -63,6 +65,8 @@ class Ledger:
         self._marked = marked
         self._void = void
         self._keys: Counter[str] = Counter()
+        # That of the rows that were claimed last, and the one that was reported as over.
+        self._tenure = self._reported = Tenure(-inf)
         self._pending = Batch()
         self._stirred = asyncio.Event()
         self._writing: asyncio.Future[None] | None = None
@@ -72,13 +76,45 @@ class Ledger:
         self._run.spawn(self._work(), "settle rows")
         self._run.spawn(self._renew(), "renew leases")
 
-    def take(self, rows: Iterable[Row]) -> None:
-        """These were claimed."""
+    def take(self, rows: Iterable[Row], began: float) -> None:
+        """These were claimed, by a call that began then.
+
+        While a row of an earlier tenure is still inside, later ones of its key are of that too, for
+        it will be given back, and they must not overtake it.
+        """
+        now = self._run.now()
+        if not self.held or self._tenure.until <= now:
+            self._tenure = Tenure(began + self._terms.lease)
+        over: dict[str | None, Tenure] = {
+            row.key: row.tenure
+            for row in self.held
+            if row.tenure.until <= now and row.key is not None and not row.ended
+        }
         for row in rows:
+            row.tenure = over.get(row.key, self._tenure)
             self.held[row] = None
             self.idle.clear()
             if row.key is not None:
                 self._keys[row.key] += 1
+
+    def holds(self, row: Row) -> bool:
+        """Whether it is certain that nobody else works on it."""
+        tenure = row.tenure
+        if self._run.now() < tenure.until:
+            return row in self.held
+        if tenure is not self._reported:
+            self._reported = tenure
+            self._run.on_warning(
+                f"{redacted(self._store.url)}: the lease of {self._terms.lease:g} s ran out before "
+                "it was renewed, so rows that had not begun by then are given back. Give a longer "
+                "lease=, or keep the event loop free."
+            )
+        return False
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is still to be written down, after which rows may be due again."""
+        return bool(self._pending) or (self._writing is not None and not self._writing.done())
 
     # What became of rows.
 
@@ -99,12 +135,15 @@ class Ledger:
         else:
             self._lose([row])
 
-    def fail(self, row: Row, error: BaseException, *, final: bool) -> None:
-        """It failed: for good, or to be tried again after a while if it has attempts left."""
+    def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
+        """It failed: for good, or to be tried again after a while if it has attempts left.
+
+        Returns whether it was for good.
+        """
         row.ended = True
         if row not in self.held:
             self._lose([row])
-            return
+            return final
         failure = self._failure(row, error, final=final)
         self._pending.failed.append(failure)
         self._stirred.set()
@@ -112,6 +151,7 @@ class Ledger:
             # Its key is held back with it: what becomes of the later rows does not count.
             for later in [one for one in self.held if one.key == row.key and not one.ended]:
                 self._forget(later)
+        return failure.delay is None
 
     def give_back(self, row: Row) -> None:
         """It was not worked on to its end, which does not count as an attempt."""
@@ -119,6 +159,8 @@ class Ledger:
         if row in self.held:
             self._pending.returned.append(row)
             self._stirred.set()
+        else:
+            self._lose([row])
 
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
         if final or row.attempts >= self._terms.attempts:
@@ -215,13 +257,15 @@ class Ledger:
             for other in result.rows
             if other not in lost
         }
-        self._lose([row for row in batch.finished if row in lost], told=True)
+        finished = {row for row in batch.finished if row in lost}
+        self._lose(finished, told=True)
+        self._lose([row for row in batch.rows() if row in lost and row not in finished])
         rest = batch.without(lost)
-        self._lose([row for row in batch.rows() if row in lost and row in self.held])
         for row in [row for row in rest.finished if row in shared]:
             rest.finished.remove(row)
             rest.returned.append(row)
-            self._void(row, LeaseLost(f"{row} is given back: a row that its result is of is lost"))
+            lost_too = LeaseLost(f"{row} is given back: a row that its result is of is lost")
+            self._void(row, lost_too, True)
         return rest
 
     def _lose(self, rows: Iterable[Row], *, told: bool = False) -> None:
@@ -232,7 +276,7 @@ class Ledger:
             for result in row.results or ():
                 result.settle()
             if told:
-                self._void(row, self._lease_lost(row))
+                self._void(row, self._lease_lost(row), True)
 
     def _lease_lost(self, row: Row) -> LeaseLost:
         return LeaseLost(
@@ -250,8 +294,9 @@ class Ledger:
             return
         row = batch.finished.pop()
         fates = [result.settle(error) for result in row.results or ()]
-        self._void(row, error)
-        batch.failed.append(self._failure(row, error, final=any(fates)))
+        failure = self._failure(row, error, final=any(fates))
+        self._void(row, error, failure.delay is None)
+        batch.failed.append(failure)
         await self._write(batch)
 
     # Leases.
@@ -259,11 +304,19 @@ class Ledger:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._terms.lease / 3)
-            if rows := list(self.held):
-                lost = await self._insist(partial(self._store.renew, rows, self._terms))
-                # Their events are told of when they end.
-                for row in lost:
-                    self._forget(row)
+            await self._insist(self._renew_all)
+
+    async def _renew_all(self) -> None:
+        rows = list(self.held)
+        if not rows:
+            return
+        tenure, began = self._tenure, self._run.now()
+        lost = await self._store.renew(rows, self._terms)
+        if self._run.now() < tenure.until:
+            tenure.until = began + self._terms.lease
+        # Their events are told of when they end, if they have begun.
+        for row in lost:
+            self._forget(row)
 
     # The end.
 

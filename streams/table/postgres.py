@@ -2,7 +2,9 @@
 
 Claims lock with SKIP LOCKED, so that readers do not wait for each other. The database's clock
 counts. Claims, and what became of rows, are committed without waiting for the disk, since rows
-whose commit a crash of the server undid are worked on again; results and enqueued rows do wait.
+whose commit a crash of the server undid are worked on again; results and enqueued rows do wait. So
+do claims and what became of rows where there is an order per key: a reader must not go on with the
+later rows of a key when a crash has undone that it has the key.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from streams.table import postgres_sql as sql
 from streams.table.postgres_table import Connection, PostgresTable
-from streams.table.schema import DEAD, UNPROCESSED
+from streams.table.schema import DEAD, IN_PROCESS, UNPROCESSED
 from streams.table.store import (
     EXHAUSTED,
     Claim,
@@ -49,21 +51,44 @@ class PostgresStore(PostgresTable):
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
-        values = _conditions(terms)
+        values = _conditions(terms, alone=True)
+        if terms.by is not None:
+            return await self._claim_suspect_by_key(terms.by, values)
         async with self._using() as db:
             return sorted_out(await self._all(db, sql.CLAIM_SUSPECT, values), values["token"])
 
-    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
-        if self._by is None:
-            async with self._transaction() as db:
+    async def has_suspects(self, terms: Terms) -> bool:
+        text = sql.HAS_SUSPECTS
+        if terms.by is not None:
+            await self._prepare_keys(terms.by)
+            text = sql.HAS_SUSPECT_KEYS
+        async with self._using() as db:
+            return bool(await self._all(db, text, _conditions(terms)))
+
+    async def _prepare_keys(self, by: str) -> None:
+        if self._by is not None:
+            return
+        function = {"function": f"{self._names['key_function']}(json, text)"}
+        async with self._transaction(durable=True) as db:
+            # Whoever finds them needs no right to make them.
+            table = {"table": self._names["keys"]}
+            if not (await self._all(db, sql.HAS_TABLE, table))[0][0]:
                 for statement in sql.CREATE_KEYS:
-                    await self._all(db, statement, {"table": self._names["keys"]})
-            self._by = by
+                    await self._all(db, statement, table)
+            if not (await self._all(db, sql.HAS_KEY_FUNCTION, function))[0][0]:
+                await self._all(db, sql.CREATE_KEY_FUNCTION)
+        self._by = by
+
+    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
+        await self._prepare_keys(by)
         buried: list[Any] = []
-        async with self._transaction() as db:
+        async with self._transaction(durable=True) as db:
             if reclaim:
-                rows = await self._all(db, sql.RECLAIM_KEYS, values)
+                await self._all(db, sql.RECLAIM_KEYS, values)
+                rows = await self._all(db, sql.RECLAIM_ROWS, values)
                 buried += [id for id, status in rows if status == DEAD]
+                if any(status == IN_PROCESS for _, status in rows):
+                    await self._all(db, sql.MARK_SUSPECTS)
             leased = await self._all(db, sql.LEASE_KEYS, values)
             rows = await self._all(db, sql.CLAIM_OF_KEYS, values)
             epochs = {row[5]: row[6] for row in rows}
@@ -74,17 +99,33 @@ class PostgresStore(PostgresTable):
         found.buried += buried
         return found
 
+    async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
+        await self._prepare_keys(by)
+        async with self._transaction(durable=True) as db:
+            taken = await self._all(db, sql.TAKE_SUSPECT_KEY)
+            if not taken:
+                return Claim()
+            key: str = taken[0][0]
+            values["key"] = key
+            ((epoch,),) = await self._all(db, sql.LEASE_SUSPECT_KEY, values)
+            rows = await self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
+            if not rows:
+                # Somebody has tended the queue by hand.
+                await self._all(db, sql.RELEASE, _leases([(key, epoch)]))
+        return sorted_out([row[:6] for row in rows], values["token"], {key: epoch})
+
     # What became of rows.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         self._position.settles(settlement)
         try:
-            if settlement.only_finished:
+            if settlement.only_finished and terms.by is None:
                 async with self._using() as db:
                     await self._finish(db, settlement.finished)
             else:
-                # With results to keep, their commit counts.
-                async with self._transaction(durable=bool(settlement.inserts)) as db:
+                # With results to keep, or the order of keys, their commit counts.
+                durable = bool(settlement.inserts) or terms.by is not None
+                async with self._transaction(durable=durable) as db:
                     await self._write(db, settlement, terms)
         except NotHeld:
             rows = settlement.rows()
@@ -105,6 +146,9 @@ class PostgresStore(PostgresTable):
             await self._fail(db, settlement.failed, terms)
         if settlement.idle_keys:
             await self._all(db, sql.RELEASE, _leases(settlement.idle_keys))
+        if terms.by is not None and any(row.token < 0 for row in settlement.rows()):
+            # Other suspects of the same key keep it.
+            await self._all(db, sql.MARK_SUSPECTS)
         for insertion in settlement.inserts:
             await self._insert(db, insertion)
 
@@ -139,7 +183,7 @@ class PostgresStore(PostgresTable):
         return {id: (token, status) for id, token, status in found}
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
-        async with self._transaction() as db:
+        async with self._transaction(durable=terms.by is not None) as db:
             keys = {(row.key, row.epoch) for row in rows if row.key is not None}
             values = {"lease": terms.lease, "owner": terms.owner}
             if keys:
@@ -148,12 +192,12 @@ class PostgresStore(PostgresTable):
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 
-def _conditions(terms: Terms) -> dict[str, Any]:
+def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
     """What a claim says of itself, with a token of its own."""
     return {
         "lease": terms.lease,
         "owner": terms.owner,
-        "token": new_token(),
+        "token": new_token(alone=alone),
         "attempts": terms.attempts,
         "suspect": terms.suspect,
         "exhausted": EXHAUSTED,

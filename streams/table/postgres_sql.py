@@ -7,13 +7,21 @@ __all__ = [
     "CLAIM_BEHIND",
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
+    "CLAIM_SUSPECT_OF_KEY",
     "COLUMNS_OF",
     "CREATE",
     "CREATE_KEYS",
+    "CREATE_KEY_FUNCTION",
     "FAIL",
     "FINISH",
+    "HAS_KEY_FUNCTION",
+    "HAS_SUSPECTS",
+    "HAS_SUSPECT_KEYS",
+    "HAS_TABLE",
     "INSERT",
     "LEASE_KEYS",
+    "LEASE_SUSPECT_KEY",
+    "MARK_SUSPECTS",
     "NOTIFY",
     "PARK_KEYS",
     "PARK_ROWS",
@@ -21,11 +29,15 @@ __all__ = [
     "PLAN_FREELY",
     "PUT",
     "RECLAIM_KEYS",
+    "RECLAIM_ROWS",
     "RELEASE",
     "RENEW",
     "RENEW_KEYS",
     "RETURN",
     "STATES",
+    "TAKE_SUSPECT_KEY",
+    "key_in_json",
+    "short_key",
 ]
 
 _METHODS = ("seqscan", "bitmapscan", "sort", "hashjoin", "mergejoin", "material")
@@ -77,18 +89,63 @@ CREATE_KEYS = (
 )""",
 )
 
+# What a key is, where that is more than a field: one that is too long for an index is hashed, and
+# what the server cannot read (\u0000, half a surrogate pair, a character that its encoding lacks)
+# is the same for all such rows.
+LONGEST_KEY = 1000
+_SHORT = "'sha256:' || encode(sha256(convert_to({key}, 'UTF8')), 'hex')"
+CREATE_KEY_FUNCTION = f"""CREATE FUNCTION {{key_function}}(payload json, field text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE key text;
+BEGIN
+    key := coalesce(payload ->> field, '');
+    RETURN CASE WHEN octet_length(key) > {LONGEST_KEY} THEN {_SHORT.format(key="key")} ELSE key END;
+EXCEPTION WHEN OTHERS THEN
+    RETURN chr(1) || 'unreadable';
+END $$"""
+HAS_TABLE = "SELECT to_regclass(:table) IS NOT NULL"
+HAS_KEY_FUNCTION = "SELECT to_regprocedure(:function) IS NOT NULL"
+
+
+def short_key(key: str) -> str:
+    """An expression for a key that cannot be unreadable."""
+    return (
+        f"CASE WHEN octet_length({key}) > {LONGEST_KEY} THEN {_SHORT.format(key=key)} "
+        f"ELSE coalesce({key}, '') END"
+    )
+
+
+def key_in_json(payload: str, field: str, function: str) -> str:
+    """An expression for the key in a payload of type json.
+
+    Nearly all payloads are short and have no escapes: those need no function, which would take many
+    times as long.
+    """
+    return (
+        f"CASE WHEN octet_length({payload}::text) <= {LONGEST_KEY} "
+        f"AND strpos({payload}::text, '\\u') = 0 "
+        f"THEN coalesce({payload} ->> {field}, '') ELSE {function}({payload}, {field}) END"
+    )
+
+
 COLUMNS_OF = """SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
 WHERE attrelid = to_regclass(:table) AND attnum > 0 AND NOT attisdropped"""
 
-_CLAIMED = """UPDATE {table} AS t SET
-    {status} = CASE WHEN t.{status} = 9 AND t.{attempts} >= :attempts THEN -1 ELSE 9 END,
-    {error} = CASE WHEN t.{status} = 9 AND t.{attempts} >= :attempts
-        THEN :exhausted ELSE t.{error} END,
-    {finished} = CASE WHEN t.{status} = 9 AND t.{attempts} >= :attempts THEN now() END,
-    {attempts} = t.{attempts}
-        + CASE WHEN t.{status} = 9 AND t.{attempts} >= :attempts THEN 0 ELSE 1 END,
-    {started} = now(), {owner} = :owner, {token} = :token,
-    {expires} = now() + :lease * interval '1 s'
+# A row that was claimed alone, by a negative token, and whose lease ran out in its last attempt has
+# failed for good. One that was claimed beside others need not have been begun: it is a suspect.
+_EXHAUSTED = (
+    "t.{status} = 9 AND t.{attempts} >= :attempts AND (t.{token} < 0 OR (:suspect)::int < 0)"
+)
+_SUSPECT = "(:suspect)::int >= 0 AND t.{attempts} >= (:suspect)::int"
+
+_CLAIMED = f"""UPDATE {{table}} AS t SET
+    {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 ELSE 9 END,
+    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE t.{{error}} END,
+    {{finished}} = CASE WHEN {_EXHAUSTED} THEN now() END,
+    {{attempts}} = t.{{attempts}}
+        + CASE WHEN t.{{status}} = 9 AND t.{{attempts}} >= :attempts THEN 0 ELSE 1 END,
+    {{started}} = now(), {{owner}} = :owner, {{token}} = :token,
+    {{expires}} = now() + :lease * interval '1 s'
 """
 _RETURNING = """
 RETURNING t.{id}, t.{status}, t.{attempts}, {payload_of},
@@ -105,12 +162,17 @@ _BEHIND = "({status}, {id}) > (0, :behind)"
 CLAIM = (
     """WITH due AS MATERIALIZED (
     SELECT {id} FROM {table} WHERE {status} >= 0 AND {status} <= 0
+        AND {attempts} IS NOT NULL
         AND ({run_at} IS NULL OR {run_at} <= now() OR {run_at} <= {enqueued})
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), expired AS MATERIALIZED (
-    SELECT {id} FROM {table}
+    SELECT {id} FROM {table} AS t
     WHERE :reclaim AND {status} >= 9 AND {status} <= 9 AND {expires} <= now()
-        AND {attempts} <> :suspect
+        AND (NOT ("""
+    + _SUSPECT
+    + """) OR """
+    + _EXHAUSTED
+    + """)
     ORDER BY {status}, {id} LIMIT :count FOR UPDATE SKIP LOCKED
 ), oldest AS (
     SELECT {id} FROM (TABLE due UNION ALL TABLE expired) AS found ORDER BY {id} LIMIT :count
@@ -125,10 +187,16 @@ CLAIM = (
 CLAIM_BEHIND = CLAIM.replace(_FIRST, _BEHIND, 1)
 
 # What crashed its readers may do so again: its last attempt is made alone.
+_SUSPECTS = (
+    f"t.{{status}} >= 9 AND t.{{status}} <= 9 AND t.{{expires}} <= now() AND {_SUSPECT}"
+    f" AND ({_EXHAUSTED}) IS NOT TRUE"
+)
+HAS_SUSPECTS = "SELECT 1 FROM {table} AS t WHERE " + _SUSPECTS + " LIMIT 1"
 CLAIM_SUSPECT = (
     """WITH oldest AS MATERIALIZED (
-    SELECT {id} FROM {table}
-    WHERE {status} >= 9 AND {status} <= 9 AND {expires} <= now() AND {attempts} = :suspect
+    SELECT {id} FROM {table} AS t WHERE """
+    + _SUSPECTS
+    + """
     ORDER BY {status}, {id} LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 """
@@ -138,19 +206,52 @@ CLAIM_SUSPECT = (
     + "NULL"
 )
 
-# By keys: what a lease of a key left behind when it ran out is unprocessed again.
-RECLAIM_KEYS = """WITH gone AS (
-    DELETE FROM {keys} WHERE key IN (
-        SELECT key FROM {keys} WHERE expires <= now() ORDER BY key FOR UPDATE SKIP LOCKED)
-    RETURNING key
+# By keys: what a lease of a key left behind when it ran out is unprocessed again. Suspects stay in
+# process without a token, and their keys have an entry without an owner's name, which keeps others
+# from them until each suspect has been worked on alone.
+RECLAIM_KEYS = """DELETE FROM {keys} WHERE key IN (
+    SELECT key FROM {keys} WHERE expires <= now() AND owner IS DISTINCT FROM ''
+    ORDER BY key FOR UPDATE SKIP LOCKED)"""
+RECLAIM_ROWS = f"""WITH expired AS MATERIALIZED (
+    SELECT t.{{id}} FROM {{table}} AS t
+    WHERE t.{{status}} >= 9 AND t.{{status}} <= 9 AND t.{{expires}} <= now()
+        AND NOT EXISTS (SELECT FROM {{keys}} AS k WHERE k.key = {{key_of}})
+    ORDER BY t.{{status}}, t.{{id}} FOR UPDATE OF t SKIP LOCKED
 )
-UPDATE {table} AS t SET
-    {status} = CASE WHEN t.{attempts} >= :attempts THEN -1 ELSE 0 END,
-    {error} = CASE WHEN t.{attempts} >= :attempts THEN :exhausted ELSE t.{error} END,
-    {finished} = CASE WHEN t.{attempts} >= :attempts THEN now() END,
-    {owner} = NULL, {token} = NULL, {expires} = NULL
-FROM gone WHERE t.{status} = 9 AND {key_of} = gone.key
-RETURNING t.{id}, t.{status}"""
+UPDATE {{table}} AS t SET
+    {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 WHEN {_SUSPECT} THEN 9 ELSE 0 END,
+    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE t.{{error}} END,
+    {{finished}} = CASE WHEN {_EXHAUSTED} THEN now() END,
+    {{token}} = NULL,
+    {{owner}} = CASE WHEN {_SUSPECT} THEN t.{{owner}} END,
+    {{expires}} = CASE WHEN {_SUSPECT} THEN t.{{expires}} END
+FROM expired WHERE t.{{id}} = expired.{{id}}
+RETURNING t.{{id}}, t.{{status}}"""
+MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
+SELECT key, '', now() FROM (
+    SELECT DISTINCT {key_of} AS key FROM {table} AS t
+    WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{expires} <= now() AND t.{token} IS NULL
+) AS keys
+ORDER BY key ON CONFLICT (key) DO NOTHING"""
+HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"
+TAKE_SUSPECT_KEY = """DELETE FROM {keys} WHERE key IN (
+    SELECT key FROM {keys} WHERE owner = '' ORDER BY key LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING key"""
+LEASE_SUSPECT_KEY = """INSERT INTO {keys} (key, owner, expires)
+VALUES (:key, :owner, now() + :lease * interval '1 s') RETURNING epoch"""
+CLAIM_SUSPECT_OF_KEY = (
+    """WITH oldest AS MATERIALIZED (
+    SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
+    WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{expires} <= now() AND t.{token} IS NULL
+        AND k.key = :key AND k.owner = :owner
+    ORDER BY t.{status}, t.{id} LIMIT 1 FOR UPDATE OF t
+)
+"""
+    + _CLAIMED
+    + "FROM oldest WHERE t.{id} = oldest.{id}"
+    + _RETURNING
+    + "oldest.key, oldest.epoch"
+)
 
 # In the order of the keys, or two readers could wait for each other.
 LEASE_KEYS = """INSERT INTO {keys} AS k (key, owner, expires)
@@ -158,6 +259,7 @@ SELECT key, :owner, now() + :lease * interval '1 s' FROM (
     SELECT DISTINCT key FROM (
         SELECT {key_of} AS key FROM {table} AS t
         WHERE t.{status} >= 0 AND t.{status} <= 0
+            AND t.{attempts} IS NOT NULL
             AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
             AND NOT EXISTS (
             SELECT FROM {keys} AS k WHERE k.key = {key_of} AND k.owner IS DISTINCT FROM :owner)
@@ -171,6 +273,7 @@ CLAIM_OF_KEYS = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
     WHERE t.{status} >= 0 AND t.{status} <= 0
+        AND t.{attempts} IS NOT NULL
         AND (t.{run_at} IS NULL OR t.{run_at} <= now() OR t.{run_at} <= t.{enqueued})
         AND k.owner = :owner
     ORDER BY t.{status}, t.{id} LIMIT :count FOR UPDATE OF t

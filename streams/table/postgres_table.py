@@ -14,7 +14,7 @@ from orjson import dumps
 from psycopg import AsyncConnection, errors
 from psycopg.sql import Literal
 
-from streams.errors import CannotOpen, ColumnMissing, TableMissing
+from streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from streams.table import postgres_sql as sql
 from streams.table.position import Position
 from streams.table.schema import Layout, quoted
@@ -53,6 +53,7 @@ class PostgresTable(Store):
             "second": "interval '1 s'",
             "seconds": "date_part('epoch', ",
             "wake": layout.beside("_wake"),
+            "key_function": layout.beside("_key"),
             "id_type": "bigint",
         }
         self._channel = _channel(layout.table)
@@ -134,6 +135,12 @@ class PostgresTable(Store):
         async with self._lock:
             try:
                 yield await self._connected()
+            except errors.InsufficientPrivilege as error:
+                raise RightsMissing(
+                    f"{redacted(self.url)}: {_first_line(error)}. A reader or writer needs SELECT, "
+                    f"INSERT and UPDATE on {self.layout.table!r}; with by= also on its table of "
+                    "keys, with DELETE. Whatever of these is missing is made, which needs CREATE."
+                ) from error
             except psycopg.Error as error:
                 if _may_pass(error):
                     raise DatabaseLost(_first_line(error)) from error
@@ -166,14 +173,17 @@ class PostgresTable(Store):
     def _key(self, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns:
-            return f"coalesce(t.{quoted(by)}::text, '')"
+            return sql.short_key(f"t.{quoted(by)}::text")
         if self._payload_type not in ("json", "jsonb"):
             raise CannotOpen(
                 f"by={by!r}: table {self.layout.table!r} has no such column, and fields cannot be "
                 f"read from a payload of type {self._payload_type}. Name a column, or let the "
                 "payload be of type json."
             )
-        return f"coalesce(t.{self._names['payload']} ->> {Literal(by).as_string(None)}, '')"
+        payload, field = f"t.{self._names['payload']}", Literal(by).as_string(None)
+        if self._payload_type == "jsonb":
+            return sql.short_key(f"({payload} ->> {field})")
+        return sql.key_in_json(payload, field, self._names["key_function"])
 
     async def _all(
         self, db: Connection, text: str, values: Mapping[str, Any] | None = None

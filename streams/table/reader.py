@@ -18,9 +18,10 @@ from streams.slices import fitting
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
 from streams.table.claims import Claims
+from streams.table.elsewhere import Elsewhere
 from streams.table.insist import Insistence
 from streams.table.ledger import Ledger
-from streams.table.store import Row, Store, Terms
+from streams.table.store import UNREADABLE, Row, Store, Terms
 from streams.table.url import database_of
 
 __all__ = ["Manner", "TableReader"]
@@ -40,6 +41,7 @@ class Manner:
     follow: bool
     poll: float
     patience: float
+    wait_for_leases: bool = True
 
 
 class TableReader(Emission[dict[str, Any]]):
@@ -64,11 +66,14 @@ class TableReader(Emission[dict[str, Any]]):
             run, store, terms, manner.backoff, self._insist, self._marked, self._void
         )
         self._claims = Claims(run, store, terms, manner.batch, self._insist, self.ledger)
+        self._elsewhere = Elsewhere(store, terms.owner)
+        self._told_of_others = False
         self._info = info
         self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
         self._wanted = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._redelivered = self._bad = 0
+        run.lessors.append(self)
         self._suspects_at = 0.0
 
     # Events out.
@@ -87,12 +92,17 @@ class TableReader(Emission[dict[str, Any]]):
                 self._polling = run.spawn(self._poll(), "read_table")
 
     def _emit(self, count: int) -> None:
-        take = self._ready.popleft
-        events = [
-            Event(value, created, self, row)
-            for value, row, created in (take() for _ in range(count))
-        ]
+        events: list[Event[Any]] = []
+        for _ in range(count):
+            value, row, created = self._ready.popleft()
+            if self.ledger.holds(row):
+                events.append(Event(value, created, self, row))
+            else:
+                self.ledger.give_back(row)
         self.send(events)
+
+    def holds(self, token: Row, /) -> bool:
+        return self.ledger.holds(token)
 
     # Rows in.
 
@@ -110,8 +120,8 @@ class TableReader(Emission[dict[str, Any]]):
                     if not self.demand or self._ready:
                         continue
                 rows, enough = await self._claims.claim(self.demand, self.received)
-                self._take(rows)
-                if not enough and not self._ready and not self.done:
+                held_back = self._take(rows)
+                if (held_back or not enough) and not self._ready and not self.done:
                     await self._until_more()
                 self.wake()
         except Exception as error:
@@ -135,18 +145,27 @@ class TableReader(Emission[dict[str, Any]]):
         with suppress(TimeoutError):
             await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
 
-    def _take(self, rows: list[Row]) -> None:
+    def _take(self, rows: list[Row]) -> bool:
+        """Make what was claimed ready; whether some of it may not begin yet."""
         now = self.run.now()
+        held_back = False
         for row in rows:
+            if not self.ledger.holds(row):
+                self.ledger.give_back(row)
+                held_back = True
+                continue
             if row.attempts > 1:
                 self._redelivered += 1
+            if row.key == UNREADABLE:
+                self._bad_row(row, "has a text that the database cannot read", row.payload or "")
+                continue
             if row.payload is None:
                 self._bad_row(row, "is null", "")
                 continue
             try:
                 value: Any = loads(row.payload)
             except JSONDecodeError as error:
-                self._bad_row(row, f"is no JSON ({error})", row.payload)
+                self._bad_row(row, f"is not valid JSON ({error})", row.payload)
                 continue
             if type(value) is dict:
                 self._ready.append((cast(dict[str, Any], value), row, now - max(0.0, row.age)))
@@ -155,6 +174,7 @@ class TableReader(Emission[dict[str, Any]]):
                 self._bad_row(row, what, row.payload)
         if self.done:
             self._give_back_ready()
+        return held_back
 
     def _bad_row(self, row: Row, what: str, payload: str | bytes) -> None:
         text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
@@ -164,7 +184,7 @@ class TableReader(Emission[dict[str, Any]]):
         self.ledger.fail(row, error, final=True)
 
     async def _until_more(self) -> None:
-        """Wait until a row may be due that was not; without `follow`, end if none will be."""
+        """Wait until a row may be due that was not; without `follow`, end if nothing is left."""
         ledger, manner = self.ledger, self._manner
         ledger.due = [due for due in ledger.due if due > self._claims.began]
         now = self.run.now()
@@ -176,7 +196,21 @@ class TableReader(Emission[dict[str, Any]]):
         elif not ledger.held or not await self._is_busy():
             self._suspects_at = 0.0
             if not await self._claims.has_suspects():
-                self.complete()
+                await self._wait_or_complete()
+
+    async def _wait_or_complete(self) -> None:
+        """Nothing is left to claim: wait a while for what others hold, or end."""
+        elsewhere, waits = self._elsewhere, self._manner.wait_for_leases
+        await self._insist(lambda: elsewhere.look(holding=bool(self.ledger.held)))
+        if elsewhere.text and not self._told_of_others:
+            self._told_of_others = True
+            what = "waiting for" if waits else "ended without"
+            self.run.on_warning(f"read_table: {what} rows elsewhere: {elsewhere.text}")
+        if elsewhere.text and waits:
+            seconds = min(self._manner.poll, max(elsewhere.seconds, _QUIET))
+            await self._insist(lambda: self._store.changed(seconds))
+        else:
+            self.complete()
 
     async def _is_busy(self) -> bool:
         """Whether rows of ours are worked on, which may come back; waits a moment for that."""
@@ -186,11 +220,15 @@ class TableReader(Emission[dict[str, Any]]):
             busy = sum(
                 numbers.get(name) or 0 for numbers in stages for name in ("in_flight", "retrying")
             )
-            if busy or not self.ledger.held:
+            if busy or self.ledger.is_writing or not self.ledger.held:
                 return True
         return False
 
     # How events ended. One that finished counts when its row is marked.
+
+    @property
+    def gives_again(self) -> bool:
+        return True
 
     def finished(self, event: Event[Any], /) -> None:
         self.ledger.finish(event.token)
@@ -205,8 +243,7 @@ class TableReader(Emission[dict[str, Any]]):
         self.ledger.drop(event.token)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        super().failed(event, error, acknowledged)
-        self.ledger.fail(event.token, error, final=acknowledged)
+        self.count_failure(self.ledger.fail(event.token, error, final=acknowledged))
 
     def returned(self, event: Event[Any], /) -> None:
         super().returned(event)
@@ -215,8 +252,8 @@ class TableReader(Emission[dict[str, Any]]):
     def _marked(self, count: int) -> None:
         self._finished += count
 
-    def _void(self, row: Row, error: Exception) -> None:
-        self.counts["failed"] += 1
+    def _void(self, row: Row, error: Exception, for_good: bool) -> None:
+        self.count_failure(for_good)
         if not hasattr(error, "__notes__"):
             error.add_note(f"in {self._info}")
         self.run.count_error(self._info, error)

@@ -16,7 +16,7 @@ from orjson import dumps
 
 from streams import clock
 from streams.table import sqlite_sql as sql
-from streams.table.schema import DEAD, UNPROCESSED, quoted
+from streams.table.schema import DEAD, IN_PROCESS, UNPROCESSED, quoted
 from streams.table.sqlite_table import SqliteTable
 from streams.table.store import (
     EXHAUSTED,
@@ -52,7 +52,22 @@ class SqliteStore(SqliteTable):
         return claim
 
     async def claim_suspect(self, terms: Terms) -> Claim:
-        return await self._claim(sql.CLAIM_SUSPECT, _conditions(terms))
+        values = _conditions(terms, alone=True)
+        if terms.by is None:
+            return await self._claim(sql.CLAIM_SUSPECT, values)
+        return await self._claim_suspect_by_key(terms.by, values)
+
+    async def has_suspects(self, terms: Terms) -> bool:
+        values = _conditions(terms)
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            if terms.by is None:
+                return self._all(db, sql.HAS_SUSPECTS, values)
+            self._prepare_keys(db, terms.by)
+            return self._all(db, sql.HAS_SUSPECT_KEYS)
+
+        # The first time by key makes a table.
+        return bool(await self._transaction(work, writing=self._key is None))
 
     async def _claim(self, text: str, values: dict[str, Any]) -> Claim:
         rows = await self._transaction(lambda db: self._all(db, text, values), durable=False)
@@ -60,21 +75,43 @@ class SqliteStore(SqliteTable):
 
     async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
         def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any]]:
-            if self._key is None:
-                self._key = self._key_expression(db, by)
-                db.execute(sql.CREATE_KEYS.format_map(self._names))
+            self._prepare_keys(db, by)
             reclaimed: list[Any] = []
             if reclaim:
-                reclaimed = self._all(db, sql.RECLAIM_ROWS, values)
                 self._all(db, sql.RECLAIM_KEYS, values)
+                reclaimed = self._all(db, sql.RECLAIM_ROWS, values)
+                if any(status == IN_PROCESS for _, status in reclaimed):
+                    self._all(db, sql.MARK_SUSPECTS, values)
             self._all(db, sql.LEASE_KEYS, values)
             rows = self._all(db, sql.CLAIM_OF_KEYS, values)
             return reclaimed, rows, self._all(db, sql.EPOCHS, values)
 
         reclaimed, rows, epochs = await self._transaction(work, durable=False)
-        found = sorted_out(rows, values["token"], dict(epochs))
+        found = _keyed(rows, values["token"], epochs)
         found.buried += [id for id, status in reclaimed if status == DEAD]
         return found
+
+    async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
+        def work(db: sqlite3.Connection) -> Claim:
+            self._prepare_keys(db, by)
+            taken = self._all(db, sql.TAKE_SUSPECT_KEY)
+            if not taken:
+                return Claim()
+            key: bytes = taken[0][0]
+            values["key"] = key
+            ((epoch,),) = self._all(db, sql.LEASE_SUSPECT_KEY, values)
+            rows = self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
+            if not rows:
+                # Somebody has tended the queue by hand.
+                self._many(db, sql.RELEASE, [(key, epoch)])
+            return _keyed(rows, values["token"], [(key, epoch)])
+
+        return await self._transaction(work, durable=False)
+
+    def _prepare_keys(self, db: sqlite3.Connection, by: str) -> None:
+        if self._key is None:
+            self._key = self._key_expression(db, by)
+            db.execute(sql.CREATE_KEYS.format_map(self._names))
 
     def _key_expression(self, db: sqlite3.Connection, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
@@ -120,7 +157,7 @@ class SqliteStore(SqliteTable):
                 "error": failure.error,
                 "id": row.id,
                 "token": row.token,
-                "key": row.key,
+                "key": _bytes(row.key),
                 "epoch": row.epoch,
             }
             left = self._all(db, sql.FAIL, values)
@@ -130,8 +167,11 @@ class SqliteStore(SqliteTable):
                 self._all(db, sql.PARK_KEY, values)
         for key in {failure.row.key for failure in settlement.failed if failure.delay is not None}:
             if key is not None:
-                self._all(db, sql.PARK_ROWS, {"key": key})
-        self._many(db, sql.RELEASE, settlement.idle_keys)
+                self._all(db, sql.PARK_ROWS, {"key": _bytes(key)})
+        self._many(db, sql.RELEASE, [(_bytes(key), epoch) for key, epoch in settlement.idle_keys])
+        if terms.by is not None and any(row.token < 0 for row in settlement.rows()):
+            # Other suspects of the same key keep it.
+            self._all(db, sql.MARK_SUSPECTS, {"now": now})
         for insertion in settlement.inserts:
             self._insert(db, insertion)
 
@@ -146,7 +186,11 @@ class SqliteStore(SqliteTable):
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
         expires = clock.wall() + terms.lease
-        keys = {(expires, row.key, row.epoch, terms.owner) for row in rows if row.key}
+        keys = {
+            (expires, _bytes(row.key), row.epoch, terms.owner)
+            for row in rows
+            if row.key is not None
+        }
         leases = [(expires, row.id, row.token) for row in rows]
 
         def work(db: sqlite3.Connection) -> int:
@@ -157,14 +201,34 @@ class SqliteStore(SqliteTable):
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 
-def _conditions(terms: Terms) -> dict[str, Any]:
+def _keyed(
+    rows: Sequence[tuple[Any, ...]], token: int, epochs: Iterable[tuple[bytes, int]]
+) -> Claim:
+    """A claim from what its statement returned, with the keys as texts."""
+    return sorted_out(
+        [(*row[:5], _text(row[5])) for row in rows],
+        token,
+        {_text(key): epoch for key, epoch in epochs},
+    )
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _bytes(key: str | None) -> bytes | None:
+    """A key as it stands in the database: what `_text` was made of."""
+    return None if key is None else key.encode("utf-8", "surrogateescape")
+
+
+def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
     """What a claim says of itself, with a token of its own."""
     now = clock.wall()
     return {
         "now": now,
         "expires": now + terms.lease,
         "owner": terms.owner,
-        "token": new_token(),
+        "token": new_token(alone=alone),
         "attempts": terms.attempts,
         "suspect": terms.suspect,
         "exhausted": EXHAUSTED,

@@ -6,12 +6,17 @@ __all__ = [
     "CLAIM",
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
+    "CLAIM_SUSPECT_OF_KEY",
     "CREATE",
     "CREATE_KEYS",
     "EPOCHS",
     "FAIL",
     "FINISH",
+    "HAS_SUSPECTS",
+    "HAS_SUSPECT_KEYS",
     "LEASE_KEYS",
+    "LEASE_SUSPECT_KEY",
+    "MARK_SUSPECTS",
     "PARK_KEY",
     "PARK_ROWS",
     "PUT",
@@ -22,6 +27,7 @@ __all__ = [
     "RENEW_KEY",
     "RETURN",
     "STATE",
+    "TAKE_SUSPECT_KEY",
 ]
 
 # Seconds since 1970, to the millisecond.
@@ -53,12 +59,17 @@ CREATE_KEYS = """CREATE TABLE IF NOT EXISTS {keys} (
     expires REAL NOT NULL
 )"""
 
-_CLAIMED = """UPDATE {table} SET
-    {status} = CASE WHEN {status} = 9 AND {attempts} >= :attempts THEN -1 ELSE 9 END,
-    {error} = CASE WHEN {status} = 9 AND {attempts} >= :attempts THEN :exhausted ELSE {error} END,
-    {finished} = CASE WHEN {status} = 9 AND {attempts} >= :attempts THEN :now END,
-    {attempts} = {attempts} + ({status} = 0 OR {attempts} < :attempts),
-    {started} = :now, {owner} = :owner, {token} = :token, {expires} = :expires
+# A row that was claimed alone, by a negative token, and whose lease ran out in its last attempt has
+# failed for good. One that was claimed beside others need not have been begun: it is a suspect.
+_EXHAUSTED = "({status} = 9 AND {attempts} >= :attempts AND ({token} < 0 OR :suspect < 0))"
+_SUSPECT = "(:suspect >= 0 AND {attempts} >= :suspect)"
+
+_CLAIMED = f"""UPDATE {{table}} SET
+    {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 ELSE 9 END,
+    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE {{error}} END,
+    {{finished}} = CASE WHEN {_EXHAUSTED} THEN :now END,
+    {{attempts}} = {{attempts}} + ({{status}} = 0 OR {{attempts}} < :attempts),
+    {{started}} = :now, {{owner}} = :owner, {{token}} = :token, {{expires}} = :expires
 """
 _RETURNING = """
 RETURNING {id}, {status}, {attempts}, CAST({payload} AS BLOB), :now - {enqueued}, """
@@ -72,11 +83,16 @@ CLAIM = (
     SELECT * FROM (
         SELECT * FROM (
             SELECT {id} FROM {table} WHERE {status} = 0 AND {id} > :behind
+                AND {attempts} IS NOT NULL
                 AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
             ORDER BY {id} LIMIT :count)
         UNION ALL SELECT * FROM (
             SELECT {id} FROM {table} WHERE :reclaim AND {status} = 9 AND {expires} <= :now
-                AND {attempts} <> :suspect
+                AND (NOT """
+    + _SUSPECT
+    + " OR "
+    + _EXHAUSTED
+    + """)
             ORDER BY {id} LIMIT :count)
     ) ORDER BY 1 LIMIT :count)"""
     + _RETURNING
@@ -84,30 +100,55 @@ CLAIM = (
 )
 
 # What crashed its readers may do so again: its last attempt is made alone.
+_SUSPECTS = f"{{status}} = 9 AND {{expires}} <= :now AND {_SUSPECT} AND {_EXHAUSTED} IS NOT TRUE"
+HAS_SUSPECTS = f"SELECT 1 FROM {{table}} WHERE {_SUSPECTS} LIMIT 1"
 CLAIM_SUSPECT = (
     _CLAIMED
-    + """WHERE {id} IN (
-    SELECT {id} FROM {table} WHERE {status} = 9 AND {expires} <= :now AND {attempts} = :suspect
-    ORDER BY {id} LIMIT 1)"""
+    + f"""WHERE {{id}} IN (
+    SELECT {{id}} FROM {{table}} WHERE {_SUSPECTS} ORDER BY {{id}} LIMIT 1)"""
     + _RETURNING
     + "NULL"
 )
 
-# By keys: what a lease of a key left behind when it ran out is unprocessed again.
-RECLAIM_ROWS = """UPDATE {table} SET
-    {status} = CASE WHEN {attempts} >= :attempts THEN -1 ELSE 0 END,
-    {error} = CASE WHEN {attempts} >= :attempts THEN :exhausted ELSE {error} END,
-    {finished} = CASE WHEN {attempts} >= :attempts THEN :now END,
-    {owner} = NULL, {token} = NULL, {expires} = NULL
-WHERE {status} = 9 AND {key} IN (SELECT key FROM {keys} WHERE expires <= :now)
-RETURNING {id}, {status}"""
-RECLAIM_KEYS = "DELETE FROM {keys} WHERE expires <= :now"
+# By keys: what a lease of a key left behind when it ran out is unprocessed again. Suspects stay in
+# process without a token, and their keys have an entry without an owner's name, which keeps others
+# from them until each suspect has been worked on alone.
+RECLAIM_KEYS = "DELETE FROM {keys} WHERE expires <= :now AND owner IS NOT ''"
+RECLAIM_ROWS = f"""UPDATE {{table}} SET
+    {{status}} = CASE WHEN {_EXHAUSTED} THEN -1 WHEN {_SUSPECT} THEN 9 ELSE 0 END,
+    {{error}} = CASE WHEN {_EXHAUSTED} THEN :exhausted ELSE {{error}} END,
+    {{finished}} = CASE WHEN {_EXHAUSTED} THEN :now END,
+    {{token}} = NULL,
+    {{owner}} = CASE WHEN {_SUSPECT} THEN {{owner}} END,
+    {{expires}} = CASE WHEN {_SUSPECT} THEN {{expires}} END
+WHERE {{status}} = 9 AND {{expires}} <= :now
+    AND NOT EXISTS (SELECT 1 FROM {{keys}} k WHERE k.key = {{key}})
+RETURNING {{id}}, {{status}}"""
+MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
+SELECT DISTINCT {key}, '', :now FROM {table}
+WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL
+ON CONFLICT (key) DO NOTHING"""
+HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"
+TAKE_SUSPECT_KEY = """DELETE FROM {keys} WHERE key IN (
+    SELECT key FROM {keys} WHERE owner = '' ORDER BY key LIMIT 1) RETURNING CAST(key AS BLOB)"""
+LEASE_SUSPECT_KEY = """INSERT INTO {keys} (key, owner, expires)
+VALUES (CAST(:key AS TEXT), :owner, :expires) RETURNING epoch"""
+CLAIM_SUSPECT_OF_KEY = (
+    _CLAIMED
+    + """WHERE {id} IN (
+    SELECT {id} FROM {table}
+    WHERE {status} = 9 AND {expires} <= :now AND {token} IS NULL AND {key} = CAST(:key AS TEXT)
+    ORDER BY {id} LIMIT 1)"""
+    + _RETURNING
+    + "CAST({key} AS BLOB)"
+)
 
 LEASE_KEYS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, :owner, :expires FROM (
     SELECT DISTINCT key FROM (
         SELECT {key} AS key FROM {table}
-        WHERE {status} = 0 AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
+        WHERE {status} = 0 AND {attempts} IS NOT NULL
+            AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
             AND NOT EXISTS (
             SELECT 1 FROM {keys} k WHERE k.key = {key} AND k.owner IS NOT :owner)
         ORDER BY {id} LIMIT :count))
@@ -117,13 +158,15 @@ CLAIM_OF_KEYS = (
     _CLAIMED
     + """WHERE {id} IN (
     SELECT {id} FROM {table}
-    WHERE {status} = 0 AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
-    AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner)
+    WHERE {status} = 0 AND {attempts} IS NOT NULL
+        AND ({run_at} IS NULL OR {run_at} <= :now OR {run_at} <= {enqueued})
+        AND {key} IN (SELECT key FROM {keys} WHERE owner = :owner)
     ORDER BY {id} LIMIT :count)"""
     + _RETURNING
-    + "{key}"
+    + "CAST({key} AS BLOB)"
 )
-EPOCHS = "SELECT key, epoch FROM {keys} WHERE owner = :owner"
+# Keys go in and out as bytes: a text of SQLite may be anything.
+EPOCHS = "SELECT CAST(key AS BLOB), epoch FROM {keys} WHERE owner = :owner"
 
 # The token stays: whoever asks again after a lost answer sees that it was written.
 FINISH = """UPDATE {table} SET {status} = 1, {finished} = ?, {error} = NULL, {expires} = NULL
@@ -141,16 +184,18 @@ WHERE {id} = :id AND {token} = :token AND {status} = 9
 RETURNING {status}"""
 
 # A row that is to be tried again holds its key back, and the later rows of it with it.
-PARK_KEY = "UPDATE {keys} SET owner = NULL, expires = :run_at WHERE key = :key AND epoch = :epoch"
+PARK_KEY = """UPDATE {keys} SET owner = NULL, expires = :run_at
+WHERE key = CAST(:key AS TEXT) AND epoch = :epoch"""
 PARK_ROWS = """UPDATE {table} SET
     {status} = 0, {attempts} = {attempts} - 1, {started} = NULL,
     {owner} = NULL, {token} = NULL, {expires} = NULL
-WHERE {status} = 9 AND {key} = :key"""
+WHERE {status} = 9 AND {key} = CAST(:key AS TEXT)"""
 
-RELEASE = "DELETE FROM {keys} WHERE key = ? AND epoch = ? AND owner IS NOT NULL"
+RELEASE = "DELETE FROM {keys} WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IS NOT NULL"
 
 RENEW = "UPDATE {table} SET {expires} = ? WHERE {id} = ? AND {token} = ? AND {status} = 9"
-RENEW_KEY = "UPDATE {keys} SET expires = ? WHERE key = ? AND epoch = ? AND owner = ?"
+RENEW_KEY = """UPDATE {keys} SET expires = ?
+WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner = ?"""
 
 STATE = "SELECT {id}, {token}, {status} FROM {table} WHERE {id} = :id"
 

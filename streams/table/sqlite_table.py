@@ -22,7 +22,7 @@ from weakref import WeakSet
 from orjson import dumps
 
 from streams import clock
-from streams.errors import CannotOpen, ColumnMissing, TableMissing
+from streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from streams.table import sqlite_sql as sql
 from streams.table.position import Position
 from streams.table.schema import Layout, quoted
@@ -165,8 +165,11 @@ class SqliteTable(Store):
         try:
             return await asyncio.wrap_future(self._thread.submit(call))
         except sqlite3.OperationalError as error:
-            if _code(error) in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
+            code = _code(error)
+            if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
                 raise  # It would be the same the next time.
+            if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+                raise RightsMissing(f"{self._file}: {error}: no permission to write it") from error
             raise DatabaseLost(str(error)) from error
 
     async def close(self) -> None:

@@ -17,6 +17,7 @@ from streams.table.schema import DEAD, IN_PROCESS, Layout
 
 __all__ = [
     "EXHAUSTED",
+    "UNREADABLE",
     "Claim",
     "DatabaseLost",
     "Failure",
@@ -25,6 +26,7 @@ __all__ = [
     "Row",
     "Settlement",
     "Store",
+    "Tenure",
     "Terms",
     "columns_of",
     "lost_rows",
@@ -55,8 +57,23 @@ class Terms:
 
     @property
     def suspect(self) -> int:
-        """How many attempts a row has had that is claimed alone if they all crashed."""
-        return self.attempts - 1 if self.attempts > 1 and self.by is None else -1
+        """How many attempts a row has had that is claimed alone when its lease runs out.
+
+        -1 where rows have one attempt only.
+        """
+        return self.attempts - 1 if self.attempts > 1 else -1
+
+
+@dataclass(slots=True, eq=False)
+class Tenure:
+    """The time for which it is certain that rows are still their reader's.
+
+    It lasts `until` a time of the reader's own clock, and as long as renewals come before that it
+    goes on. Once it is over it stays so, whatever a late renewal finds: among the rows that were
+    claimed in it some may have been worked on elsewhere, and those behind them must not overtake.
+    """
+
+    until: float
 
 
 class Row:
@@ -67,9 +84,23 @@ class Row:
     `ended` tells that what becomes of it is known, if not written down yet.
 
     `epoch` is that of the lease of its key, larger for every reader that the key is given to.
+    `tenure` is what its reader holds it by.
     """
 
-    __slots__ = ("age", "attempts", "ended", "epoch", "id", "key", "payload", "results", "token")
+    __slots__ = (
+        "age",
+        "attempts",
+        "ended",
+        "epoch",
+        "id",
+        "key",
+        "payload",
+        "results",
+        "tenure",
+        "token",
+    )
+
+    tenure: Tenure
 
     def __init__(
         self,
@@ -183,10 +214,15 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def claim_suspect(self, terms: Terms) -> Claim:
-        """Claim a row whose lease has run out in all its attempts but the last, which is due.
+    async def has_suspects(self, terms: Terms) -> bool:
+        """Whether there is a row for `claim_suspect`."""
 
-        `claim` leaves such rows alone: what is claimed beside them may crash with them.
+    @abstractmethod
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        """Claim a row whose lease has run out, and which may have no attempt but the last.
+
+        `claim` leaves such rows alone: what is claimed beside them may crash with them. So does
+        what crashed beside them, perhaps: none has failed for good before it was claimed like this.
         """
 
     @abstractmethod
@@ -244,9 +280,10 @@ def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:
     return [found.get(name) for name in fields.values()]
 
 
-def new_token() -> int:
-    """A number that no other claim has."""
-    return secrets.randbits(63)
+def new_token(*, alone: bool = False) -> int:
+    """A number that no other claim has; below 0 for a row that is claimed alone."""
+    token = 1 + secrets.randbits(62)
+    return -token if alone else token
 
 
 def lost_rows(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> list[Row]:
@@ -266,6 +303,10 @@ def were_settled(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> 
         row.id in states and states[row.id][0] == row.token and states[row.id][1] != IN_PROCESS
         for row in rows
     )
+
+
+UNREADABLE = "\x01unreadable"
+"""The key of rows whose key the database cannot read."""
 
 
 class NotHeld(Exception):

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from streams.errors import BuildError, MissingExtra
+from streams.errors import BuildError
+from streams.extras import missing_extra
 from streams.table.schema import Layout
 from streams.table.store import Store
 
@@ -34,9 +35,7 @@ def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None
     try:
         from streams.table.postgres import PostgresStore
     except ImportError as error:
-        raise MissingExtra(
-            f"A queue in PostgreSQL needs psycopg ({error}): pip install 'penstock[postgres]'"
-        ) from error
+        raise missing_extra(f"A queue in PostgreSQL needs psycopg ({error})", "postgres") from error
     _parameters(url)
     return PostgresStore(url, layout)
 

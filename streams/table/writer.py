@@ -228,7 +228,6 @@ class TableWriter(SinkStage[Any]):
             "waiting": len(self._waiting) + len(self._writing),
             "in_flight": 0,
             "shared": self._shared,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
             "reconnects": self._insist.lost,
         }

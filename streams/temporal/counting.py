@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from math import inf
 from typing import Any
 
+from streams.arguments import is_at_least
 from streams.errors import describe
 from streams.event import Event
 from streams.expanding import Expanding
@@ -13,15 +15,24 @@ from streams.faults import Faults, OnError
 from streams.keys import By
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
-from streams.temporal.intervals import IntervalError, LateInterval, Period, Watermark, reader
+from streams.temporal.intervals import (
+    IntervalError,
+    LateInterval,
+    Period,
+    Watermark,
+    amount,
+    reader,
+)
 from streams.temporal.live_counts import LiveCounts
 
 __all__ = ["Counting", "Reading", "is_duration"]
 
 
-def is_duration(lateness: float | timedelta) -> bool:
-    """Whether it is a length of time that is not negative."""
-    return lateness >= timedelta(0) if isinstance(lateness, timedelta) else lateness >= 0
+def is_duration(lateness: Any) -> bool:
+    """Whether it is a length of time that is not negative, and not infinite."""
+    if isinstance(lateness, timedelta):
+        return lateness >= timedelta(0)
+    return is_at_least(lateness, 0) and lateness != inf
 
 
 class Reading:
@@ -36,7 +47,7 @@ class Reading:
         id: By[Any] | None,
     ) -> None:
         self._key = _nothing if by is None else reader(by)
-        self._of = _nothing if of is None else reader(of)
+        self._of = _nothing if of is None else _amount_of(reader(of))
         self._id = None if id is None else reader(id)
         self._begin = reader(begin, optional=id is not None)
         self._end = reader(end, optional=True)
@@ -58,6 +69,10 @@ def _nothing(_: Any) -> None:
     return None
 
 
+def _amount_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda row: amount(read(row))
+
+
 class Counting(Expanding):
     """Feeds rows and watermarks to the counts, and says what becomes final."""
 
@@ -68,7 +83,6 @@ class Counting(Expanding):
         info: StageInfo,
         counts: LiveCounts,
         read: Reading,
-        lateness: float | timedelta | None,
         late: OnError,
         on_error: OnError,
     ) -> None:
@@ -77,15 +91,12 @@ class Counting(Expanding):
         self._late = Faults(late, run, info)
         self._faults = Faults(on_error, run, info)
         self._read = read
-        self._lateness = lateness
 
     def answer(self, value: Any) -> Iterable[Period]:
         if isinstance(value, Watermark):
             return self._counts.advance(value.time)
         begin = self._read.insert(value, self._counts)
-        if self._lateness is None or begin is None:
-            return ()
-        return self._counts.follow(begin, self._lateness)
+        return () if begin is None else self._counts.follow(begin)
 
     def rest(self) -> Iterable[Period]:
         return self._counts.rest()
@@ -101,5 +112,6 @@ class Counting(Expanding):
             **self._counts.statistics(),
             "late": self._late.skipped + self._late.routed,
             "skipped": self._faults.skipped + self._late.skipped,
+            "reverted": self._faults.reverted + self._late.reverted,
             "routed": self._faults.routed + self._late.routed,
         }

@@ -7,18 +7,27 @@ Source: Antimirov, "Partial derivatives of regular expressions and finite automa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
+from streams.temporal.errors import FormulaTooLarge
 from streams.temporal.normal import FALSE, Normal
 from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
 
 __all__ = ["Derivatives"]
 
+# As many as are derived in a second. Three for each state that a monitor may have.
+_MOST_STEPS = 30_000
+
 
 class Derivatives:
-    """Those of any SERE, whose letters become formulas of one `Normal`; it remembers."""
+    """Those of any SERE, whose letters become formulas of one `Normal`; it remembers.
+
+    FormulaTooLarge beyond 30,000 derivatives altogether.
+    """
 
     def __init__(self, normal: Normal) -> None:
         self._normal = normal
+        self._made = 0
         self._known: dict[Sere, tuple[tuple[int, Sere], ...]] = {}
 
     def of(self, sere: Sere) -> tuple[tuple[int, Sere], ...]:
@@ -28,6 +37,11 @@ class Derivatives:
             # What is left after the same guard is one expression less for each that is equal.
             steps = {step: None for step in self._derive(sere) if step[0] != FALSE}
             known = self._known[sere] = tuple(steps)
+            self._made += len(known)
+            if self._made > _MOST_STEPS:
+                raise FormulaTooLarge(
+                    "the number of steps of its regular expressions", self._made, _MOST_STEPS
+                )
         return known
 
     def _derive(self, sere: Sere) -> Iterable[tuple[int, Sere]]:
@@ -42,9 +56,9 @@ class Derivatives:
             return [(guard, _chain(left, rest)) for guard, left in self.of(sere.sere)]
         if sere.operator == "|":
             return [step for part in sere.parts for step in self.of(part)]
-        first = sere.parts[0]
-        others = sere.parts[1:]
-        second = others[0] if len(others) == 1 else Joined(sere.operator, others)
+        if len(sere.parts) != 2:
+            return self.of(_in_pairs(sere))
+        first, second = sere.parts
         if sere.operator == "&&":
             return [
                 (self._normal.both(guard, other), together)
@@ -67,13 +81,15 @@ class Derivatives:
         return steps
 
 
+def _in_pairs(sere: Joined) -> Sere:
+    """The same, so that what is left of it after its first part is a part, and not a copy."""
+    return reduce(lambda rest, part: Joined(sere.operator, (part, rest)), reversed(sere.parts))
+
+
 def _chain(first: Sere, second: Sere) -> Sere:
-    parts = [part for part in (*_links(first), *_links(second)) if part != EMPTY]
-    return parts[0] if len(parts) == 1 else Joined(";", tuple(parts)) if parts else EMPTY
-
-
-def _links(sere: Sere) -> tuple[Sere, ...]:
-    return sere.parts if isinstance(sere, Joined) and sere.operator == ";" else (sere,)
+    if first == EMPTY:
+        return second
+    return first if second == EMPTY else Joined(";", (first, second))
 
 
 def _together(first: Sere, second: Sere) -> Sere | None:

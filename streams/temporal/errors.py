@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from difflib import get_close_matches
+from sys import getrecursionlimit
 
 from streams.errors import BuildError
+from streams.temporal.lexer import is_plain_name
 
-__all__ = ["AutomatonFormatError", "FormulaSyntaxError", "FormulaTooLarge", "UnknownProposition"]
+__all__ = [
+    "AutomatonFormatError",
+    "FormulaSyntaxError",
+    "FormulaTooLarge",
+    "UnknownProposition",
+    "bounded_recursion",
+]
 
 
 class FormulaSyntaxError(BuildError, ValueError):
@@ -41,7 +50,7 @@ class UnknownProposition(BuildError, KeyError):
         self._message = (
             f"the formula has a proposition {name!r}{where} that is not given; "
             f"given are: {', '.join(self.known) or 'none'}"
-            + (f". Did you mean {near[0]!r}?" if near else "")
+            + (f". Did you mean {_as_written(near[0])}?" if near else "")
         )
         super().__init__(self._message)
 
@@ -50,8 +59,14 @@ class UnknownProposition(BuildError, KeyError):
         return self._message
 
 
+def _as_written(name: str) -> str:
+    if is_plain_name(name):
+        return repr(name)
+    return f"{name!r}, which is written in quotes in a formula"
+
+
 class FormulaTooLarge(BuildError):
-    """A formula that is nested too deep, or whose automaton or monitor has too many states."""
+    """A formula that is nested too deep, or whose automaton or monitor is too large."""
 
     def __init__(self, what: str, reached: int, limit: int) -> None:
         self.reached = reached
@@ -60,6 +75,19 @@ class FormulaTooLarge(BuildError):
             f"the formula is too large: {what} reached {reached:,}, and {limit:,} is the limit. "
             "Split it into several formulas"
         )
+
+
+@contextmanager
+def bounded_recursion() -> Generator[None]:
+    """FormulaTooLarge where Python's bound of calls within calls is met.
+
+    Diagrams are walked by recursion, by one call for each proposition, as formulas are.
+    """
+    try:
+        yield
+    except RecursionError:
+        limit = getrecursionlimit()
+        raise FormulaTooLarge("the depth of its diagrams", limit, limit) from None
 
 
 class AutomatonFormatError(BuildError, ValueError):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from streams.temporal.automaton import Automaton, Edge
 from streams.temporal.cubes import Guards
+from streams.temporal.errors import bounded_recursion
 from streams.temporal.expansion import Expansion
 from streams.temporal.formula import Formula
 from streams.temporal.normal import Normal
@@ -13,6 +14,7 @@ from streams.temporal.normal import Normal
 __all__ = ["cubes", "literals", "marks", "sets_of"]
 
 
+@bounded_recursion()
 def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
     """The conjunctions `(care, value)` of which any allows a letter where `guard` does.
 

@@ -47,8 +47,11 @@ def from_hoa(text: str) -> Automaton:
     """The automaton that `text` describes.
 
     Raises AutomatonFormatError with the number of the line, also for what is no (generalised)
-    Büchi automaton with labels on its edges or states: it then names the feature.
+    Büchi automaton with labels on its edges or states: it then names the feature. TypeError for
+    what is no text, FormulaTooLarge for a label of too many cases. Memory: by the text's length.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"an automaton is a text, not {type(text).__name__}")
     return _Reader(text).read()
 
 
@@ -63,6 +66,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _END = "the end"
+_MOST_DIGITS = 9
+_DEEPEST = 50
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -85,6 +90,7 @@ class _Reader:
         self._at = 0
         self._names: tuple[str, ...] = ()
         self._sets = 0
+        self._depth = 0
 
     @property
     def _token(self) -> str:
@@ -113,6 +119,8 @@ class _Reader:
     def _integer(self) -> int:
         if not self._token.isdigit():
             raise self._wrong(f"`{self._token}` should be a number")
+        if len(self._token) > _MOST_DIGITS:
+            raise self._wrong("the number is too large")
         return int(self._take())
 
     def read(self) -> Automaton:
@@ -131,6 +139,8 @@ class _Reader:
             elif header == "AP:":
                 count = self._integer()
                 self._names = tuple(self._text() for _ in range(count))
+                if len(set(self._names)) < count:
+                    raise self._wrong("two propositions have the same name")
             elif header == "Acceptance:":
                 self._acceptance()
                 accepts = True
@@ -157,8 +167,7 @@ class _Reader:
 
     def _acceptance(self) -> None:
         self._sets = self._integer()
-        wanted = {str(one) for one in range(self._sets)}
-        seen: set[str] = set()
+        seen: set[int] = set()
         if self._sets == 0:
             self._need("t")
             return
@@ -166,11 +175,13 @@ class _Reader:
             if not self._skip("Inf"):
                 raise self._wrong("only (generalised) Büchi acceptance is supported")
             self._need("(")
-            seen.add(self._take())
+            if not self._token.isdigit():
+                raise self._wrong("only (generalised) Büchi acceptance is supported")
+            seen.add(self._integer())
             self._need(")")
             if not self._skip("&"):
                 break
-        if seen != wanted or self._token in ("|", "&"):
+        if len(seen) != self._sets or max(seen) >= self._sets or self._token in ("|", "&"):
             raise self._wrong("only (generalised) Büchi acceptance is supported")
 
     def _refuse_alternation(self) -> None:
@@ -192,6 +203,8 @@ class _Reader:
             while self._token == "[" or self._token.isdigit():
                 rows[state] += self._edges(common, marked)
         count = max([*rows, *initial, -1]) + 1 if states is None else states
+        if count > len(self._tokens):
+            raise self._wrong(f"{count:,} states are more than the text has room for")
         for row in rows.values():
             for edge, line in row:
                 if edge.target >= count:
@@ -238,12 +251,22 @@ class _Reader:
             parts.append(inner())
         return parts[0] if len(parts) == 1 else Nary("&" if operator == "&" else "|", tuple(parts))
 
+    def _deeper(self) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._wrong(f"a label is nested deeper than {_DEEPEST} levels")
+
     def _literal(self) -> Formula:
         if self._skip("!"):
-            return Unary("!", self._literal())
+            self._deeper()
+            negated = Unary("!", self._literal())
+            self._depth -= 1
+            return negated
         if self._skip("("):
+            self._deeper()
             inner = self._joined("|")
             self._need(")")
+            self._depth -= 1
             return inner
         if self._skip("t"):
             return TRUE

@@ -28,7 +28,7 @@ __all__ = [
 
 
 class IntervalError(PenstockError, ValueError):
-    """An interval that does not begin before it ends, or lacks its beginning."""
+    """An interval that does not begin before it ends, lacks its beginning, or is out of range."""
 
 
 class LateInterval(IntervalError):
@@ -37,6 +37,8 @@ class LateInterval(IntervalError):
 
 _NONE = type(None)
 _BLOCK = 1_000
+# That of the largest decimal format of IEEE 754.
+_LARGEST_EXPONENT = 6144
 
 
 # Not frozen, which would make each of what may be millions cost twice as much.
@@ -164,7 +166,10 @@ def _point(value: Any) -> tuple[str, Any]:
             return "a datetime without a time zone", value
         # Two datetimes of one zone are compared by what the clock on the wall says, which is
         # wrong where it is put back.
-        return "a datetime with a time zone", value.astimezone(UTC)
+        try:
+            return "a datetime with a time zone", value.astimezone(UTC)
+        except OverflowError:
+            raise IntervalError(f"{describe(value)} is out of range in UTC") from None
     if isinstance(value, date):
         return "a date", value
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
@@ -187,16 +192,20 @@ def _moment(text: str) -> date | datetime:
 
 
 def amount(value: Any) -> Any:
-    """`value` if it can be summed up and compared; else TypeError."""
+    """`value` if it can be summed up and compared; else TypeError.
+
+    A Decimal must lie between 1E-6144 and 1E+6145, or be 0: one of ten million digits, which is
+    as easily written, would take minutes to be summed up.
+    """
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
         if isinstance(value, Decimal):
             # Of one that signals isfinite() would raise.
-            finite = value.is_finite()
+            finite = value.is_finite() and abs(value.adjusted()) <= _LARGEST_EXPONENT
         else:
             finite = isinstance(value, int | Fraction) or isfinite(value)
         if finite:
             return value
-        raise TypeError(f"{value} is no amount: a finite number is needed")
+        raise TypeError(f"{value} is no amount: a finite number of usual size is needed")
     raise TypeError(f"{describe(value)} of type {type(value).__name__} is no amount: a finite "
                     "number is needed")  # fmt: skip
 

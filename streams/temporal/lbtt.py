@@ -6,6 +6,7 @@ Source: Tauriainen's LBTT, and its form with `t` for transitions that Spot write
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from streams.temporal.automaton import Automaton, Edge
 from streams.temporal.errors import AutomatonFormatError
@@ -16,10 +17,16 @@ from streams.temporal.printer import in_quotes
 
 __all__ = ["from_lbtt", "to_lbtt"]
 
-_HEADER = re.compile(r"(\d+)\s+(\d+)([ts]?)")
-_EDGE = re.compile(r"(?P<target>\d+)\s+(?P<guard>.+)")
-_MARKED_EDGE = re.compile(r"(?P<target>\d+)\s+(?P<sets>(?:\d+\s+)*)-1\s+(?P<guard>.+)")
+_HEADER = re.compile(r"(\d{1,9})\s+(\d{1,9})([ts]?)")
+_EDGE = re.compile(r"(?P<target>\d{1,9})\s+(?P<guard>.+)", re.DOTALL)
+_MARKED_EDGE = re.compile(
+    r"(?P<target>\d{1,9})\s+(?P<sets>(?:\d{1,9}\s+)*)-1\s+(?P<guard>.+)", re.DOTALL
+)
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\n]+|\n|"', re.DOTALL)
 _TOKEN = re.compile(r'\s*([!&|]|"(?:[^"\\]|\\.)*"|[^\s"!&|]+)')
+
+
+_DEEPEST = 150
 
 
 def to_lbtt(automaton: Automaton) -> str:
@@ -50,18 +57,32 @@ def from_lbtt(text: str, names: tuple[str, ...] | None = None) -> Automaton:
     """The automaton that `text` describes.
 
     Its propositions are `names`, by default in the order in which they appear. Raises
-    AutomatonFormatError with the number of the line.
+    AutomatonFormatError with the number of the line, also for a guard that is nested deeper than
+    150 levels; TypeError for what is no text, FormulaTooLarge for a guard of too many cases.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"an automaton is a text, not {type(text).__name__}")
     return _Reader(text).read(names)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each with its number; a name in quotes may go over several."""
+    number, begin, at = 1, 0, 0
+    for piece in _PIECE.finditer(text):
+        if piece[0] == '"':
+            raise AutomatonFormatError(number + text.count("\n", begin, at), "a name has no end")
+        at = piece.end()
+        if piece[0] == "\n":
+            yield number, text[begin : at - 1]
+            number += text.count("\n", begin, at)
+            begin = at
+    yield number, text[begin:]
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
-        self._lines = [
-            (number, line.strip())
-            for number, line in enumerate(text.splitlines(), 1)
-            if line.strip()
-        ]
+        self._lines = [(number, line.strip()) for number, line in _lines(text) if line.strip()]
+        self._length = len(text)
         self._at = 0
         self._number = 1
 
@@ -80,6 +101,8 @@ class _Reader:
         if header is None:
             raise self._wrong("no header such as `4 2t`: states and acceptance sets")
         count, sets = int(header[1]), int(header[2])
+        if sets > self._length:
+            raise self._wrong(f"{sets:,} acceptance sets are more than the text has room for")
         on_edges = header[3] == "t"
         numbers: dict[int, int] = {}
         initial: list[int] = []
@@ -101,7 +124,7 @@ class _Reader:
     def _integers(self, what: str) -> list[int]:
         words = self._line(what).split()
         try:
-            numbers = [int(word) for word in words]
+            numbers = [] if max(map(len, words)) > 9 else [int(word) for word in words]
         except ValueError:
             numbers = []
         if len(numbers) < 2 or (len(numbers) > 2 and numbers[-1] != -1):
@@ -142,15 +165,22 @@ class _Reader:
             raise self._wrong(f"the guard `{text}` goes on after its end")
         return guard
 
-    def _operand(self, tokens: list[str], text: str) -> Formula:
+    def _operand(self, tokens: list[str], text: str, depth: int = 0) -> Formula:
         if not tokens:
             raise self._wrong(f"the guard `{text}` ends too early")
         token = tokens.pop()
+        if token in ("!", "&", "|") and depth == _DEEPEST:
+            raise self._wrong(f"the guard is nested deeper than {_DEEPEST} levels")
         if token == "!":
-            return Unary("!", self._operand(tokens, text))
+            return Unary("!", self._operand(tokens, text, depth + 1))
         if token == "&" or token == "|":
-            both = (self._operand(tokens, text), self._operand(tokens, text))
-            return Nary("&" if token == "&" else "|", both)
+            # As many as are begun one inside the other are one, of one operand more.
+            count = 2
+            while tokens and tokens[-1] == token:
+                tokens.pop()
+                count += 1
+            parts = tuple(self._operand(tokens, text, depth + 1) for _ in range(count))
+            return Nary("&" if token == "&" else "|", parts)
         if token in ("t", "f"):
             return TRUE if token == "t" else FALSE
         name = re.sub(r"\\(.)", r"\1", token[1:-1]) if token.startswith('"') else token

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from streams.temporal.counts import Sweep
-from streams.temporal.intervals import Axis, IntervalError, LateInterval, Period, amount
+from streams.temporal.intervals import Axis, IntervalError, LateInterval, Period
 from streams.temporal.tallies import Tally
 
 __all__ = ["LiveCounts"]
@@ -24,11 +25,17 @@ class LiveCounts:
     points after the watermark, for the keys that have a row, and for the rows that are open.
     """
 
-    def __init__(self, make: Callable[[], Tally], include_zero: bool) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Tally],
+        include_zero: bool,
+        lateness: float | timedelta | None = None,
+    ) -> None:
         self.watermark: Any = None
         self.ignored_watermarks = 0
         self._make = make
         self._include_zero = include_zero
+        self._lateness = lateness
         self._axis = Axis()
         self._sweeps: dict[Any, Sweep] = {}
         # Numbered, because sweeps cannot be compared.
@@ -37,11 +44,11 @@ class LiveCounts:
         self._open: dict[Any, tuple[Sweep, Any, Any]] = {}
 
     def insert(self, key: Any, begin: Any, end: Any, of: Any) -> Any:
-        """One row. Returns its beginning as a point.
+        """One row, of which `of` is the amount. Returns its beginning as a point.
 
         Raises IntervalError, LateInterval before the watermark, TypeError.
         """
-        begin, end, of = self._checked(begin, end, of)
+        begin, end = self._checked(begin, end)
         sweep = self._sweep(key)
         self._enter(sweep, begin, of)
         if end is not None:
@@ -53,7 +60,7 @@ class LiveCounts:
         if name in self._open:
             since = self._open[name][1]
             raise IntervalError(f"row {name!r} begins at {begin}, but is open since {since}")
-        begin, _, of = self._checked(begin, None, of)
+        begin, _ = self._checked(begin, None)
         sweep = self._sweep(key)
         self._enter(sweep, begin, of)
         self._open[name] = sweep, begin, of
@@ -86,15 +93,12 @@ class LiveCounts:
         self.watermark = point
         return self._final(point)
 
-    def follow(self, point: Any, lateness: Any) -> Iterable[Period]:
-        """Move the watermark to `lateness` before `point`, unless it is there already."""
-        if isinstance(point, date):
-            point -= lateness if isinstance(lateness, timedelta) else timedelta(seconds=lateness)
-        elif isinstance(lateness, timedelta):
-            raise TypeError(f"lateness is {lateness!r}, but rows begin at numbers, such as {point}")
-        else:
-            point -= Decimal(lateness) if isinstance(point, Decimal) else lateness
-        if self.watermark is not None and point <= self.watermark:
+    def follow(self, begin: Any) -> Iterable[Period]:
+        """Move the watermark to the lateness before `begin`, unless it is there already."""
+        if self._lateness is None:
+            return ()
+        point = _earlier(begin, self._lateness)
+        if point is None or (self.watermark is not None and point <= self.watermark):
             return ()
         return self.advance(point)
 
@@ -105,12 +109,20 @@ class LiveCounts:
         for sweep in self._sweeps.values():
             yield from sweep.rest()
 
-    def _checked(self, begin: Any, end: Any, of: Any) -> tuple[Any, Any, Any]:
-        of = None if of is None else amount(of)
+    def _checked(self, begin: Any, end: Any) -> tuple[Any, Any]:
         begin, end = self._axis.interval(begin, end)
+        if self._lateness is not None:
+            # Now, and not when the row has been counted.
+            try:
+                _earlier(begin, self._lateness)
+            except TypeError:
+                raise TypeError(
+                    f"lateness is {self._lateness!r}, which cannot be subtracted from where rows "
+                    f"begin, such as {begin!r}"
+                ) from None
         if self.watermark is not None and begin < self.watermark:
             raise LateInterval(f"from {begin} is before the watermark {self.watermark}")
-        return begin, end, of
+        return begin, end
 
     def _sweep(self, key: Any) -> Sweep:
         sweep = self._sweeps.get(key)
@@ -149,3 +161,14 @@ class LiveCounts:
             "open": len(self._open),
             "ignored_watermarks": self.ignored_watermarks,
         }
+
+
+def _earlier(point: Any, by: float | timedelta) -> Any:
+    """The point that lies so much (seconds, or the unit of its numbers) before; None before all."""
+    try:
+        if isinstance(point, date):
+            return point - (by if isinstance(by, timedelta) else timedelta(seconds=by))
+        return point - (Decimal(cast(float, by)) if isinstance(point, Decimal) else by)
+    except ArithmeticError:
+        # Beyond the first date, or the least decimal; an int can be too large for a float.
+        return point - Fraction(cast(float, by)) if isinstance(point, int) else None

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from streams.temporal.continuations import Continuations, leading_on
+from streams.temporal.errors import bounded_recursion
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.machine import Machine, followed, minimal
 from streams.temporal.parser import parse
@@ -115,6 +116,7 @@ class Monitor:
         return len(decided) == len(machine)
 
 
+@bounded_recursion()
 @lru_cache(maxsize=256)
 def _machine(formula: Formula, max_states: int) -> Machine[Said]:
     names = tuple(propositions(formula))

@@ -40,6 +40,7 @@ class Obligations:
         self._either = functions.joining(lambda a, b: a or b, self.false, self.true)
         self._not = functions.mapping(functions, lambda a: not a)
         self._choice = functions.choosing(lambda a, b, c: b if a else c, self.true, self.false)
+        self._known: dict[int, int] = {FALSE: self.false, TRUE: self.true}
         self._written: dict[int, int] = {self.false: FALSE, self.true: TRUE}
         self._find(number)
         self._possible = functions.constraining(self._together())
@@ -99,8 +100,13 @@ class Obligations:
         return self._functions.fork(_END, self._possible(going_on), at_end)
 
     def _there(self, number: int) -> int:
-        if number in (FALSE, TRUE):
-            return self.true if number == TRUE else self.false
+        """The function of whether a formula holds at the next event."""
+        found = self._known.get(number)
+        if found is None:
+            found = self._known[number] = self._found_there(number)
+        return found
+
+    def _found_there(self, number: int) -> int:
         kind, parts, _ = self._normal.nodes[number]
         if kind in "&|":
             return reduce(self._both if kind == "&" else self._either, map(self._there, parts))

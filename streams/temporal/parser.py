@@ -19,6 +19,7 @@ __all__ = ["parse"]
 
 # Formulas are walked by recursion, which Python bounds.
 MAX_DEPTH = 150
+_MOST_DIGITS = 9
 
 _LOOSEST, _OR, _AND, _BINDING = range(4)
 
@@ -105,6 +106,8 @@ class _Parser:
         found = "the text ends" if kind == "end" else f"`{text}` stands"
         if kind == "bad" and text == '"':
             found, expected = '`"` stands, without another one,', ("a name in quotes",)
+        elif kind == "bad" and text.isalpha():
+            expected = (*expected, "a name in quotes")
         return FormulaSyntaxError(self._text, position, found, expected)
 
     def _deeper(self, levels: int = 1) -> None:
@@ -196,7 +199,7 @@ class _Parser:
         raise self._wrong("a formula")
 
     def _count(self) -> int:
-        number = int(self._need("number").text)
+        number = self._number()
         self._need("]")
         return number
 
@@ -281,15 +284,22 @@ class _Parser:
     def _bounds(self) -> tuple[int, int | None]:
         if self._skip("]"):
             return 0, None
-        low = int(self._need("number", "`]`").text)
+        low = self._number("`]`")
         if self._skip("]"):
             return low, low
         self._need("..", "`]`")
         if self._skip("]"):
             return low, None
-        token = self._need("number", "`]`")
-        if int(token.text) < low:
+        high = self._number("`]`")
+        if high < low:
             self._at -= 1
             raise self._wrong(f"a bound of {low} or more")
         self._need("]")
-        return low, int(token.text)
+        return low, high
+
+    def _number(self, *others: str) -> int:
+        token = self._need("number", *others)
+        if len(token.text) > _MOST_DIGITS:
+            self._at -= 1
+            raise self._wrong(f"a number of at most {_MOST_DIGITS} digits")
+        return int(token.text)

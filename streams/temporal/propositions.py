@@ -6,16 +6,20 @@ names to values, of which all must be equal, or one of a set. Text is never eval
 
 from __future__ import annotations
 
+from asyncio import Future
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from inspect import isgeneratorfunction
 from itertools import repeat
 from operator import itemgetter
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
 from streams.errors import BuildError
+from streams.handler import is_async, not_awaited
 from streams.temporal.errors import UnknownProposition
 from streams.temporal.formula import Formula, propositions
 
-__all__ = ["Letters", "Test", "letters"]
+__all__ = ["Letters", "Test", "given", "letters"]
 
 T = TypeVar("T")
 
@@ -26,6 +30,8 @@ Letters = Callable[[list[Any]], Iterable[int]]
 
 _MISSING = object()
 _DICTS = frozenset((dict,))
+# Objects that are true, whatever the answer will be.
+_NO_ANSWERS = (CoroutineType, GeneratorType, AsyncGeneratorType, Future)
 
 
 def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = True) -> Letters:
@@ -33,7 +39,8 @@ def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = 
 
     Each test is called once for an event; what one raises gets a note with its name. Raises
     UnknownProposition for a proposition without a test, unless `strict` is false: then it holds
-    where the field or attribute of its name is true.
+    where the field or attribute of its name is true. BuildError for what is no test: an async
+    function, whose result is always true, or a mapping that names no field.
     """
     names = propositions(formula)
     predicates: dict[str, Callable[[Any], object]] = {}
@@ -61,7 +68,9 @@ def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Letters:
             try:
                 for name, bit, test in cases:
                     asked = name
-                    if test(value):
+                    found = test(value)
+                    # Most answer with a bool, and calling takes longer than asking that.
+                    if found is True or (found is not False and _is_so(found)):
                         bits |= bit
             except Exception as error:
                 error.add_note(f"in the proposition {asked!r}")
@@ -111,13 +120,37 @@ def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Letters | No
     return all_letters
 
 
+def given(where: Mapping[str, Test[Any]] | None, named: Mapping[str, Test[Any]]) -> dict[str, Any]:
+    """The tests of both; BuildError for a proposition that has one in each."""
+    if where is None:
+        return dict(named)
+    if not isinstance(cast(Any, where), Mapping):
+        raise BuildError(f"where={where!r}: give a mapping from propositions to their tests")
+    for name in named:
+        if name in where:
+            raise BuildError(
+                f"the proposition {name!r} is given in where and as a keyword: leave one out"
+            )
+    return {**where, **named}
+
+
 def _predicate(name: str, test: Test[Any]) -> Callable[[Any], object]:
     if callable(test):
+        if is_async(test) or isgeneratorfunction(test):
+            raise BuildError(
+                f"the proposition {name!r} is an async function or a generator, whose result would "
+                "be taken for true without being looked at: give a plain function of the event"
+            )
         return test
     if not isinstance(cast(Any, test), Mapping):
         raise BuildError(
             f"the proposition {name!r} is {test!r}: give a function of the event, or the fields "
             f'that it must have, as in {name}={{"type": "paid"}}; text is not evaluated'
+        )
+    if not test:
+        raise BuildError(
+            f"the proposition {name!r} names no field, and would hold of every event: give the "
+            f'fields that it must have, as in {name}={{"type": "paid"}}'
         )
     wanted = [(field, _alternatives(value)) for field, value in test.items()]
     return lambda value: all(_field(value, field) in some for field, some in wanted)
@@ -125,6 +158,18 @@ def _predicate(name: str, test: Test[Any]) -> Callable[[Any], object]:
 
 def _alternatives(wanted: object) -> list[Any]:
     return list(cast(set[Any], wanted)) if isinstance(wanted, set | frozenset) else [wanted]
+
+
+def _is_so(found: object) -> bool:
+    """Whether what a test returned is true; TypeError for what is no answer yet."""
+    if isinstance(found, _NO_ANSWERS):
+        kind = type(cast(object, found)).__name__
+        not_awaited(cast(object, found))
+        raise TypeError(
+            f"its result is of type {kind}, which nobody waits for: give a plain "
+            "function of the event"
+        )
+    return bool(found)
 
 
 def _is_true(name: str) -> Callable[[Any], object]:

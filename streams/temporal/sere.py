@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from streams.temporal.formula import TRUE, Formula
 
@@ -16,23 +16,51 @@ __all__ = ["EMPTY", "Joined", "Letter", "Repeat", "Sere", "may_be_empty"]
 SereOperator = Literal[";", ":", "|", "&&"]
 
 
+class _Hashed:
+    """Finds its hash once, when it is made.
+
+    What may be left of a long expression is nested thousands deep, and is looked up often.
+    """
+
+    __slots__ = ("_hash",)
+    __match_args__: tuple[str, ...]
+    _hash: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self._parts()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made anew where it is read: the hash of a text is another one in each process.
+        return type(self), self._parts()
+
+    def _parts(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__match_args__)
+
+
 @dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(_Hashed):
     """One event of which a Boolean formula holds."""
 
     formula: Formula
+
+    __hash__ = _Hashed.__hash__
 
     def letters(self) -> Iterator[Formula]:
         yield self.formula
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(_Hashed):
     """`;` one after the other, `:` the last event of one is the first of the next, `|` one of
     them, `&&` all of them over the same events."""
 
     operator: SereOperator
     parts: tuple[Sere, ...]
+
+    __hash__ = _Hashed.__hash__
 
     def letters(self) -> Iterator[Formula]:
         for part in self.parts:
@@ -40,12 +68,14 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(_Hashed):
     """`r[*low..high]`; without `high` as often as one likes."""
 
     sere: Sere
     low: int
     high: int | None
+
+    __hash__ = _Hashed.__hash__
 
     def letters(self) -> Iterator[Formula]:
         yield from self.sere.letters()

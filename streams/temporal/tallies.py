@@ -7,16 +7,19 @@ rows valid then would be, correctly rounded, whatever has entered and left befor
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any, Literal
 
 from streams.errors import BuildError
 
 __all__ = ["Aggregate", "Tally", "tally_maker"]
+
+# Not worth being tidied up.
+_FEW = 8
 
 Aggregate = Literal["count", "sum", "avg", "min", "max"]
 
@@ -83,7 +86,7 @@ class _Sum(Tally):
 
     def _plain(self, exact: int | Fraction) -> Any:
         if self._floats:
-            return float(exact)
+            return _rounded(exact)
         return Decimal(exact.numerator) / Decimal(exact.denominator)
 
 
@@ -91,43 +94,69 @@ class _Average(_Sum):
     @property
     def value(self) -> Any:
         exact = Fraction(self._sum, self.rows)
-        return self._plain(exact) if self._decimals else float(exact)
+        return self._plain(exact) if self._decimals else _rounded(exact)
+
+
+def _rounded(exact: int | Fraction) -> float:
+    """The nearest float, which beyond the largest one is infinity."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return inf if exact > 0 else -inf
 
 
 class _Least(Tally):
-    """A heap of the amounts; those that have left are taken out when they come to its top."""
+    """A heap of the amounts of valid rows, each once.
 
-    sign = 1
+    Those that have left are taken out when they come to its top, or when they are more than the
+    others: it never holds many more than twice the amounts that are valid.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._heap: list[Any] = []
-        self._left: Counter[Any] = Counter()
+        # How many valid rows have each amount.
+        self._valid: dict[Any, int] = {}
 
     def enter(self, at: Any, amount: Any) -> None:
-        self.pending.setdefault(at, ([], []))[0].append(self.sign * amount)
+        self.pending.setdefault(at, ([], []))[0].append(self._turned(amount))
 
     def leave(self, at: Any, amount: Any) -> None:
-        self.pending.setdefault(at, ([], []))[1].append(self.sign * amount)
+        self.pending.setdefault(at, ([], []))[1].append(self._turned(amount))
 
     def cross(self, at: Any) -> None:
         entering, leaving = self.pending.pop(at)
         self.rows += len(entering) - len(leaving)
-        self._left.update(leaving)
+        valid, heap = self._valid, self._heap
         for amount in entering:
-            heappush(self._heap, amount)
-        while self._heap and self._left[self._heap[0]]:
-            self._left[heappop(self._heap)] -= 1
-        if not self._heap:
-            self._left.clear()
+            if amount not in valid:
+                heappush(heap, amount)
+            valid[amount] = valid.get(amount, 0) + 1
+        for amount in leaving:
+            valid[amount] -= 1
+            if not valid[amount]:
+                del valid[amount]
+        if len(heap) > 2 * len(valid) + _FEW:
+            heap[:] = valid
+            heapify(heap)
+        while heap and heap[0] not in valid:
+            heappop(heap)
 
     @property
     def value(self) -> Any:
-        return self.sign * self._heap[0]
+        return self._turned(self._heap[0])
+
+    @staticmethod
+    def _turned(amount: Any) -> Any:
+        """What comes first of these is what is wanted of the amounts; turned again, the amount."""
+        return amount
 
 
 class _Greatest(_Least):
-    sign = -1
+    @staticmethod
+    def _turned(amount: Any) -> Any:
+        # `-` would round a long decimal.
+        return amount.copy_negate() if isinstance(amount, Decimal) else -amount
 
 
 _TALLIES: dict[str, Callable[[], Tally]] = {

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from streams.temporal.automaton import Automaton
 from streams.temporal.decisions import Decisions
-from streams.temporal.errors import UnknownProposition
+from streams.temporal.errors import UnknownProposition, bounded_recursion
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.normal import Normal
 from streams.temporal.reduction import reduced
@@ -18,6 +18,7 @@ __all__ = ["MAX_STATES", "translate"]
 MAX_STATES = 10_000
 
 
+@bounded_recursion()
 @lru_cache(maxsize=256)
 def translate(
     formula: Formula, names: tuple[str, ...] | None = None, max_states: int = MAX_STATES

@@ -12,6 +12,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
+from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.faults import Faults, OnError
@@ -61,10 +62,10 @@ class Rule:
             self._refuse(f"evidence={evidence!r}", 'a number of events, "full" or "letters"')
         if self.mode not in ("ltl3", "rv"):
             self._refuse(f"mode={self.mode!r}", '"ltl3" or "rv"')
-        if self.idle is not None and not self.idle > 0:
+        if self.idle is not None and not is_positive(self.idle):
             self._refuse(f"idle={self.idle!r}", "a positive number of seconds")
-        if self.max_keys is not None and self.max_keys < 1:
-            self._refuse(f"max_keys={self.max_keys!r}", "at least 1")
+        if self.max_keys is not None and not is_count(self.max_keys):
+            self._refuse(f"max_keys={self.max_keys!r}", "a whole number of at least 1")
         if self.by is None and (self.idle is not None or self.max_keys is not None):
             self._refuse("idle or max_keys", "them together with by: without it there is one key")
         # Not before the first event: an unknown proposition is the builder's mistake.
@@ -185,9 +186,11 @@ class Watch:
         table, step, telling = self._table, self._monitor.step, self._telling
         values = [event.value for event in (events[begin:] if begin else events)]
         coming = iter(values)
-        keys = repeat(None, len(values)) if self._key_of is None else map(self._key_of, values)
+        key_of = self._key_of
+        # No map, which a StopIteration out of a key function would end.
+        keys = repeat(None, len(values)) if key_of is None else (key_of(value) for value in values)
         try:
-            # What raises is one of the two maps, when the value has been taken.
+            # What raises is one of the two iterators, when the value has been taken.
             for value, letter, key in zip(coming, self._letters_of(values), keys, strict=True):
                 if used is not None:
                     self._use(key, used)
@@ -222,7 +225,7 @@ class Watch:
         verdict = self._monitor.presumable(one.state)
         if verdict.is_final:
             if verdict is Verdict.FALSE and self._rule.restart:
-                del self._instances[key]
+                self._forget(key)
             else:
                 self._instances[key] = None
         known, one.presumed = one.presumed, verdict
@@ -257,7 +260,7 @@ class Watch:
         used[key] = now
         used.move_to_end(key)
         if self._rule.max_keys is not None and len(used) > self._rule.max_keys:
-            del self._instances[used.popitem(last=False)[0]]
+            self._forget(next(iter(used)))
             self._evicted += 1
 
     def _expire(self, now: float, used: OrderedDict[Any, float]) -> None:
@@ -266,9 +269,14 @@ class Watch:
             oldest = next(iter(used))
             if used[oldest] + idle > now:
                 return
-            del used[oldest]
-            self._instances.pop(oldest, None)
+            self._forget(oldest)
             self._expired += 1
+
+    def _forget(self, key: Any) -> None:
+        """The key begins anew when it comes again."""
+        del self._instances[key]
+        if self._used is not None:
+            del self._used[key]
 
     def statistics(self) -> dict[str, int]:
         """`keys` remembered now, `violations` so far, and the keys that were forgotten because

@@ -47,7 +47,7 @@ _FACTS = ("goto", "input", "through", "not_through", "labels")
 
 
 class Workflow:
-    """Nodes by name, in order. Immutable.
+    """Nodes by name, in order; `inputs` are the names of those with an input. Immutable.
 
     Raises WorkflowError where there is no node, where two have one name, and where one names
     another that does not exist.
@@ -69,7 +69,7 @@ class Workflow:
                             f"node {node.name!r} has {fact} {name!r}, which is no node"
                             + _near(name, self.nodes)
                         )
-        self._inputs = tuple(name for name, node in self.nodes.items() if node.input)
+        self.inputs = tuple(name for name, node in self.nodes.items() if node.input)
 
     @property
     def facts(self) -> frozenset[str]:
@@ -79,7 +79,7 @@ class Workflow:
     def following(self, name: str) -> dict[str, str]:
         """The nodes that may come after one, and whether by `goto` or `input`."""
         found = dict.fromkeys(self.nodes[name].goto, "goto")
-        for other in self._inputs:
+        for other in self.inputs:
             if other != name:
                 found.setdefault(other, "input")
         return found
@@ -144,6 +144,8 @@ def read_workflow(path: str | PathLike[str]) -> Workflow:
             content: dict[str, Any] = json.load(file, object_pairs_hook=_unique)
     except OSError as error:
         raise CannotOpen(f"Cannot read {path}: {error.strerror}") from error
+    except RecursionError:
+        raise WorkflowError(f"{path} cannot be read as JSON: it is nested too deep") from None
     except ValueError as error:
         raise WorkflowError(f"{path} cannot be read as JSON: {error}") from error
     if type(content) is not dict or "nodes" not in content:

@@ -8,6 +8,7 @@ automatic program verification" (LICS 1986).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from streams.temporal.automaton import Automaton, components
@@ -103,7 +104,7 @@ class _Product:
     def __init__(
         self, workflow: Workflow, rule: Rule, automaton: Automaton, max_states: int
     ) -> None:
-        space = Space(workflow, rule)
+        space = Space(workflow, rule, max_states)
         letters = {name: automaton.letter(node.facts) for name, node in workflow.nodes.items()}
         chosen = selected(workflow, rule.initial)
         self._rule = rule
@@ -133,9 +134,9 @@ class _Product:
                         self.states.append(one)
                         self._depths.append(self._depths[here] + 1)
                         self._before.append(here)
+                        if number >= max_states:
+                            raise SearchTooLarge(rule, len(self.states), max_states)
                     steps.append((number, edge.marks))
-            if len(self.states) > max_states:
-                raise SearchTooLarge(rule, len(self.states), max_states)
 
     def lasso(self) -> _Lasso | None:
         """The states of the stem, and those of the loop."""
@@ -178,14 +179,16 @@ class _Product:
                     found.append((list(walk[:-1]), loop))
             if found:
                 yield found
-            layer = [
-                (*walk, target)
-                for walk in layer
-                for target in dict.fromkeys(self._targets(walk[-1]))
-                if target in useful and target not in walk
-            ]
+            layer = [*islice(self._longer(layer, useful), self._max_states + 1)]
             if len(layer) > self._max_states:
                 raise SearchTooLarge(self._rule, len(layer), self._max_states)
+
+    def _longer(self, walks: list[tuple[int, ...]], useful: set[int]) -> Iterator[tuple[int, ...]]:
+        """The walks with one more state, to which they did not come before."""
+        for walk in walks:
+            for target in dict.fromkeys(self._targets(walk[-1])):
+                if target in useful and target not in walk:
+                    yield (*walk, target)
 
     def _leading_to(self, goals: Iterable[int]) -> set[int]:
         before: dict[int, list[int]] = {}

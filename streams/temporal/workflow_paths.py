@@ -23,16 +23,18 @@ __all__ = [
 ]
 
 MAX_STATES = 1_000_000
+# For each state that is allowed.
+_ARCS = 10
 
 
 class SearchTooLarge(BuildError):
     """A search that came to more states than allowed."""
 
-    def __init__(self, rule: Rule, reached: int, limit: int) -> None:
+    def __init__(self, rule: Rule, reached: int, limit: int, what: str = "states") -> None:
         self.reached = reached
         self.limit = limit
         super().__init__(
-            f"rule {rule.name!r}: the search came to {reached:,} states, and {limit:,} is the "
+            f"rule {rule.name!r}: the search came to {reached:,} {what}, and {limit:,} is the "
             "limit: let its arcs look at fewer nodes, give max_nodes, or raise max_states"
         )
 
@@ -48,7 +50,8 @@ def counter_example(
     automaton needed; a path that comes to a node without a next is not considered.
 
     Time and memory: nodes times monitor states times what the arcs can tell apart, which is 2 to
-    the number of nodes in conditions at worst; SearchTooLarge beyond `max_states`. BrokenRule
+    the number of nodes in conditions at worst; SearchTooLarge beyond `max_states`, and beyond ten
+    arcs for each of these. BrokenRule
     with `raise_on`, instead of the return. WorkflowError, UnknownProposition, FormulaTooLarge.
     """
     if rule.final is None:
@@ -105,10 +108,14 @@ class Space:
     """The nodes of a workflow, with what a rule's arcs can see of the path to them.
 
     Of a set of visited nodes only those count that the conditions name; they are bits of a number.
+    SearchTooLarge when it was asked for more arcs than ten for each of `max_states`.
     """
 
-    def __init__(self, workflow: Workflow, rule: Rule) -> None:
+    def __init__(self, workflow: Workflow, rule: Rule, max_states: int) -> None:
         self._workflow = workflow
+        self._rule = rule
+        self._arcs = 0
+        self._most_arcs = _ARCS * max_states
         self._allows: Callable[[Any, Any], bool] = rule.arcs
         self._sees_path = rule.sees == "path"
         nodes = workflow.nodes
@@ -118,7 +125,6 @@ class Space:
             watched = [name for name in nodes if name in named]
         self._bits = {name: 1 << at for at, name in enumerate(watched)}
         self._visited: dict[int, frozenset[str]] = {}
-        self._following = {name: tuple(workflow.following(name)) for name in nodes}
         self._free = rule.arcs is conditions and not watched
 
     def first(self, name: str) -> Any:
@@ -127,7 +133,10 @@ class Space:
 
     def next(self, name: str, seen: Any) -> list[tuple[str, Any]]:
         """The nodes that a path may go on to, and what is seen then."""
-        following = self._following[name]
+        following = self._workflow.following(name)
+        self._arcs += len(following)
+        if self._arcs > self._most_arcs:
+            raise SearchTooLarge(self._rule, self._arcs, self._most_arcs, "arcs")
         if self._free:
             return [(other, 0) for other in following]
         nodes, allows = self._workflow.nodes, self._allows
@@ -164,7 +173,7 @@ class _Product:
         self._rule = rule
         self._longest = longest
         self._max_states = max_states
-        self._space = Space(workflow, rule)
+        self._space = Space(workflow, rule, max_states)
         self._final = selected(workflow, rule.final)
         formula = rule.formula_for(workflow)
         self._monitor = None if formula is None else Monitor(formula)
@@ -231,8 +240,8 @@ class _Product:
                     if one not in before:
                         before[one] = state
                         deeper.append(one)
-            if len(before) > self._max_states:
-                raise SearchTooLarge(self._rule, len(before), self._max_states)
+                        if len(before) > self._max_states:
+                            raise SearchTooLarge(self._rule, len(before), self._max_states)
             layer, nodes = deeper, nodes + 1
 
     def paths(self) -> Iterator[list[str]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from streams.arguments import is_count
 from streams.errors import PenstockError
 from streams.temporal.automaton import components
 from streams.temporal.errors import UnknownProposition
@@ -70,7 +71,17 @@ class Rule:
                 f'rule {self.name!r}: sees="path" needs max_nodes and final nodes, for each path '
                 "is different and the search would not end"
             )
-        if self.min_nodes < 1 or (self.max_nodes is not None and self.max_nodes < self.min_nodes):
+        for which, selector in (("initial", self.initial), ("final", self.final)):
+            unset: object = selector
+            if not (
+                isinstance(unset, str) or callable(unset) or (unset is None and which == "final")
+            ):
+                raise WorkflowError(
+                    f"rule {self.name!r}: {which}={unset!r} must be a fact of nodes, or a function "
+                    "that picks them"
+                )
+        least, most = self.min_nodes, self.max_nodes
+        if not is_count(least) or (most is not None and not (is_count(most) and most >= least)):
             raise WorkflowError(
                 f"rule {self.name!r}: min_nodes={self.min_nodes}, max_nodes={self.max_nodes}: "
                 "1 <= min_nodes <= max_nodes is needed"
@@ -117,6 +128,9 @@ def selected(workflow: Workflow, selector: Selector) -> frozenset[str]:
 
 def _goes_round(workflow: Workflow, names: Iterable[str]) -> bool:
     """Whether a path from one of the nodes can come back to where it was."""
+    if len(workflow.inputs) > 1:
+        # Each may follow any other node, and so may the next one of them.
+        return bool(tuple(names))
     return any(
         len(component) > 1 or component[0] in workflow.following(component[0])
         for component in components(names, workflow.following)

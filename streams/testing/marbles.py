@@ -5,10 +5,10 @@
 The alphabet is RxPY's (reactivex/observable/marbles.py), read as RxPY reads it, plus `!`:
 
     -        one tick
-    a  12    an item: all characters up to the next special one, so `12` and `ab` are one item
-             each; the item's time is that of its first character, and each character is a tick
+    a  1     an item, and a tick
     (a,b,|)  signals at the time of the `(`; every character of the group is a tick, the
-             brackets and commas included; an item in a group may contain `-`, as in `(-1)`
+             brackets and commas included; an item in a group may have several characters, as
+             in `(12)` or `(-1)`
     |        completed
     #        error
     !        cancel; what follows is what the source would have done (not in RxPY)
@@ -17,8 +17,9 @@ The alphabet is RxPY's (reactivex/observable/marbles.py), read as RxPY reads it,
 A time is the character's index, spaces not counted, times the length of a tick. An item is
 cast to int, else to float, else is a str; then it is looked up.
 
-Where RxPY passes over a diagram that it cannot read (a bracket without its partner, `(a|)`
-for `(a,|)`), this module raises ValueError.
+This module raises ValueError where RxPY passes over what it cannot read (a bracket without its
+partner, `(a|)` for `(a,|)`), and for items side by side: `123` is one item to RxPY, and three to
+most who write it. `1-2-3` and `(1,2,3)` are three, `(123)` is one.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def parse_marbles(
         token = _TOKEN.match(text, index)
         if token is None:
             raise ValueError(f"{text!r} has no meaning from {text[index:]!r} on")
+        if len(token["single"] or "") > 1:
+            raise ValueError(_side_by_side(token["single"]))
         for element in _elements(token):
             kind = _ENDS.get(element, "next")
             value = failure if kind == "error" else None
@@ -92,8 +95,8 @@ def to_marbles(
     """The shortest diagram of these signals: what `parse_marbles` reads back as the same list.
 
     `lookup` is the one given to `parse_marbles`. ValueError if the signals have no diagram: a
-    time between two ticks or before the end of the signals before it (an item takes as many
-    ticks as it has characters; a shorter `tick` makes room), an item that does not come back
+    time between two ticks or before the end of the signals before it (brackets take as many
+    ticks as they have characters; a shorter `tick` makes room), an item that does not come back
     from its own text (a `lookup` gives it a letter), or anything after the end.
     """
     known = list(signals)
@@ -110,6 +113,14 @@ def to_marbles(
     return text
 
 
+def _side_by_side(items: str) -> str:
+    first, second = items[0], items[1]
+    return (
+        f"{items!r} has no '-' between its characters: write '{first}-{second}' for items one "
+        f"after another, '({first},{second})' for items at one time, and '({items})' for one item"
+    )
+
+
 def _elements(token: re.Match[str]) -> list[str]:
     group: str | None = token["group"]
     if group is None:
@@ -122,10 +133,9 @@ def _elements(token: re.Match[str]) -> list[str]:
 
 
 def _written(elements: list[str], *, after: str) -> str:
-    token = _TOKEN.fullmatch(elements[0])
     # Two items side by side would read as one.
     joined = after[-1:] not in ("", "-", ")", *_ENDS) and elements[0] not in _ENDS
-    if len(elements) == 1 and token is not None and token["single"] and not joined:
+    if len(elements) == 1 and len(elements[0]) == 1 and not joined:
         return elements[0]
     return f"({','.join(elements)})"
 

@@ -124,6 +124,10 @@ class _Emitting(OneByOne, Emission[Any]):
         self._items = items
         self._ledger = ledger
 
+    @property
+    def gives_again(self) -> bool:
+        return self.keep is not None
+
     def produce(self) -> None:
         while self.demand:
             try:

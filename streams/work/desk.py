@@ -10,18 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orjson import loads
-
 from streams.errors import PenstockError
 from streams.event import Event
 from streams.jetstream.connection import connect
 from streams.jetstream.place import place_of
-from streams.jetstream.replies import ACK, WORKING, Replies, later
+from streams.jetstream.replies import ACK, TERM, WORKING, Replies, later
 from streams.jetstream.requests import Requests
 from streams.run import Run
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
-from streams.work.parcel import Parcel, RemoteJob
+from streams.work.parcel import Parcel, RemoteJob, jobs_in
 from streams.work.reports import Reports
 from streams.work.wire import BEAT, CONSUMER, Wire
 
@@ -49,7 +47,10 @@ _BUSY = 0.125
 class RemoteDesk(Emission[Any]):
     """The jobs of one running of one worker, as its source. It never ends by itself.
 
-    The parcels in `_held` have jobs that are `_arrived`, in the pipeline, or not reported yet.
+    The parcels in `_held` have jobs that are `_arrived`, in the pipeline, or not reported yet. A
+    parcel is its own for as long as a lease from `_heard`: what the server sent before it was asked
+    then has been read since. A job whose lease ran out before it began, because the process was
+    frozen, cut off or blocked, is not begun but given back.
     """
 
     _client: Client | None = None
@@ -64,7 +65,10 @@ class RemoteDesk(Emission[Any]):
         self.id = uuid4().hex[:12]
         self.ack = self._acknowledge
         self.nack = self._came_back
+        run.lessors.append(self)
         self._wire = wire
+        self._lease = wire.lease
+        self._heard = 0.0
         self._arrived: deque[RemoteJob] = deque()
         self._held: dict[str, Parcel] = {}
         self._in_pipe = 0
@@ -108,7 +112,7 @@ class RemoteDesk(Emission[Any]):
         try:
             client: Any = await connect(wire.servers, name=f"worker of {wire.name}", counts=False)
             self._client = client
-            lease = await wire.prepare(client)
+            self._lease = await wire.prepare(client)
         except PenstockError as error:
             self.error(error)
             return
@@ -117,15 +121,30 @@ class RemoteDesk(Emission[Any]):
         self._replies = Replies(client)
         self._reports = Reports(client, wire, self)
         self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.error)
+        self._heard = self.run.now()
         await self._requests.start()
         await client.subscribe(wire.call, cb=self._called)
-        self.run.spawn(self._renew(lease / 3), "leases of jobs")
+        self.run.spawn(self._renew(), "leases of jobs")
         self.run.spawn(self._greet(), "greetings")
 
-    async def _renew(self, every: float) -> None:
+    async def _renew(self) -> None:
+        every = self._lease / 3
         while True:
             await asyncio.sleep(every)
-            self._replies.send_all([(one.reply, WORKING) for one in self._held.values()])
+            asked = self.run.now()
+            parcels = list(self._held.values())
+            self._replies.send_all([(one.reply, WORKING) for one in parcels])
+            if await self._replies.flush(every):
+                self._heard = asked
+                now = self.run.now()
+                for parcel in parcels:
+                    # One that ran out may be another's, whatever comes of asking for it.
+                    if now < parcel.until:
+                        parcel.until = asked + self._lease
+
+    def holds(self, token: RemoteJob, /) -> bool:
+        """Whether no other worker has a job."""
+        return self.run.now() < token.parcel.until
 
     async def _called(self, message: Msg) -> None:
         self._told_capacity = -1
@@ -165,10 +184,19 @@ class RemoteDesk(Emission[Any]):
             # It came again because the server did not hear of it in time.
             known.reply = message.reply
             return
+        try:
+            jobs = jobs_in(message)
+        except ValueError as error:
+            # Nobody waits for it, and no other worker could make more of it.
+            self._replies.send(message.reply, TERM)
+            self.run.on_warning(
+                f"a message of {len(message.data):,} bytes on {message.subject} is no parcel of "
+                f"jobs, and was taken out of the queue: {error}"
+            )
+            return
         self._count_dry(self.run.now())
         self._dry_since = None
-        jobs: list[Any] = loads(message.data)
-        parcel = self._held[message.subject] = Parcel(message, len(jobs))
+        parcel = self._held[message.subject] = Parcel(message, len(jobs), self._heard + self._lease)
         self._size = len(jobs)
         again = place_of(message.reply).delivered > 1
         for number, generation, value in jobs:
@@ -257,7 +285,7 @@ class RemoteDesk(Emission[Any]):
         self._give_back(event.token)
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.counts["failed"] += 1
+        self.count_failure(acknowledged)
         self._in_pipe -= 1
         if acknowledged:
             self._settle(event.token, True)

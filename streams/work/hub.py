@@ -86,13 +86,18 @@ class Hub:
         if self._masters:
             self._masters[0].look()
 
-    def came_back(self, job: _Job, error: BaseException | None) -> None:
-        """A worker ended without doing a job: it is another's, unless it failed too often."""
+    def came_back(self, job: _Job, error: BaseException | None) -> bool:
+        """A worker ended without doing a job: it is another's, unless it failed too often.
+
+        Returns whether it was given up on.
+        """
         job.attempts += error is not None
         if isinstance(error, Exception) and job.attempts >= self.attempts:
             job.master.offering.failed(job.number, error, job.attempts)
-        elif job.master in self._masters:
+            return True
+        if job.master in self._masters:
             self.hand_out(job)
+        return False
 
 
 class Counter:
@@ -190,9 +195,7 @@ class Bench(Emission[Any]):
         told()
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.counts["failed"] += 1
-        if not acknowledged:
-            self._hub.came_back(event.token, error)
+        self.count_failure(acknowledged or self._hub.came_back(event.token, error))
 
     def _came_back(self, event: Event[Any]) -> None:
         self._hub.came_back(event.token, None)

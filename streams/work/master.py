@@ -18,6 +18,7 @@ from streams.errors import (
     PoolBusy,
 )
 from streams.event import Event
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.lease import Lease, take
 from streams.jetstream.letters import JetStreamLetters
@@ -72,6 +73,8 @@ class Master:
         # Of jobs that went out anew how often, and how often because a worker was lost.
         self._generation: dict[int, int] = {}
         self._lost: dict[int, int] = {}
+        # Results of jobs that had gone out anew when they came; the last of each.
+        self._late: dict[int, Any] = {}
 
     @property
     def room(self) -> int:
@@ -106,7 +109,8 @@ class Master:
             await wire.prepare(client)
             lease = self._lease = await self._be_the_only_one()
             # What a master that died has left: nobody would read the results.
-            await jetstream(client, 5).purge_stream(wire.stream, subject=wire.jobs(">"))
+            js = jetstream(client, 5)
+            await answered(lambda: js.purge_stream(wire.stream, subject=wire.jobs(">")))
             self._outbox = Outbox(client)
             await self._outbox.start()
             await client.subscribe(wire.hello, cb=self._greeted)
@@ -123,8 +127,11 @@ class Master:
         assert self._client is not None
         wire = self._wire
         table, self._seconds = await wire.leases(self._client)
+        me = self.epic.encode()
         while True:
-            lease = await take(table, "master", self.epic.encode(), self._seconds, clock.monotonic)
+            lease = await answered(
+                lambda: take(table, "master", me, self._seconds, clock.monotonic)
+            )
             if lease is not None:
                 return lease
             if not self._patient:
@@ -217,11 +224,10 @@ class Master:
     def _published(self, numbers: list[int], error: Exception | None) -> None:
         if error is not None:
             for number in numbers:
-                self.offering.failed(number, error, 0)
+                self._give_up(number, error, 0)
 
-    def _measure(self, results: int) -> None:
+    def _measure(self) -> None:
         """A parcel is what all workers together do in a moment."""
-        self._results += results
         now = clock.monotonic()
         took = now - self._then
         if took >= _MEASURED:
@@ -256,35 +262,59 @@ class Master:
         report: dict[str, Any] = loads(message.data)
         self._crew.hear(report["worker"], report["capacity"])
         if not self._closed:
-            for number, value in report["done"]:
-                self.offering.succeeded(number, value)
-            for number, kind, text, attempts in report["failed"]:
-                self.offering.failed(number, JobFailed(f"{kind}: {text}"), attempts)
+            for number, generation, value in report["done"]:
+                self._done(number, generation, value)
+            for number, generation, kind, text, attempts in report["failed"]:
+                if self._is_current(number, generation):
+                    self._give_up(number, JobFailed(f"{kind}: {text}"), attempts)
             for number, generation in report["returned"]:
                 self._again(number, generation, lost=False)
             for number, generation in report["asked"]:
                 self._again(number, generation, lost=True)
-            self._measure(len(report["done"]))
+            self._measure()
         assert self._client is not None
         # Without an answer the worker reports again.
         with suppress(Error):
             await self._client.publish(message.reply, b"")
         self.offering.look()
 
+    def _is_current(self, number: int, generation: int) -> bool:
+        """Whether a job is out, and has not gone out anew since."""
+        return (
+            self.offering.job(number) is not None and self._generation.get(number, 0) == generation
+        )
+
+    def _done(self, number: int, generation: int, value: Any) -> None:
+        if self._is_current(number, generation):
+            self._succeeded(number, value)
+        elif self.offering.job(number) is not None:
+            self._late[number] = value
+
+    def _succeeded(self, number: int, value: Any) -> None:
+        self._results += 1
+        self.offering.succeeded(number, value)
+
+    def _give_up(self, number: int, error: Exception, attempts: int) -> None:
+        if number in self._late:
+            self._succeeded(number, self._late[number])
+        else:
+            self.offering.failed(number, error, attempts)
+
     def _again(self, number: int, generation: int, *, lost: bool) -> None:
         """A job was not done by who had it, unless that is known already."""
-        event = self.offering.job(number)
-        if event is None or self._generation.get(number, 0) != generation:
+        if not self._is_current(number, generation):
+            return
+        if number in self._late:
+            self._succeeded(number, self._late[number])
             return
         if lost:
             self._lost[number] = times = self._lost.get(number, 0) + 1
             if times >= self._wire.attempts:
-                self.offering.failed(
-                    number,
-                    JobFailed(f"workers that had it were never heard of again: {times}"),
-                    times,
-                )
+                text = f"workers that had it were never heard of again: {times}"
+                self.offering.failed(number, JobFailed(text), times)
                 return
+        event = self.offering.job(number)
+        assert event is not None
         self._generation[number] = generation + 1
         self.hand_out(number, event)
 
@@ -293,3 +323,4 @@ class Master:
         if self._generation:
             self._generation.pop(number, None)
             self._lost.pop(number, None)
+            self._late.pop(number, None)

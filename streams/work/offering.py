@@ -198,12 +198,11 @@ class Offering(Stage[Any, Any]):
 
     def statistics(self) -> dict[str, Any]:
         """Jobs that are out (`in_flight`) and the most that were; results `undelivered`; those
-        that were `skipped` and `routed`; what workers have `room` for."""
+        that were `skipped`, `reverted` and `routed`; what workers have `room` for."""
         return {
             "in_flight": len(self._jobs),
             "peak_in_flight": self._peak,
             "undelivered": self._results.waiting,
-            "skipped": self._faults.skipped,
-            "routed": self._faults.routed,
+            **self._faults.statistics(),
             "room": self._office.room if self._opened and not self._over else 0,
         }

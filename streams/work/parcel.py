@@ -4,23 +4,51 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from orjson import loads
+
 if TYPE_CHECKING:
     from streams.jetstream.message import Message
     from streams.work.desk import RemoteDesk
 
-__all__ = ["Parcel", "RemoteJob"]
+__all__ = ["Parcel", "RemoteJob", "jobs_in"]
+
+# Words of a parcel's subject; the last two are its epic and its number.
+_WORDS = 6
+
+
+def jobs_in(message: Message) -> list[tuple[int, int, Any]]:
+    """The number of each job, how often it went out before, and its value; ValueError for what no
+    master has sent."""
+    if len(message.subject.split(".")) != _WORDS:
+        raise ValueError("its subject names no epic")
+    jobs: Any = loads(message.data)
+    if jobs.__class__ is not list or not jobs or not all(map(_is_job, jobs)):
+        raise ValueError("it does not list jobs")
+    return jobs
+
+
+def _is_job(one: Any) -> bool:
+    match one:
+        case [int(), int(), _]:
+            return True
+        case _:
+            return False
 
 
 class Parcel:
-    """A message with jobs; it is acknowledged when nothing of it is `open` any more."""
+    """A message with jobs; it is acknowledged when nothing of it is `open` any more.
 
-    __slots__ = ("epic", "known", "open", "reply", "subject")
+    No other worker has it until the moment `until`, at least.
+    """
 
-    def __init__(self, message: Message, jobs: int) -> None:
+    __slots__ = ("epic", "known", "open", "reply", "subject", "until")
+
+    def __init__(self, message: Message, jobs: int, until: float) -> None:
         self.subject = message.subject
         self.epic = message.subject.split(".")[-2]
         self.reply = message.reply
         self.open = jobs
+        self.until = until
         self.known = True
 
 

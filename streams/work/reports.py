@@ -80,11 +80,13 @@ class Reports:
                 f"a result of {len(body):,} bytes is more than the server takes "
                 f"({self._largest:,}, by max_payload in its configuration)"
             )
-        self._tell(job, "done", (job.number, Fragment(body)), len(body), known)
+        content = (job.number, job.generation, Fragment(body))
+        self._tell(job, "done", content, len(body), known)
 
     def failed(self, job: RemoteJob, error: BaseException, attempts: int, known: Known) -> None:
         """A job that was given up on."""
-        content = (job.number, type(error).__name__, str(error)[:_FRAME], attempts)
+        text = str(error)[:_FRAME]
+        content = (job.number, job.generation, type(error).__name__, text, attempts)
         self._tell(job, "failed", content, _FRAME, known)
 
     def returned(self, job: RemoteJob, known: Known) -> None:

@@ -110,7 +110,7 @@ class Wire:
                     "Nothing was changed. Give this pool another name."
                 )
         try:
-            consumer = await js.consumer_info(self.stream, CONSUMER)
+            consumer = await answered(lambda: js.consumer_info(self.stream, CONSUMER))
         except NotFoundError:
             workers = ConsumerConfig(
                 durable_name=CONSUMER,
@@ -124,4 +124,4 @@ class Wire:
     async def leases(self, client: Client) -> tuple[KeyValue, float]:
         """The table in which the master has its lease, and the seconds that one has there."""
         table = await table_of(jetstream(client, 5), self.stream, self.stream, self.lease)
-        return table, (await table.status()).ttl or self.lease
+        return table, (await answered(table.status)).ttl or self.lease

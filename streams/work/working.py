@@ -17,7 +17,7 @@ from streams.inline import Inline
 from streams.limits.choice import Limit, limiter_for
 from streams.pipeline import Pipeline
 from streams.run import Run
-from streams.settings import Settings
+from streams.settings import Overload, Settings
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo, Subscriber
 from streams.work.office import Job
@@ -36,7 +36,7 @@ class How:
     handler: Callable[[Any], Any]
     limit: Limit
     timeout: float | None
-    overload: Callable[[Exception], bool] | None
+    overload: Overload | None
     retrying: Any
 
 

@@ -33,6 +33,7 @@ import operators
 import sinks
 import sources
 from penstock.kata.table import table
+from streams.lift_table import SPECIAL, TABLE, Kind
 
 HOME = Path(__file__).parents[2]
 PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
@@ -186,12 +187,26 @@ def test_the_table_of_operators_names_every_public_one_and_no_other() -> None:
         name: getattr(package, name)
         for package in (operators, sources, sinks)
         for name in package.__all__
-        if name != "RateLimit"  # an argument of rate_limit
+        if name not in ("Inbox", "RateLimit")  # what inbox makes, and what rate_limit takes
     }
     assert sorted(listed) == sorted(public)
     for name, options in listed.items():
         said = [option.split("=")[0].strip(" *") for option in options.split(",")]
         assert said == list(inspect.signature(public[name]).parameters), name
+
+
+def test_the_operators_of_reactivex_that_are_refused_are_listed_with_their_reasons() -> None:
+    page = (HOME / "docs/operators.md").read_text(encoding="utf-8")
+    _, _, section = page.partition("## Operators of reactivex that are refused")
+    rows = re.findall(r"^\| (`.*) \| (.*) \| (.*) \|$", section, re.MULTILINE)
+    listed = [(name, why, instead) for names, why, instead in rows for name in names.split(", ")]
+    refused = [
+        (name, entry.why, entry.instead)
+        for name, entry in (*TABLE.items(), *SPECIAL.items())
+        if entry.kind is Kind.REFUSED
+    ]
+    unquoted = [tuple(text.replace("`", "") for text in row) for row in listed]
+    assert sorted(unquoted) == sorted(refused)
 
 
 def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:

@@ -1,28 +1,28 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from streams.jetstream.server import Servers
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """One server."""
-    with Servers(tmp_path_factory.mktemp("nats")) as servers:
-        yield servers
-
-
-@pytest.fixture(scope="module")
-def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Three servers, none of which a test may disturb."""
-    with Servers(tmp_path_factory.mktemp("nats-three"), 3) as servers:
-        yield servers
+from tests.jetstream.command import PIPELINE, Penstock
 
 
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Three servers, of which a test may kill some."""
-    with Servers(tmp_path_factory.mktemp("nats-cluster"), 3) as servers:
-        yield servers
+def penstock(tmp_path: Path) -> Penstock:
+    (tmp_path / "pipe.py").write_text(PIPELINE, encoding="utf-8")
+
+    def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    return run

@@ -48,7 +48,13 @@ def test_what_is_put_into_a_message_is_found_in_it(
     assert events_of(body) == said
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"no\n{}", b'["a"]\n{}\n{}', b"3\n{}\n{}"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{}", b"no\n{}", b'["a"]\n{}\n{}', b"3\n{}\n{}"),
+        *(b"[1, %s]\n{}\n{}" % one for one in (b"[]", b"{}", b"null", b"true", b"1.5")),
+    ],
+)
 def test_what_says_that_it_is_several_and_is_not_is_one_event(body: bytes) -> None:
     assert identities_of(message(body, 2)) is None
 

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
 from streams.errors import CannotConnect, ServerTooOld
 from streams.jetstream.connection import connect
+from streams.jetstream.server import Servers
 
 
 @pytest.mark.parametrize(
@@ -89,3 +92,34 @@ def test_a_connection_that_breaks_as_soon_as_it_is_made_is_made_anew() -> None:
         await server.wait_closed()
 
     asyncio.run(story())
+
+
+IMPORTS = """
+import asyncio, sys, threading
+from sinks import write_jetstream
+from streams import from_iterable
+
+class Imports:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "nats":
+            imported[name] = threading.current_thread() is threading.main_thread()
+
+async def run():
+    sys.meta_path.insert(0, Imports())
+    await pipeline.run()
+
+imported = {}
+pipeline = from_iterable(()).to(write_jetstream("imports", sys.argv[1]))
+asyncio.run(run())
+print("nats.js" in imported, any(imported.values()))
+"""
+
+
+def test_the_loop_goes_on_while_the_client_is_imported(server: Servers) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, server.urls[0]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "True False\n", done.stderr

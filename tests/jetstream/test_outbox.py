@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from nats.aio.msg import Msg
 from nats.errors import OutboundBufferLimitError
-from orjson import dumps
+from orjson import dumps, loads
 
 from streams.errors import PublishFailed, StreamMissing
 from streams.jetstream.client import Client
@@ -20,10 +20,51 @@ from streams.testing.plugin import Run
 
 STORED = b'{"stream": "s", "seq": 1}'
 NO_STREAM = b""
-UNCLEAR = dumps({"error": {"code": 503, "description": "raft: not leader"}})
-FULL = dumps({"error": {"code": 503, "description": "maximum bytes exceeded"}})
-REFUSED = dumps({"error": {"code": 400, "description": "wrong last sequence"}})
 LOST = None
+
+
+def refused(status: int, code: int, description: str) -> bytes:
+    """What a server answers that refuses; codes and texts as in its `errors.json`."""
+    error = {"code": status, "err_code": code, "description": description}
+    return dumps({"error": error, "stream": "s", "seq": 0})
+
+
+UNCLEAR = refused(503, 10077, "raft: not leader")
+FULL = refused(503, 10077, "maximum bytes exceeded")
+IN_PROCESS = refused(409, 10158, "duplicate message id is in process")
+# Of these nothing is stored.
+LATER = [
+    FULL,
+    refused(503, 10077, "maximum messages exceeded"),
+    refused(429, 10167, "too many requests"),
+    refused(400, 10002, "resource limits exceeded for account"),
+    refused(500, 10047, "insufficient storage resources available"),
+    refused(500, 10028, "insufficient memory resources available"),
+]
+# Of these it is not known.
+PERHAPS = [
+    IN_PROCESS,
+    refused(500, 10009, "JetStream cluster can not handle request"),
+    refused(503, 10008, "JetStream system temporarily unavailable"),
+    refused(500, 10118, "stream is offline"),
+    refused(503, 10077, "store is closed"),
+    refused(500, 19999, "an error of a later version"),
+]
+FOR_GOOD = [
+    refused(400, 10071, "wrong last sequence: 5"),
+    refused(400, 10054, "message size exceeds maximum allowed"),
+    refused(400, 10109, "invalid operation on sealed stream"),
+    refused(400, 10060, "expected stream does not match"),
+    refused(503, 10077, "message too large"),
+    refused(503, 10077, "maximum messages per subject exceeded"),
+    refused(500, 10111, "rollup not permitted"),
+    refused(400, 19999, "a refusal of a later version"),
+]
+
+
+def description(refusal: bytes) -> str:
+    text: str = loads(refusal)["error"]["description"]
+    return text
 
 
 class Server:
@@ -185,11 +226,43 @@ def test_a_stream_that_never_was_there_is_missing(run: Run) -> None:
         run(story())
 
 
-def test_a_refusal_for_good_is_told_at_once(run: Run) -> None:
-    server = then(REFUSED, 1000, STORED)
-    with pytest.raises(PublishFailed, match="wrong last sequence"):
+@pytest.mark.parametrize("refusal", LATER, ids=description)
+def test_a_refusal_that_passes_and_stored_nothing_is_waited_out_for_a_minute(
+    refusal: bytes, run: Run
+) -> None:
+    server = then(refusal, 40, STORED)
+    run(publish(server))
+    assert 40 <= server.tries[-1] < 42
+
+
+@pytest.mark.parametrize("refusal", PERHAPS, ids=description)
+def test_a_refusal_that_passes_is_waited_out_within_the_window(refusal: bytes, run: Run) -> None:
+    run(publish(then(refusal, 5, STORED)))
+    said, seconds = given_up(then(refusal, 1000, STORED), run)
+    assert "it may or may not be stored" in said
+    assert 4 <= seconds < 8
+
+
+@pytest.mark.parametrize("refusal", FOR_GOOD, ids=description)
+def test_a_refusal_for_good_is_told_in_the_words_of_the_server(refusal: bytes, run: Run) -> None:
+    server = then(refusal, 1000, STORED)
+    with pytest.raises(PublishFailed, match=description(refusal)):
         run(publish(server))
     assert len(server.tries) == 1
+
+
+def test_an_id_that_is_in_process_since_a_try_without_an_answer_is_asked_about_again(
+    run: Run,
+) -> None:
+    def answer(now: float) -> bytes | None:
+        if not now:
+            return STORED
+        # Two of three servers are frozen for four seconds.
+        return LOST if now < 2 else IN_PROCESS if now < 4 else STORED
+
+    server = Server(answer)
+    run(publish(server))
+    assert 4 <= server.tries[-1] < 6
 
 
 def test_others_do_not_wait_for_one_that_is_tried_again(run: Run) -> None:
@@ -214,3 +287,17 @@ def test_others_do_not_wait_for_one_that_is_tried_again(run: Run) -> None:
     run(story())
     assert [name for name, _ in stored] == ["second", "first"]
     assert stored[0][1] < 5.01
+
+
+def test_a_subject_that_the_server_would_cut_us_off_for_is_refused_at_once(run: Run) -> None:
+    server = Server(lambda now: STORED)
+
+    async def story() -> None:
+        async with Outbox(cast(Client, server)) as outbox:
+            for subject in ("s" * 4_000, "\N{GRINNING FACE}" * 1_000):
+                with pytest.raises(ValueError, match="is longer than a server takes"):
+                    await outbox.stored(subject, b"", "1")
+            await outbox.stored("s" * 3_900, b"", "1")
+
+    run(story())
+    assert len(server.tries) == 1

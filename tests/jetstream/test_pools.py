@@ -46,15 +46,15 @@ def test_a_pool_is_seen_and_its_dead_letters_are_offered_again(server: Servers) 
         await begun.wait()
         _, during, _ = await penstock("status", *on)
         assert "work pool seen: epic " in during
-        assert "1 jobs done" in during
-        assert "1 given up on, 1 out, 1 dead letters" in during
-        assert "1 workers with room for " in during
+        assert "1 job done" in during
+        assert "1 given up on, 1 out, 1 dead letter" in during
+        assert "1 worker with room for " in during
 
         looked.set()
         await epic.wait()
         assert results == [10, 30]
         _, after, _ = await penstock("status", "--on", url)
-        assert "work pool seen: no epic under way, 1 dead letters" in after
+        assert "work pool seen: no epic under way, 1 dead letter\n" in after
 
         _, listed, _ = await penstock("dead-letters", "list", *on)
         letter = json.loads(listed)
@@ -65,7 +65,7 @@ def test_a_pool_is_seen_and_its_dead_letters_are_offered_again(server: Servers) 
         )
         status, output, errors = await penstock("dead-letters", "replay", *on)
         assert (status, output) == (3, ""), errors
-        assert "1 jobs offered again, 1 given up on again" in errors
+        assert "1 job offered again, 1 given up on again" in errors
 
         poisonous = False
         status, output, errors = await penstock("dead-letters", "replay", *on)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import secrets
 import tokenize
 from collections.abc import Iterator
@@ -16,10 +17,12 @@ import pytest
 import trustme
 
 from sinks import write_jetstream
-from streams.errors import BuildError, CannotConnect
+from streams.errors import BuildError, CannotConnect, RightsMissing
 from streams.jetstream.addresses import addresses_of, shown
-from streams.jetstream.connection import connect
+from streams.jetstream.answers import answered
+from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.server import Servers
+from streams.jetstream.tables import table_of
 
 VARIABLES = ("USER", "PASSWORD", "TOKEN", "CREDS", "NKEY", "CA", "CERT", "KEY")
 
@@ -178,6 +181,57 @@ def base(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
+# Rights.
+
+USERS = """authorization { users: [
+    {user: all, password: right}
+    {user: none, password: right, permissions: {publish: "_INBOX.>", subscribe: "_INBOX.>"}}
+    {user: no_api, password: right, permissions: {publish: {deny: "$JS.API.STREAM.INFO.KV_B"}}}
+    {user: no_keys, password: right, permissions: {publish: {deny: "$KV.>"}}}
+    {user: no_answers, password: right, permissions: {subscribe: {deny: "_INBOX.>"}}}
+] }"""
+
+
+@pytest.mark.parametrize(
+    ("user", "subject"),
+    [
+        ("none", "$JS.API.STREAM.INFO.KV_B"),
+        ("no_api", "$JS.API.STREAM.INFO.KV_B"),
+        ("no_keys", "$KV.B.key"),
+        ("no_answers", "$JS.API.STREAM.INFO.KV_B"),
+    ],
+)
+def test_a_right_that_is_missing_on_a_table_of_keys_is_named_at_once(
+    restricted: Servers, user: str, subject: str
+) -> None:
+    async def story() -> None:
+        owner = await connect(with_user(restricted, "all:right", "nats"))
+        client = await connect(with_user(restricted, f"{user}:right", "nats"))
+        try:
+            js: Any = jetstream(owner)
+            await js.add_stream(name="S", subjects=["s"])
+            await table_of(js, "S", "B")
+
+            async def use() -> None:
+                table = await table_of(jetstream(client), "S", "B")
+                await answered(lambda: table.put("key", b""))
+
+            named = rf"refuses a request to '{re.escape(subject)}' \(permissions violation"
+            with pytest.raises(RightsMissing, match=named):
+                await use()
+        finally:
+            await owner.close()
+            await client.close()
+
+    asyncio.run(story())
+
+
+@pytest.fixture(scope="module")
+def restricted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    with Servers(tmp_path_factory.mktemp("restricted"), settings=USERS) as servers:
+        yield servers
+
+
 # Mistakes.
 
 
@@ -216,3 +270,23 @@ def test_what_is_said_of_the_first_address_goes_for_the_others() -> None:
         "tls://me:right@b",
         "nats://you:left@c",
     )
+
+
+def test_a_server_that_ends_a_tls_connection_is_no_news(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NATS_CA", str(folder / "ca.pem"))
+    with Servers(tmp_path, settings=tls(folder)) as servers:
+
+        async def story() -> None:
+            client = await connect(servers.urls)
+            await asyncio.to_thread(servers.stop, 0)
+            servers.start(0)
+            await asyncio.to_thread(servers.wait)
+            async with asyncio.timeout(30):
+                while not client.stats["reconnects"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            await client.close()
+
+        asyncio.run(story())
+    assert caplog.text == ""

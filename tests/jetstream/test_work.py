@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from streams.errors import CannotConnect, JobFailed, PayloadTooLarge, PoolBusy, 
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.letters import Letter, letters_of
 from streams.jetstream.server import Servers
-from tests.jetstream.fleet import Wire
+from tests.servers.wire import Wire
 
 WORKER = """
 import asyncio, os, sys
@@ -73,7 +73,7 @@ class Crowd:
 
 
 @contextmanager
-def crowd(server: Servers, name: str, folder: Path) -> Iterator[Crowd]:
+def crowd(server: Servers, name: str, folder: Path) -> Generator[Crowd]:
     workers = Crowd(server.urls[0], name, folder)
     try:
         yield workers
@@ -321,6 +321,31 @@ def test_what_cancelled_workers_held_is_not_held_against_a_job(server: Servers) 
         await running.wait()
         assert sorted(results) == [0, 1, 2]
         await worker.drain()
+
+    asyncio.run(story())
+
+
+def test_what_is_no_parcel_of_jobs_is_reported_and_ends_no_worker(
+    server: Servers, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        pool = WorkPool(server.urls, "foreign")
+        worker = pool.work(echo, Fixed(1)).start()
+        results: list[int] = []
+        epic = (job for job in range(1_000))
+        running = pool.offer(epic).to(collect(results)).start()
+        await until(lambda: bool(results))
+        client = await connect(server.urls)
+        js: Any = jetstream(client)
+        for body in (b"not JSON", b"{}", b"3", b"[1]", b'[["1", 0, 2]]', b"[]"):
+            for subject in ("nobody", "nobody.1"):
+                await js.publish(f"penstock.work.foreign.job.{subject}", body)
+        await client.close()
+        await asyncio.wait_for(running.wait(), 30)
+        assert sorted(results) == list(range(1_000))
+        await until(lambda: caplog.text.count("is no parcel of jobs") == 12)
+        await worker.drain()
+        assert await queued(server, "foreign") == 0
 
     asyncio.run(story())
 

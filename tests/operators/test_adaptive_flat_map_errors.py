@@ -266,3 +266,18 @@ def test_a_handler_that_cancels_its_own_task_is_named_with_its_event(run: Run) -
         run(source.pipe(adaptive_flat_map(leave, Fixed(1))).to(MemorySink()).run())
     assert raised.value.__notes__ == ["in stage 2 'adaptive_flat_map', on the event 2"]
     assert 2 in source.returned
+
+
+def test_what_is_reverted_to_a_source_that_cannot_give_it_again_has_failed(run: Run) -> None:
+    def fail(number: int) -> int:
+        if number == 1:
+            raise ValueError(number)
+        return number
+
+    stream = from_iterable(range(3)).pipe(adaptive_flat_map(fail, on_error="revert"))
+    report = run(stream.to(MemorySink()).run())
+    numbers = report.statistics
+    assert (numbers["finished"], numbers["failed"], numbers["returned"]) == (2, 1, 0)
+    stage = numbers["stages"][1]
+    assert (stage["reverted"], stage["skipped"]) == (1, 0)
+    assert report.exit_status == 3

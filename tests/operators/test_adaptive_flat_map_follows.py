@@ -345,7 +345,7 @@ def test_a_limit_that_may_be_anything_is_drawn_as_what_its_limiter_says() -> Non
     limiter: Any = Scripted(3)
     limiter.floor, limiter.ceiling = "low", float("inf")
     (_, stage, _) = (
-        CountedSource([]).pipe(adaptive_flat_map(abs, limiter)).to(MemorySink()).describe()
+        CountedSource([]).pipe(adaptive_flat_map(Dependency(), limiter)).to(MemorySink()).describe()
     )
     assert stage.bound is None
     assert stage.note.startswith("as many at once as its limiter says")

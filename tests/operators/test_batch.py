@@ -391,7 +391,7 @@ def anything(values: list[Any]) -> list[Any]:
         {"on_error": "ignore"},
         {"handler": 3},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_nonsense_is_refused_when_the_operator_is_built(options: Any) -> None:
     handler = options.pop("handler", asynchronous)

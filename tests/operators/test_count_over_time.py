@@ -5,7 +5,8 @@ import subprocess
 import sys
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from math import nan
+from fractions import Fraction
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from streams.event import Ending
 from streams.temporal.counts import sequenced
 from streams.temporal.intervals import IntervalError, LateInterval, Period, Watermark
 from streams.temporal.live_counts import LiveCounts
-from streams.temporal.tallies import Tally
+from streams.temporal.tallies import Tally, tally_maker
 from streams.testing import (
     COMPLETED,
     ManualPublisher,
@@ -316,7 +317,7 @@ def test_parts_that_do_not_belong_together_are_named(parts: list[Any], said: str
 
 def test_a_lateness_that_does_not_fit_the_rows_is_named() -> None:
     with pytest.raises(
-        TypeError, match=r"lateness is datetime\.timedelta.*, but rows begin at num"
+        TypeError, match=r"lateness is datetime\.timedelta.*, which cannot be subtracted"
     ):
         told([(0, 1)], begin=0, end=1, lateness=timedelta(1))
 
@@ -351,3 +352,115 @@ def test_the_example_has_the_published_counts_and_the_query_agrees() -> None:
         "2004-07-16 to 2004-07-18: 138 open, 138 by a plain query",
         "the stream tells the same: True, so does the sequenced query: True",
     ]
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "avg", "min", "max"])
+def test_an_amount_of_none_is_an_error_of_its_row(aggregate: Any) -> None:
+    rows = [(0, 9, None), (1, 3, 2)]
+    with pytest.raises(TypeError, match="None of type NoneType is no amount") as raised:
+        told(rows, aggregate=aggregate, begin=0, end=1, of=2)
+    assert "in stage 2 'count_over_time', on the event" in raised.value.__notes__[0]
+    kept = told(rows, aggregate=aggregate, begin=0, end=1, of=2, on_error="skip")
+    assert kept == [(1, 3, 2)]
+
+
+# What is valid, and its amount.
+valid_moves = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 4) | st.none(), st.integers(-50, 50)),
+    min_size=20,
+    max_size=60,
+)
+
+
+@given(valid_moves, st.sampled_from(["min", "max"]))
+def test_the_least_and_the_greatest_keep_no_more_than_the_rows_that_are_valid(
+    rows: list[Any], aggregate: Any
+) -> None:
+    best = min if aggregate == "min" else max
+    tally = tally_maker(aggregate, True, False)()
+    ends = [(b, None if length is None else b + length, of) for b, length, of in rows]
+    for begin, end, of in ends:
+        tally.enter(begin, of)
+        if end is not None:
+            tally.leave(end, of)
+    for at in sorted(tally.pending):
+        tally.cross(at)
+        now = [of for begin, end, of in ends if begin <= at and (end is None or at < end)]
+        assert tally.rows == len(now)
+        assert not now or tally.value == best(now)
+        assert kept_entries(tally) <= 3 * len(set(now)) + 8
+
+
+@pytest.mark.parametrize(("aggregate", "stays"), [("min", -1), ("max", 10**6), ("min", 10**6)])
+def test_a_row_that_stays_valid_does_not_keep_what_has_left(aggregate: Any, stays: int) -> None:
+    counts = LiveCounts(tally_maker(aggregate, True, False), include_zero=False)
+    counts.insert(None, 0, None, stays)
+    (sweep,) = counts._sweeps.values()
+    for begin in range(1, 5_000):
+        counts.insert(None, begin, begin + 2, begin)
+        list(counts.advance(begin - 1))
+        assert kept_entries(sweep.tally) <= 50
+
+
+def kept_entries(tally: Any) -> int:
+    """How many entries it keeps of rows whose points were crossed."""
+    return sum(len(kept) for name, kept in vars(tally).items() if name != "pending" and sized(kept))
+
+
+def sized(kept: Any) -> bool:
+    return hasattr(kept, "__len__")
+
+
+# Numbers and dates at the rims of what there is.
+
+
+@pytest.mark.parametrize(
+    ("row", "lateness"),
+    [
+        ((date.min, date(2024, 1, 5)), timedelta(days=1)),
+        ((datetime.min, datetime(2024, 1, 5)), 3600),
+        ((date(2024, 1, 1), date(2024, 1, 5)), 1e300),
+        ((10**400, 10**400 + 1), 0.5),
+        ((Decimal("-9E+999999"), Decimal(0)), Decimal("9E+999999")),
+        ((Decimal("-Infinity"), Decimal("Infinity")), 5),
+    ],
+)
+def test_a_lateness_may_reach_back_before_the_first_point_there_is(row: Any, lateness: Any) -> None:
+    rows = [row, row]
+    assert told(rows, begin=0, end=1, lateness=lateness) == [(*row, 2)]
+
+
+@pytest.mark.parametrize(
+    ("point", "lateness"),
+    [(Decimal(1), Fraction(1, 2)), (Fraction(1), Decimal(1)), (1.5, Decimal(1))],
+)
+def test_a_lateness_of_another_kind_of_number_than_a_row_is_an_error_of_the_row(
+    point: Any, lateness: Any
+) -> None:
+    rows = [(point, 9), (2, 3)]
+    assert told(rows, begin=0, end=1, lateness=lateness, on_error="skip") == [(2, 3, 1)]
+    with pytest.raises(TypeError, match=r"lateness is .* cannot be subtracted"):
+        told(rows, begin=0, end=1, lateness=lateness)
+
+
+def test_a_row_that_does_not_fit_the_lateness_is_not_counted() -> None:
+    options: dict[str, Any] = {"begin": 0, "end": 1, "lateness": timedelta(1)}
+    assert told([(0, 1)], **options, on_error="skip") == []
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "avg"])
+def test_what_is_too_large_for_a_float_is_infinite_as_a_float_is(aggregate: Any) -> None:
+    rows = [(0, 2, 1e308), (1, 3, 10**400), (1, 3, 1e308)]
+    plus, minus = [(0, 1, 1e308), (1, 2, inf), (2, 3, inf)], [(0, 1, -1e308), (1, 3, -inf)]
+    assert told(rows, aggregate=aggregate, begin=0, end=1, of=2) == [plus[0], (1, 3, inf)]
+    mirrored = [(begin, end, -of) for begin, end, of in rows]
+    assert told(mirrored, aggregate=aggregate, begin=0, end=1, of=2) == minus
+
+
+@pytest.mark.parametrize("amount", ["1E+99999", "-1E-99999", "0E+99999"])
+def test_a_decimal_beyond_all_measure_is_no_amount(amount: str) -> None:
+    rows = [(0, 1, Decimal(amount)), (1, 2, Decimal("9E+6144"))]
+    options: dict[str, Any] = {"aggregate": "sum", "begin": 0, "end": 1, "of": 2}
+    with pytest.raises(TypeError, match="is no amount"):
+        told(rows, **options)
+    assert told(rows, **options, on_error="skip") == [(1, 2, Decimal("9E+6144"))]

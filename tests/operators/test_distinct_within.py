@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reactivex import operators as ops
 
 import streams
-from operators import adaptive_flat_map, distinct_within, group_by, spread
+from operators import adaptive_flat_map, chunk, distinct_within, group_by, spread
 from sinks import collect
 from streams import Fixed, from_iterable
 from streams.door import connect
-from streams.errors import BuildError
+from streams.errors import BuildError, HoldExceeded
 from streams.run import Run
 from streams.testing import (
     COMPLETED,
@@ -318,6 +319,8 @@ def test_a_duplicate_of_an_unfinished_event_shares_its_outcome(ending: str) -> N
     assert source.unsettled == []
     forgotten = ending in ("finish", "drop", "skip")
     assert len(source.acked) == (3 if forgotten else 0)
+    assert len(source.failed) == (3 if ending == "fail" else 0)
+    assert len(source.returned) == (3 if ending == "give_back" else 0)
     # What comes back is offered again: the two that were dropped from the stream as well.
     assert source.redeliver() == (0 if forgotten else 3)
 
@@ -448,6 +451,7 @@ def test_after_an_error_of_the_reader_nothing_more_is_asked_or_said() -> None:
         {"seconds": -1},
         {"seconds": float("nan")},
         {"max_keys": 0},
+        {"hold": 0},
         {"on_error": streams.retry(3)},
     ],
     ids=str,
@@ -455,3 +459,56 @@ def test_after_an_error_of_the_reader_nothing_more_is_asked_or_said() -> None:
 def test_nonsense_is_refused_when_the_operator_is_built(options: dict[str, Any]) -> None:
     with pytest.raises(BuildError, match="distinct_within"):
         distinct_within(**{"seconds": 10, "by": "id", **options})
+
+
+def distinct_and_held(operator: Any, **options: Any) -> list[Any]:
+    """What comes of 3,000 events of three keys, of which `operator` holds the first."""
+    kept: list[Any] = []
+    stream = from_iterable([*[1] * 1_500, *[2] * 1_500, 3])
+    distinct = stream.pipe(distinct_within(60, by=lambda n: n, **options), operator)
+    run_virtual(distinct.to(collect(kept)).run(), stall=0.1)
+    return kept
+
+
+@pytest.mark.parametrize("operator", [chunk(4), ops.buffer_with_count(4), ops.count()])
+def test_duplicates_of_events_that_are_held_until_others_come_have_an_error(operator: Any) -> None:
+    with pytest.raises(HoldExceeded, match=r"1,024 duplicates .* stage 3 .* hold="):
+        distinct_and_held(operator)
+
+
+@pytest.mark.parametrize("operator", [chunk(4), ops.buffer_with_count(4)])
+def test_as_many_duplicates_may_wait_as_hold_says(operator: Any) -> None:
+    assert distinct_and_held(operator, hold=3_000) == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("operator", [chunk(4, wait=1), ops.buffer_with_time(1), ops.delay(1)])
+def test_duplicates_wait_for_what_is_held_for_a_time(operator: Any) -> None:
+    assert distinct_and_held(operator) in ([[1], [2], [3]], [[1], [2, 3]], [1, 2, 3])
+
+
+def test_no_more_is_asked_for_while_a_thousand_duplicates_wait() -> None:
+    source = MemorySource([1] * 5_000 + [2])
+    probe = Probe[int](request=10, hold=True)
+    source.pipe(distinct_within(60, by=lambda n: n)).connect(probe)
+    assert probe.values == [1]
+    # Those that wait, the one that they wait for, and what had been asked for.
+    assert len(source.unsettled) <= 1024 + 10
+    probe.events[0].finish()
+    assert probe.values == [1, 2]
+    probe.events[-1].finish()
+    assert source.unsettled == []
+
+
+@pytest.mark.parametrize("read_by", ["key", "time"])
+def test_a_stop_iteration_out_of_the_users_function_fails_its_event(run: Run, read_by: str) -> None:
+    def among(number: int) -> int:
+        return next(known for known in (0, 1, 3) if known == number)
+
+    sink = MemorySink()
+    operator = (
+        distinct_within(10, by=among, on_error="skip")
+        if read_by == "key"
+        else distinct_within(10, by=str, time=among, on_error="skip")
+    )
+    report = run(MemorySource(range(4)).pipe(operator).to(sink).run())
+    assert (sink.values, report.statistics["failed"]) == ([0, 1, 3], 1)

@@ -286,7 +286,7 @@ def test_an_operator_that_holds_is_allowed_after_the_work() -> None:
         {"each": nothing_to_do, "idle": 1, "max_groups": 0},
         {"on_error": "retry"},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_nonsense_is_refused_when_the_operator_is_built(options: dict[str, Any]) -> None:
     with pytest.raises(BuildError, match="group_by"):

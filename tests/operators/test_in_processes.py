@@ -11,7 +11,7 @@ import pytest
 
 from operators import adaptive_flat_map, in_processes
 from streams import Fixed, Report
-from streams.errors import BuildError
+from streams.errors import BuildError, NotPicklable
 from streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 
 # The handlers are functions of a module that a fresh process can import.
@@ -114,6 +114,31 @@ def test_what_cannot_be_pickled_fails_its_own_call_only(
     values, report = run(virtual_loop, handlers.unpicklable, source, on_error="skip")
     assert values == [0, 3]
     assert report.statistics["failed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(1, "The result of 'unpicklable'"), (lambda: None, "The value")]
+)
+def test_what_cannot_be_pickled_is_named_in_one_line_without_an_executors_traceback(
+    virtual_loop: VirtualTimeLoop, handlers: Any, value: Any, said: str
+) -> None:
+    with pytest.raises(NotPicklable) as raised:
+        run(virtual_loop, handlers.unpicklable, MemorySource([value]))
+    (message,) = str(raised.value).splitlines()
+    assert message.startswith(f"{said} cannot go to another process: ")
+    assert "takes and returns plain data" in message
+
+
+def test_a_handler_that_cannot_be_pickled_is_refused_by_the_stage_that_gets_it() -> None:
+    def local(value: int) -> int:
+        return value
+
+    for handler, name in ((lambda value: value, "<lambda>"), (local, "local")):
+        with pytest.raises(BuildError) as raised:
+            adaptive_flat_map(in_processes(2)(handler))
+        (message,) = str(raised.value).splitlines()
+        assert message.startswith(f"adaptive_flat_map(in_processes(...)({name})): another process")
+        assert "at the top level of a module" in message
 
 
 def test_an_error_keeps_its_type(virtual_loop: VirtualTimeLoop, handlers: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from operators import monitor
 from sinks import dead_letters
 from streams import from_iterable
-from streams.errors import BufferFull, BuildError
+from streams.errors import BuildError
 from streams.temporal import Violated, Violation
 from streams.testing import COMPLETED, MemorySink, MemorySource, Probe, VirtualClock
 from streams.testing.plugin import Run
@@ -99,11 +99,20 @@ def test_a_sink_gets_any_number_of_violations_of_the_end_one_when_it_asks(run: R
     assert [one.key for one in alarms.values] == list(range(3_000))
 
 
-def test_a_sink_that_is_too_far_behind_ends_the_pipeline(run: Run) -> None:
-    alarms = MemorySink(hold=True)
-    operator = monitor("G b", by=lambda event: event, on_violation=alarms, **TESTS)
-    with pytest.raises(BufferFull, match="1,024 violations wait for their sink after stage 2"):
-        run(MemorySource(range(3_000)).pipe(operator).to(MemorySink()).run(drain_deadline=1))
+def test_a_sink_that_is_too_far_behind_pauses_the_source(run: Run) -> None:
+    async def story() -> None:
+        source, alarms = MemorySource(range(5_000)), MemorySink(hold=True)
+        operator = monitor("G b", by=lambda event: event, on_violation=alarms, **TESTS)
+        async with source.pipe(operator).to(MemorySink()).start() as running:
+            await asyncio.sleep(1)
+            emitted = running.statistics()["in"]
+            assert 1024 <= emitted < 3_000
+            await asyncio.sleep(1000)
+            assert running.statistics()["in"] == emitted
+            alarms.accept(5_000)
+        assert len(alarms.values) == 5_000
+
+    run(story())
 
 
 def test_two_monitors_may_share_a_sink(run: Run) -> None:

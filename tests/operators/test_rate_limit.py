@@ -202,7 +202,6 @@ def test_after_a_million_seconds_the_rate_still_holds() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [(0,), (-1,), (float("nan"),), (1, 0), (1, 1, 0), (RateLimit(1), 2.0), (RateLimit(1), 1.0, 3)],
-    ids=str,
 )
 def test_nonsense_is_refused_when_the_operator_is_built(arguments: Any) -> None:
     with pytest.raises(BuildError, match="rate_limit"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import chain, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,9 +18,16 @@ from reactivex import operators as ops
 from operators import distinct_within, rate_limit, spread
 from sinks import collect
 from sources import read_jsonl
-from streams import from_iterable
+from streams import from_async_iterable, from_iterable, run
 from streams.errors import BuildError
-from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe, run_virtual
+from streams.testing import (
+    CountedSource,
+    ManualPublisher,
+    MemorySource,
+    Probe,
+    VirtualTimeLoop,
+    run_virtual,
+)
 from tests.operators.published import GROUPS, PUBLISHED, read
 
 LISTS = st.lists(st.lists(st.integers(), max_size=4), max_size=6)
@@ -210,3 +219,204 @@ def test_an_iterable_that_raises_stops_the_pipeline_and_the_others_are_given_bac
 def test_spread_after_spread_takes_iterables_out_of_iterables() -> None:
     nested = from_iterable([[["a1", "a2"], ["b"]], [["c"]]])
     assert read(nested.pipe(spread(1), spread(1))).values == ["a1", "a2", "b", "c"]
+
+
+# Time: a source gives the loop its turn every few milliseconds, in the middle of its groups.
+
+
+def job_spreader(groups: Iterable[Iterable[Any]], feeders: int) -> list[Any]:
+    """The published order, by feeders in a circle: each gives one job and the next has its turn;
+    one that has none takes the next group first, and leaves where there is none."""
+    coming, done = iter(groups), list[Any]()
+    circle: list[Iterator[Any]] = [iter(())] * feeders
+    while circle:
+        left: list[Iterator[Any]] = []
+        for jobs in circle:
+            group: Iterator[Any] | None = jobs
+            while group is not None:
+                try:
+                    done.append(next(group))
+                    left.append(group)
+                    break
+                except StopIteration:
+                    following = next(coming, None)
+                    group = None if following is None else iter(following)
+        circle = left
+    return done
+
+
+def slowly(items: Iterable[Any], each: float = 0.001) -> Iterator[Any]:
+    """The items, of which each keeps the processor for a while."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    for item in items:
+        loop.advance(each)
+        yield item
+
+
+def named(sizes: Iterable[int]) -> list[list[str]]:
+    return [[f"{g}.{job}" for job in range(size)] for g, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("feeders", PUBLISHED)
+def test_the_reference_gives_the_published_orders(feeders: int) -> None:
+    assert job_spreader(GROUPS, feeders) == PUBLISHED[feeders].split()
+
+
+@pytest.mark.parametrize(("count", "feeders"), [(20_000, 5), (1_000, 3), (1_000, 999)])
+def test_the_published_order_does_not_depend_on_the_time_that_a_group_takes(
+    count: int, feeders: int
+) -> None:
+    groups = named(g * 7919 % 5 for g in range(count))
+    done: list[str] = []
+
+    async def story() -> None:
+        stream = from_iterable(lambda: slowly(groups)).pipe(spread(feeders))
+        await stream.to(collect(done)).run()
+
+    run_virtual(story())
+    assert done == job_spreader(groups, feeders)
+
+
+STEPS: dict[str, tuple[Any, ...]] = {
+    "a step that leaves groups out": (
+        ops.filter(lambda group: int(group[0].split(".")[0]) % 51 == 0),
+    ),
+    "a step that makes groups": (
+        ops.flat_map(lambda group: slowly([[f"{item} of {n}" for item in group] for n in "abc"])),
+    ),
+    "a spread": (ops.map(lambda group: [group, group]), spread(2)),
+    "a step that joins groups": (
+        ops.buffer_with_count(3),
+        ops.map(lambda lists: [item for one in lists for item in one]),
+    ),
+}
+
+
+@pytest.mark.parametrize("steps", STEPS)
+def test_the_published_order_does_not_depend_on_the_time_that_a_step_before_it_takes(
+    steps: str,
+) -> None:
+    groups = named(1 + g * 7919 % 4 for g in range(500))
+    spreads: list[Any] = []
+    whole: list[Any] = []
+
+    async def story() -> None:
+        source = from_iterable(lambda: slowly(groups)).pipe(*STEPS[steps])
+        await source.to(collect(whole)).run()
+        await source.pipe(spread(3)).to(collect(spreads)).run()
+
+    run_virtual(story())
+    assert len(whole) > 5
+    assert spreads == job_spreader(whole, 3)
+
+
+@given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 6), st.data())
+def test_the_published_order_holds_whatever_takes_how_long(
+    sizes: list[int], feeders: int, data: st.DataObject
+) -> None:
+    groups = named(sizes)
+    takes = st.sampled_from([0.0, 0.001, 0.004, 0.02])
+    done: list[str] = []
+
+    def jobs(group: list[str]) -> Iterator[str]:
+        for job in group:
+            yield from slowly([job], data.draw(takes))
+
+    def dispatched() -> Iterator[Iterator[str]]:
+        for group in groups:
+            yield from slowly([jobs(group)], data.draw(takes))
+
+    async def story() -> None:
+        await from_iterable(dispatched).pipe(spread(feeders)).to(collect(done)).run()
+
+    run_virtual(story())
+    assert done == job_spreader(groups, feeders)
+
+
+def test_a_dispatcher_that_waits_for_something_does_not_hold_up_the_open_groups() -> None:
+    async def dispatched() -> AsyncIterator[list[str]]:
+        for group in GROUPS:
+            yield group
+            await asyncio.sleep(1)
+
+    done: list[str] = []
+    run_virtual(from_async_iterable(dispatched).pipe(spread(3)).to(collect(done)).run())
+    assert done == ["a1", "a2", "a3", "b1", "c1", "c2", "c3"]
+
+
+def test_a_source_beside_it_that_never_waits_does_not_hold_up_the_open_groups() -> None:
+    done: list[str] = []
+
+    async def story() -> None:
+        groups = ManualPublisher[list[str]]()
+        others = from_iterable(lambda: slowly(range(10_000)))
+        both = groups.pipe(spread(2), ops.with_latest_from(others), ops.map(itemgetter(0)))
+        running = both.to(collect(done)).start()
+        await asyncio.sleep(0.05)
+        groups.send(GROUPS[0])
+        await asyncio.sleep(1)
+        assert done == GROUPS[0]
+        running.cancel()
+
+    run_virtual(story())
+
+
+# Iterators that do not let themselves be closed.
+
+
+def closes_badly() -> Iterator[int]:
+    try:
+        while True:
+            yield 1
+    finally:
+        raise OSError("in close")
+
+
+def boom() -> Iterator[int]:
+    yield 2
+    raise ValueError("boom")
+
+
+def test_an_iterator_that_cannot_be_closed_does_not_hide_the_error_that_ended_the_stream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    out: list[int] = []
+    with pytest.raises(ValueError, match="boom"):
+        run(
+            from_iterable([closes_badly(), boom(), closes_badly()]).pipe(spread(3)).to(collect(out))
+        )
+    assert out == [1, 2, 1, 1]
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["after the first error: OSError: in close"] * 2
+
+
+def test_an_iterator_that_cannot_be_closed_does_not_keep_the_others_open() -> None:
+    closed: list[str] = []
+
+    def jobs() -> Iterator[int]:
+        try:
+            yield from [1, 2, 3]
+        finally:
+            closed.append("jobs")
+
+    source = MemorySource[Any]([closes_badly(), jobs()])
+    probe = read(source.pipe(spread(2)), request=2)
+    with pytest.raises(OSError, match="in close"):
+        probe.cancel()
+    assert closed == ["jobs"]
+    assert len(source.returned) == 2
+
+
+def test_an_iterator_that_cancels_its_own_stream_is_given_back() -> None:
+    def jobs() -> Iterator[int]:
+        yield 1
+        probe.cancel()
+        yield 2
+
+    source = MemorySource[Any]([jobs()])
+    probe = Probe[Any](request=5)
+    source.pipe(spread(2)).connect(probe)
+    assert probe.values == [1]
+    assert len(source.returned) == 1
+    assert source.unsettled == []

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -33,6 +35,15 @@ REPLIED = "G(a -> X b)"
 def stay(names: str) -> dict[str, Any]:
     """Each proposition is one letter, and the event is a text."""
     return {name: partial(lambda name, event: name in event, name) for name in names}
+
+
+def watch_rule(formula: str, **options: Any) -> Rule:
+    """A rule by the first item of each event, whose propositions are other items of it."""
+    names = [name for name in options if len(name) == 1]
+    tests = {name: itemgetter(options.pop(name)) for name in names}
+    usual: dict[str, Any] = {"mode": "ltl3", "evidence": 16, "idle": None, "max_keys": None}
+    usual |= {"restart": False, "strict": True, "by": 0, **options}
+    return Rule(stage="violations", formula=formula, tests=tests, **usual)
 
 
 def found(events: list[Any], formula: str, **options: Any) -> list[Violation[Any]]:
@@ -356,3 +367,74 @@ def test_propositions_that_the_formula_does_not_have_are_shown_with_the_stage() 
 def test_nonsense_is_refused_when_the_operator_is_built(options: dict[str, Any]) -> None:
     with pytest.raises(BuildError):
         violations("G a", **{"a": len, **options})
+
+
+EVENTS = st.lists(st.tuples(st.sampled_from("xyz"), st.booleans()), max_size=20)
+
+
+@given(EVENTS, st.integers(1, 3))
+def test_a_key_that_begins_anew_is_remembered_no_more_until_it_comes_again(
+    events: list[tuple[str, bool]], most: int
+) -> None:
+    rule = watch_rule("G(p -> X !p)", restart=True, max_keys=most, p=1)
+    watch = Watch(rule, lambda: 0.0)
+    # The keys in the order of their last use, each with its events since it began.
+    remembered: dict[str, list[bool]] = {}
+    evicted = 0
+    for event in events:
+        key, p = event
+        mine = [*remembered.pop(key, []), p]
+        violated = mine[-2:] == [True, True]
+        assert (watch.look(new_events([event], 0.0, Nobody()), 0)[1] is not None) == violated
+        remembered[key] = mine
+        if len(remembered) > most:
+            del remembered[next(iter(remembered))]
+            evicted += 1
+        if violated:
+            del remembered[key]
+    assert watch.statistics()["keys"] == len(remembered)
+    assert watch.statistics()["evicted"] == evicted
+
+
+async def coming(event: Any) -> bool:
+    return False
+
+
+async def many(event: Any) -> AsyncIterator[bool]:
+    yield False
+
+
+def lazily(event: Any) -> Iterator[bool]:
+    yield False
+
+
+@pytest.mark.parametrize("test", [coming, many, lazily, partial(coming)])
+def test_a_proposition_whose_answer_nobody_would_wait_for_is_refused(test: Any) -> None:
+    with pytest.raises(BuildError, match=r"the proposition 'p' .* plain function"):
+        violations("G !p", p=test)
+
+
+@pytest.mark.parametrize("test", [coming, many, lazily])
+def test_an_answer_that_nobody_would_wait_for_is_an_error_of_its_event(test: Any) -> None:
+    with pytest.raises(TypeError, match=r"is of type .*, which nobody waits for") as raised:
+        found([1], "G !p", p=lambda event: test(event))
+    assert "in the proposition 'p'" in raised.value.__notes__
+
+
+def test_a_proposition_that_names_no_field_is_refused() -> None:
+    with pytest.raises(BuildError, match="the proposition 'p' names no field"):
+        violations("G !p", p={})
+
+
+def test_a_proposition_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(BuildError, match="'p' is given in where and as a keyword"):
+        violations("G !p", where={"p": {"x": 1}}, p={"x": 2})
+
+
+def test_a_key_function_that_raises_stopiteration_is_told_as_what_raised_it() -> None:
+    def key(event: Any) -> Any:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        found([1], "G !p", by=key, p=bool)
+    assert found([1], "G !p", by=key, p=bool, on_error="skip") == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
+from math import inf
 from typing import Any
 
 import pytest
@@ -12,11 +14,14 @@ from operators import (
     adaptive_flat_map,
     batch,
     chunk,
+    count_over_time,
     distinct_within,
     group_by,
     in_threads,
+    monitor,
     rate_limit,
     spread,
+    violations,
 )
 from streams import drop_oldest, from_iterable, lift, retry
 from streams.errors import BuildError
@@ -24,7 +29,12 @@ from streams.errors import BuildError
 NUMBER = object()  # No number at all: `<` and `>` raise TypeError.
 
 
-@pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True, None], ids=repr)
+def described(wrong: object) -> str:
+    """An id that is the same in every process; NUMBER's own repr has its address."""
+    return "object" if wrong is NUMBER else repr(wrong)
+
+
+@pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True, None], ids=described)
 @pytest.mark.parametrize(
     ("build", "told"),
     [
@@ -51,7 +61,7 @@ def test_a_number_that_makes_no_sense_is_refused_by_name(
     assert told in str(refused.value)
 
 
-@pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True], ids=repr)
+@pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True], ids=described)
 @pytest.mark.parametrize(
     ("build", "told"),
     [
@@ -85,3 +95,21 @@ def test_a_handler_that_was_called_already_is_told_apart(build: Callable[[Any], 
 
     with pytest.raises(BuildError, match=r"\(work\(\.\.\.\)\): .* give work itself"):
         build(work({}))
+
+
+@pytest.mark.parametrize("wrong", [NUMBER, "3", True, 1.5, timedelta(1)], ids=described)
+@pytest.mark.parametrize("build", [monitor, violations])
+def test_a_bound_of_a_monitor_that_makes_no_sense_is_refused_by_name(
+    build: Callable[..., object], wrong: Any
+) -> None:
+    with pytest.raises(BuildError, match=r"\(max_keys="):
+        build("G !p", by="id", max_keys=wrong, p=bool)
+    if wrong != 1.5:
+        with pytest.raises(BuildError, match=r"\(idle="):
+            build("G !p", by="id", idle=wrong, p=bool)
+
+
+@pytest.mark.parametrize("wrong", [NUMBER, "x", True, inf], ids=described)
+def test_a_lateness_that_makes_no_sense_is_refused_by_name(wrong: Any) -> None:
+    with pytest.raises(BuildError, match=r"count_over_time\(lateness="):
+        count_over_time(lateness=wrong)

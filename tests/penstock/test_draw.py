@@ -5,6 +5,12 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from operators import adaptive_flat_map
+from penstock.draw import most_held
+from sinks import for_each
+from streams import Fixed, from_iterable, retry, route
+from streams.testing import MemorySink
+
 Write = Callable[[str, str], Path]
 Penstock = Callable[..., Any]
 
@@ -28,7 +34,7 @@ def test_the_text_shows_every_stage_its_bound_and_their_sum(
     assert "1,024 events" in lines[3]
     # 1,000 in work at most, and 256 results; then the writer's 1,024.
     assert "1,256 events" in lines[5]
-    assert lines[-1] == "Holds at most 3,304 events at once."
+    assert lines[-1] == "Holds at most 4,328 events at once."
 
 
 def test_the_place_where_order_ends_is_marked(penstock: Penstock, pipeline_file: Path) -> None:
@@ -96,3 +102,15 @@ def test_a_picture_that_cannot_be_written_is_said_so(
     result = penstock("draw", pipeline_file, "--output", tmp_path / "no" / "such.txt")
     assert result.status == 2
     assert "Cannot write" in result.err
+
+
+def test_what_waits_for_a_sink_of_dead_letters_counts_for_the_stage_that_writes_them() -> None:
+    def most(policy: Any) -> int:
+        work = adaptive_flat_map(abs, Fixed(1), on_error=policy)
+        held = most_held(from_iterable([1]).pipe(work).to(for_each(print)).describe())
+        assert held is not None
+        return held
+
+    letters = 1024
+    assert most(route(MemorySink())) == most("skip") + letters
+    assert most(retry(2, then=route(MemorySink()))) == most(retry(2)) + letters

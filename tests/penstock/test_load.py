@@ -165,3 +165,29 @@ def test_a_file_may_have_any_name(penstock: Penstock, write_file: Write, name: s
 def test_what_is_for_scripts_only_is_not_run(penstock: Penstock, write_file: Write) -> None:
     path = write_file("job.py", TWO.splitlines()[0] + "\nif __name__ == '__main__':\n    1 / 0\n")
     assert penstock("check", path).status == 0
+
+
+@pytest.mark.parametrize("command", ["run", "draw", "check"])
+@pytest.mark.parametrize(
+    "left",
+    [
+        "run(pipeline)",
+        "pipeline.run()",
+        "asyncio.run(pipeline.run())",
+        "async def main():\n    async with pipeline.start():\n        pass\n\nasyncio.run(main())",
+    ],
+)
+def test_a_pipeline_that_is_run_while_its_file_is_loaded_is_refused(
+    penstock: Penstock, write_file: Write, tmp_path: Path, command: str, left: str
+) -> None:
+    path = write_file(
+        "job.py",
+        "from streams import from_iterable, run\n"
+        f"pipeline = from_iterable([{{}}]).to(write_jsonl({str(tmp_path / 'out.jsonl')!r}))\n"
+        f"{left}\n",
+    )
+    result = penstock(command, path)
+    assert result.status == 2
+    assert 'if __name__ == "__main__":' in result.err
+    assert f"{path}:" in result.err
+    assert not (tmp_path / "out.jsonl").exists()

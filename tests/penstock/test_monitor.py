@@ -76,7 +76,7 @@ def test_bad_lines_give_status_3_where_nothing_was_violated(
     path.write_text('{"a": 1}\nbroken\n', encoding="utf-8")
     result = penstock("monitor", "G a", "--fields", "--input", str(path))
     assert result.status == 3
-    assert "line 2 is no JSON" in result.err
+    assert "line 2 is not valid JSON" in result.err
 
 
 def test_events_without_the_key_are_told_and_give_status_3_where_nothing_was_violated(

@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import pty
+import re
 import sqlite3
 import subprocess
 import sys
@@ -137,7 +138,7 @@ def test_put_tells_of_lines_that_are_no_events_and_enqueues_the_others(
     file.write_text('{"a":1}\nbad\n{"a":2}\n')
     result = penstock("queue", "put", url, "--input", file)
     assert result.status == 3
-    assert "line 2 is no JSON" in result.err
+    assert "line 2 is not valid JSON" in result.err
     assert len(lines(penstock("queue", "peek", url).out)) == 4
 
 
@@ -262,7 +263,7 @@ def test_a_missing_package_is_named_with_its_extra(process: Process) -> None:
     )
     result = process([sys.executable, "-c", code])
     assert result.returncode == 2
-    assert "pip install 'penstock[postgres]'" in result.stderr
+    assert re.search(r"pip install .*\[postgres\]", result.stderr)
 
 
 def test_a_password_is_not_shown(penstock: Penstock) -> None:

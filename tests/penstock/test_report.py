@@ -22,6 +22,7 @@ NUMBERS: dict[str, Any] = {
     "waiting": 0,
     "in_flight": 0,
     "bad_lines": 0,
+    "closed_early": {},
     "limit": 8,
     "groups": 0,
     "latency": None,

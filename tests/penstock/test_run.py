@@ -294,3 +294,28 @@ def test_the_json_report_is_one_line_that_says_everything(
     else:
         assert report["error"]["type"] == "KeyError"
         assert "group_by" in report["error"]["notes"][0]
+
+
+def test_lines_are_read_by_a_pipeline_file_from_standard_input(
+    process: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    pipeline = tmp_path / "upper.py"
+    pipeline.write_text(
+        "from reactivex import operators as ops\n"
+        "from sinks import for_each\n"
+        "from sources import read_lines\n"
+        "pipeline = read_lines().pipe(ops.map(str.upper)).to(for_each(print))\n"
+    )
+    command = [sys.executable, "-m", "penstock", "run", str(pipeline)]
+    assert process(command, input="a\nb").stdout == "A\nB\n"
+    log = tmp_path / "some.log"
+    log.write_text("from a file\n")
+    assert process([*command, "--input", str(log)]).stdout == "FROM A FILE\n"
+
+
+def test_attempts_are_refused_where_no_worker_counts_them(
+    penstock: Penstock, pipeline_file: Path
+) -> None:
+    result = penstock("run", pipeline_file, "--attempts", "2")
+    assert result.status == 2
+    assert "--attempts is counted by workers and needs --on or --workers" in result.err

@@ -34,7 +34,7 @@ class Connection(Client):
     async def delete_consumer(self, stream: str, consumer: str) -> None:
         await asyncio.sleep(0)
 
-    async def flush(self, timeout: float) -> None:  # noqa: ASYNC109
+    async def flush(self, timeout: float = 10) -> None:  # noqa: ASYNC109
         await asyncio.sleep(0)
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:

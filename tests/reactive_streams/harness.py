@@ -15,6 +15,7 @@ from streams import Flowable
 from streams.door import connect
 from streams.run import Run
 from streams.testing import ManualPublisher, Probe, no_leaks, run_virtual
+from tests.reactive_streams.between import Below, attached
 from tests.reactive_streams.case import Case
 from tests.reactive_streams.operator_cases import OPERATORS
 from tests.reactive_streams.source_cases import SOURCES
@@ -27,6 +28,7 @@ __all__ = [
     "every_operator",
     "every_pulling_case",
     "manual",
+    "standing_below",
     "virtual",
 ]
 
@@ -42,11 +44,14 @@ every_pulling_case = pytest.mark.parametrize(
 
 
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an asynchronous test on a virtual-time loop of its own."""
+    """Run an asynchronous test on a virtual-time loop of its own.
+
+    Processes that start and end on a busy machine get a minute.
+    """
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        run_virtual(test(*args, **kwargs))
+        run_virtual(test(*args, **kwargs), stall=60.0)
 
     return run
 
@@ -72,7 +77,8 @@ class Link:
                 while self._in_flight():
                     time.sleep(0.0001)  # noqa: ASYNC251
                     await asyncio.sleep(0)
-            await asyncio.sleep(seconds)
+            # There may be as many rounds as events, and the loop has a horizon.
+            await asyncio.sleep(min(seconds, 30.0))
 
     def told(self) -> list[Any]:
         """The errors that the loop was told of; any that no test asks for fails it."""
@@ -99,6 +105,21 @@ async def connected(
             for probe in probes:
                 if probe.subscription is not None:
                     probe.subscription.cancel()
+            await run.close()
+        assert link.told() == []
+
+
+@asynccontextmanager
+async def standing_below(stream: Flowable[Any], below: Below, case: Case) -> AsyncIterator[Link]:
+    """Put `below` under a stream's last stage; afterwards as `connected` does."""
+    async with no_leaks():
+        run = Run()
+        link = Link(run, case.calls_in_pool)
+        attached(stream, below, run)
+        try:
+            yield link
+        finally:
+            below.cancel()
             await run.close()
         assert link.told() == []
 

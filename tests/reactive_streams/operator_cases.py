@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+import reactivex
 from reactivex import Observable
 from reactivex import operators as ops
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
+from reactivex.subject import BehaviorSubject
 
 from operators import (
     adaptive_flat_map,
@@ -26,6 +28,7 @@ from operators import (
 )
 from sources import WorkPool
 from streams import Backoff, Fixed, Flowable, Shared, from_iterable, lift, retry
+from streams.lift import HOLD
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 from streams.temporal.intervals import Period
@@ -113,6 +116,15 @@ def _both(*operators: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _doubled(n: int) -> list[int]:
     return [number for number in range(n) for _ in range(2)]
+
+
+def _lists(n: int, size: int) -> list[list[int]]:
+    return [list(range(i, min(i + size, n))) for i in range(0, n, size)]
+
+
+def _latest(n: int) -> list[int]:
+    """The last of all numbers that are held at once."""
+    return [numbers[-1] for numbers in _lists(n, HOLD)]
 
 
 def _working(name: str, handler: Any, outputs: Any = numbers_up_to, **facts: Any) -> Case:
@@ -291,12 +303,12 @@ OPERATORS = [
     _operator(
         "chunk",
         chunk(2),
-        lambda n: [list(range(i, min(i + 2, n))) for i in range(0, n, 2)],
+        lambda n: _lists(n, 2),
     ),
     _operator(
         "chunk with a wait",
         chunk(2, 0.5),
-        lambda n: [list(range(i, min(i + 2, n))) for i in range(0, n, 2)],
+        lambda n: _lists(n, 2),
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),
@@ -308,10 +320,39 @@ OPERATORS = [
     _operator(
         "buffer_with_count",
         ops.buffer_with_count(2),
-        lambda n: [list(range(i, min(i + 2, n))) for i in range(0, n, 2)],
+        lambda n: _lists(n, 2),
     ),
     _operator("delay", ops.delay(0.5), numbers_up_to, synchronous=False),
     _operator("start_with", ops.start_with(-1), lambda n: [-1, *range(n)]),
+    # Timers and second sources. Lists of nothing come by the clock, not by the numbers.
+    _operator(
+        "buffer_with_time",
+        _both(ops.buffer_with_time(0.5), ops.filter(bool)),
+        lambda n: _lists(n, HOLD),
+    ),
+    _operator(
+        "buffer_with_time_or_count",
+        _both(ops.buffer_with_time_or_count(0.5, 3), ops.filter(bool)),
+        lambda n: _lists(n, 3),
+    ),
+    _operator("debounce", ops.debounce(0.5), _latest),
+    _operator("sample", ops.sample(0.5), _latest, synchronous=False),
+    _operator(
+        "throttle_first",
+        ops.throttle_first(100_000.0),
+        lambda n: list(range(min(n, 1))),
+        pulls=False,
+        sees_end=False,
+    ),
+    _operator("timeout", ops.timeout(100_000.0), numbers_up_to),
+    _operator("take_until", ops.take_until(reactivex.never()), numbers_up_to),
+    _operator("take_until_with_time", ops.take_until_with_time(100_000.0), numbers_up_to),
+    _operator("skip_until", ops.skip_until(BehaviorSubject(True)), numbers_up_to),
+    _operator(
+        "with_latest_from",
+        _both(ops.with_latest_from(BehaviorSubject(True)), ops.map(lambda pair: pair[0])),
+        numbers_up_to,
+    ),
     _operator("lift own", lift(_own, holds=False), lambda n: list(range(1, n + 1))),
     _operator("lift own, holding", lift(_own), lambda n: list(range(1, n + 1))),
     _operator(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,8 +18,9 @@ from reactivex.disposable import Disposable
 
 import streams
 from operators import group_by
-from sources import queue_stats, read_jetstream, read_jsonl
+from sources import Inbox, inbox, queue_stats, read_jetstream, read_jsonl, read_lines
 from streams import Backoff, Event, Flowable, from_async_iterable, from_iterable
+from streams.errors import InboxClosed
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber, Subscription
 from streams.table import Terms
@@ -164,6 +166,12 @@ def _lines(numbers: Iterable[int]) -> Flowable[int]:
     return Flowable(attach, StageInfo("read_jsonl"))
 
 
+def _decoded_lines(numbers: Iterable[int]) -> Flowable[int]:
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False) as file:
+        file.writelines(f"{number}\n" for number in numbers)
+    return read_lines(file.name, decode=int)
+
+
 class _Unpacked:
     """Shows {"n": 3} as 3."""
 
@@ -197,6 +205,25 @@ def _messages(numbers: Iterable[int]) -> Flowable[int]:
         read_jetstream(stream, follow=False).attach(_Unpacked(subscriber), run)
 
     return Flowable(attach, StageInfo("read_jetstream"))
+
+
+def _puts(numbers: Iterable[int]) -> Flowable[int]:
+    """What is put into an inbox; it would never end by itself."""
+
+    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        values: Inbox[int] = inbox(16)
+        values.attach(subscriber, run)
+        reader = run.sources[-1]
+
+        async def put() -> None:
+            with suppress(InboxClosed):
+                for number in numbers:
+                    await values.put(number)
+            reader.stop()
+
+        run.spawn(put(), "puts")
+
+    return Flowable(attach, StageInfo("inbox"))
 
 
 def _looks(numbers: Iterable[int]) -> Flowable[Any]:
@@ -238,7 +265,9 @@ SOURCES = [
     _source("CountedSource", CountedSource, sees_end=False),
     _source("MemorySource", MemorySource, pulls=False, sees_end=False),
     _source("read_jsonl", _lines, pulls=False, sees_end=False),
+    _source("read_lines, decoded", _decoded_lines, pulls=False, sees_end=False),
     _plain("read_table", _rows, pulls=False, sees_end=False),
     _plain("read_jetstream", _messages, pulls=False),
+    _source("inbox", _puts, pulls=False),
     _plain("queue_stats, take", _looks, pulls=False),
 ]

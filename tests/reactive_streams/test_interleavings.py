@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -20,11 +21,12 @@ from hypothesis.stateful import (
 from streams.door import connect
 from streams.run import Run
 from streams.testing import ManualPublisher, Probe, VirtualTimeLoop
+from tests.reactive_streams.between import Below, attached
 from tests.reactive_streams.case import Case
 from tests.reactive_streams.harness import Link, every_operator
 
 SETTINGS = settings(
-    max_examples=25,
+    max_examples=10,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
@@ -33,12 +35,13 @@ SETTINGS = settings(
 
 class Interleaving(RuleBasedStateMachine):
     case: Case
+    has_door: bool
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = VirtualTimeLoop()
         self.publisher = ManualPublisher[int]()
-        self.probe = Probe[Any](hold=True)
+        self.probe: Probe[Any] = Probe(hold=True) if self.has_door else Below(hold=True)
         self.requested = 0
         self.cancelled = False
         # What must not change any more: after a cancel, and above after the publisher's end.
@@ -50,7 +53,11 @@ class Interleaving(RuleBasedStateMachine):
         assert self.case.operator is not None
         self.run = Run()
         self.link = Link(self.run, self.case.calls_in_pool)
-        connect(self.publisher.pipe(self.case.operator), self.probe, self.run)
+        stream = self.publisher.pipe(self.case.operator)
+        if isinstance(self.probe, Below):
+            attached(stream, self.probe, self.run)
+        else:
+            connect(stream, self.probe, self.run)
 
     def do(self, act: Callable[[], Any]) -> None:
         async def step() -> None:
@@ -165,7 +172,8 @@ class Interleaving(RuleBasedStateMachine):
         assert self.probe.ended or self.cancelled
 
 
+@pytest.mark.parametrize("has_door", [True, False], ids=["with a door", "directly"])
 @every_operator
-def test_rule_1_01_1_07_3_06_3_08_hold_in_any_order_of_calls(case: Case) -> None:
-    machine: Any = type("Interleaving", (Interleaving,), {"case": case})
+def test_rule_1_01_1_07_3_06_3_08_hold_in_any_order_of_calls(case: Case, has_door: bool) -> None:
+    machine: Any = type("Interleaving", (Interleaving,), {"case": case, "has_door": has_door})
     run_state_machine_as_test(machine, settings=SETTINGS)

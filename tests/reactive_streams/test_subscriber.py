@@ -177,28 +177,6 @@ async def test_rule_2_06_a_cancel_from_below_reaches_the_publisher_once(case: Ca
 
 @every_operator
 @virtual
-async def test_rule_2_07_calls_of_request_and_cancel_do_not_overlap(case: Case) -> None:
-    depth = deepest = 0
-
-    def answer(n: int) -> None:
-        nonlocal depth, deepest
-        depth += 1
-        deepest = max(deepest, depth)
-        depth -= 1
-
-    publisher, probe = ManualPublisher[int](on_request=answer), Probe[Any](request=1)
-    async with manual(case, probe, publisher) as link:
-        for number in range(6):
-            if publisher.active and publisher.demand:
-                publisher.send(number)
-            probe.request(1)
-            await link.settle()
-        assert deepest == 1
-        assert publisher.subscription.calls.count("cancel") <= 1
-
-
-@every_operator
-@virtual
 async def test_rule_2_08_values_that_come_after_cancel_are_borne_and_returned(case: Case) -> None:
     publisher, probe = ManualPublisher[int](misbehaving=True), Probe[Any](request=3)
     async with manual(case, probe, publisher) as link:

@@ -131,3 +131,31 @@ def test_a_bad_line_becomes_a_letter_with_its_text_and_number(
     assert values == [{"n": 1}]
     assert (letter["value"], letter["error"], letter["token"]) == ('{"n":', "BadLine", 2)
     assert report.exit_status == 3
+
+
+def test_a_line_that_a_full_disk_cut_off_spoils_no_letter_of_the_next_run(
+    run: Run, file: Path
+) -> None:
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A write goes as far as the limit, as it does on a disk that is full.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            run(fail_all(["x" * 300] * 5, file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    cut_off = file.read_bytes()
+    assert len(cut_off) == 1000
+    assert not cut_off.endswith(b"\n")
+
+    run(fail_all(["a", "b"], file))
+    *_, torn, first, second = file.read_bytes().splitlines()
+    assert [orjson.loads(line)["value"] for line in (first, second)] == ["a", "b"]
+    assert cut_off.endswith(torn)
+
+
+def test_nothing_comes_between_the_letters_of_two_runs(run: Run, file: Path) -> None:
+    for value in ("a", "b"):
+        run(fail_all([value], file))
+    assert [letter["value"] for letter in letters_in(file)] == ["a", "b"]

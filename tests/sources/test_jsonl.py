@@ -14,11 +14,11 @@ from typing import Any
 
 import orjson
 import pytest
-import zstandard
+from backports import zstd as zstd_package
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks import collect
+from sinks import collect, for_each
 from sources import read_jsonl
 from streams.errors import (
     BadLine,
@@ -402,13 +402,6 @@ def test_a_fifo_is_read_until_its_writer_closes_it(run: Run, tmp_path: Path) -> 
     assert run(story()) == [{"n": 1}]
 
 
-def test_a_compressed_fifo_is_refused_with_the_way_to_do_it(run: Run, tmp_path: Path) -> None:
-    fifo = tmp_path / "events.gz"
-    os.mkfifo(fifo)
-    with pytest.raises(CannotOpen, match="gunzip <"):
-        run(read(read_jsonl(fifo)))
-
-
 def test_a_loop_that_cannot_watch_pipes_reads_through_a_thread(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -444,8 +437,8 @@ MANY = b"".join(b'{"n":%d}\n' % n for n in range(60_000))
 
 
 def zstd(data: bytes) -> bytes:
-    compressed: bytes = zstandard.ZstdCompressor(write_checksum=True).compress(data)
-    return compressed
+    options = {zstd_package.CompressionParameter.checksum_flag: 1}
+    return zstd_package.compress(data, options=options)
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd)])
@@ -494,9 +487,87 @@ def test_a_small_file_that_unpacks_to_much_is_read_in_bounded_memory(
     assert peak < 64 << 20
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, zstd])
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_compressed_pipe_is_noticed_by_its_first_bytes(
+    run: Run, compress: Any, size: int
+) -> None:
+    data = compress(b'{"n":1}\n{"n":2}\n') + compress(b'{"n":3}')
+
+    async def story() -> list[Any]:
+        reader, writer = os.pipe()
+        values: list[Any] = []
+        async with read_jsonl(reader).to(collect(values)).start():
+            for start in range(0, len(data), size):
+                os.write(writer, data[start : start + size])
+                await asyncio.sleep(0)
+            os.close(writer)
+        os.close(reader)
+        return values
+
+    assert run(story()) == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+def test_a_compressed_fifo_is_read(run: Run, tmp_path: Path) -> None:
+    fifo = tmp_path / "events.gz"
+    os.mkfifo(fifo)
+    # Open for both, so that neither end waits for the other.
+    both = os.open(fifo, os.O_RDWR)
+
+    async def story() -> list[Any]:
+        values: list[Any] = []
+        async with read_jsonl(fifo).to(collect(values)).start():
+            os.write(both, gzip.compress(b'{"n":1}\n'))
+            await until(lambda: len(values) == 1)
+            os.close(both)
+        return values
+
+    assert run(story()) == [{"n": 1}]
+
+
+def test_a_pipe_that_begins_like_a_compressed_one_is_read_as_it_is(run: Run) -> None:
+    async def story() -> list[Any]:
+        reader, writer = os.pipe()
+        values: list[Any] = []
+        async with read_jsonl(reader, on_bad_line="report").to(collect(values)).start():
+            os.write(writer, b"\x1f")
+            await asyncio.sleep(0)
+            os.write(writer, b'\n{"n":1}\n')
+            os.close(writer)
+        os.close(reader)
+        return values
+
+    assert run(story()) == [{"n": 1}]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstd])
+def test_a_drain_loses_nothing_of_a_compressed_pipe_that_was_read(run: Run, compress: Any) -> None:
+    # Ten reads of the decompressed bytes come of one read of the pipe.
+    lines = b"".join(b'{"n":%d,"text":"%s"}\n' % (n, b"x" * 1000) for n in range(2600))
+
+    async def story() -> tuple[int, int]:
+        reader, writer = os.pipe()
+        os.write(writer, compress(lines)[:-1])
+        values: list[Any] = []
+
+        async def slowly(value: Any) -> None:
+            await asyncio.sleep(0.001)
+            values.append(value)
+
+        running = read_jsonl(reader).to(for_each(slowly)).start()
+        await asyncio.sleep(0.01)
+        assert 0 < len(values) < 100
+        report = await running.drain()
+        os.close(writer)
+        os.close(reader)
+        return len(values), report.statistics["finished"]
+
+    assert run(story()) == (2600, 2600)
+
+
 def test_zstd_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(MissingExtra, match=r"penstock\[zstd\]"):
+    monkeypatch.setitem(sys.modules, "backports.zstd", None)
+    with pytest.raises(MissingExtra, match=r"\[zstd\]"):
         read_jsonl("events.jsonl.zst")
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from string import ascii_letters
 from typing import Any
 from uuid import UUID
 
@@ -144,6 +146,35 @@ def test_a_reverted_row_is_tried_again_and_dead_after_its_last_attempt(database:
     run(work())
 
 
+def test_what_is_reverted_counts_as_returned_and_a_run_that_ends_well_ends_with_0(
+    database: str,
+) -> None:
+    async def work() -> None:
+        tried: list[int] = []
+
+        def fail_once(event: dict[str, Any]) -> dict[str, Any]:
+            tried.append(number(event))
+            if number(event) < 2 and tried.count(number(event)) == 1:
+                raise ValueError("not yet")
+            return event
+
+        async with queue(database, 4) as store:
+            source = read_table(database, follow=False, backoff=SOON)
+            values, report = await numbers_of(
+                source.pipe(adaptive_flat_map(fail_once, on_error="revert"))
+            )
+            assert sorted(values) == [0, 1, 2, 3]
+            assert await statuses(store) == [1] * 4
+            numbers = report.statistics
+            assert (numbers["in"], numbers["finished"]) == (6, 4)
+            assert (numbers["returned"], numbers["failed"]) == (2, 0)
+            stage = numbers["stages"][1]
+            assert (stage["reverted"], stage["skipped"]) == (2, 0)
+            assert report.exit_status == 0
+
+    run(work())
+
+
 def test_an_event_that_stops_the_pipeline_gives_its_row_back(database: str) -> None:
     async def work() -> None:
         def fail(event: dict[str, Any]) -> None:
@@ -250,6 +281,30 @@ def test_a_table_of_ones_own_may_have_ids_of_any_type_and_payloads_that_are_null
             assert [id for id, _ in rows] == [ids[2]]
             assert "its payload is null" in rows[0][1]
             assert report.statistics["finished"] == 4
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "who"])
+@pytest.mark.parametrize("column", ["status", "attempts"])
+def test_a_row_without_a_status_or_attempts_is_left_alone(
+    database: str, column: str, by: str | None
+) -> None:
+    types = {"bytes": "integer", "time": "real" if database[0] == "s" else "timestamptz"}
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query(OWN.format_map(types))
+            for n in range(3):
+                payload = orjson.dumps({"n": n, "key": 0}).decode()
+                await store.query(
+                    "INSERT INTO own (uid, payload) VALUES (:id, :p)", id=n, p=payload
+                )
+            await store.query("ALTER TABLE own ADD who text")
+            await store.query(f"UPDATE own SET {column} = NULL WHERE uid = 1")
+            source = read_table(database, "own", columns={"id": "uid"}, by=by, follow=False)
+            values, _ = await numbers_of(source)
+            assert values == [0, 2]
 
     run(work())
 
@@ -504,6 +559,28 @@ def test_a_reader_goes_on_when_its_connections_are_cut(postgres: str) -> None:
     run(work())
 
 
+RECORDED = """
+CREATE TABLE recorded (what text);
+CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN INSERT INTO recorded VALUES (current_setting(''synchronous_commit'')); RETURN NEW; END';
+CREATE TRIGGER record AFTER UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION record();
+"""
+
+
+@pytest.mark.parametrize(("by", "kept"), [("key", "on"), (None, "off")])
+def test_claims_survive_a_crash_of_the_server_where_there_is_an_order_per_key(
+    postgres: str, by: str | None, kept: str
+) -> None:
+    async def work() -> None:
+        async with queue(postgres, 3) as store:
+            with psycopg.connect(postgres, autocommit=True) as connection:
+                connection.execute(RECORDED)
+                assert len((await store.claim(3, Terms("me", by=by))).rows) == 3
+                assert set(connection.execute("SELECT what FROM recorded")) == {(kept,)}
+
+    run(work())
+
+
 def test_a_missing_table_is_told_at_the_start(database: str) -> None:
     async def work() -> None:
         with pytest.raises(TableMissing):
@@ -542,7 +619,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for ours in ("postgres", "postgres_table"):
         monkeypatch.delitem(sys.modules, f"streams.table.{ours}", raising=False)
-    with pytest.raises(MissingExtra, match=r"penstock\[postgres\]"):
+    with pytest.raises(MissingExtra, match=r"\[postgres\]"):
         read_table("postgresql://host/name")
     with pytest.raises(MissingExtra):
         write_table("postgresql://host/name")
@@ -565,5 +642,132 @@ def test_a_sink_that_fails_late_reverts_its_row(database: str) -> None:
                 await running.drain(10)
             assert sorted(tried) == [0, 1, 1]
             assert await statuses(store) == [1, 1]
+
+    run(work())
+
+
+def long_text() -> str:
+    """20 kB that cannot be compressed much."""
+    return "".join(random.Random(0).choices(ascii_letters, k=20_000))
+
+
+def rows_that_break_claims(postgres: bool) -> dict[str, tuple[str, int]]:
+    """Payloads with a key `key`, and the status that each ends with."""
+    long = orjson.dumps({"n": 1, "key": long_text()}).decode()
+    # PostgreSQL can read no field of what has a \u0000 anywhere.
+    nul = -1 if postgres else 1
+    return {
+        "a key of 20 kB": (long, 1),
+        "a NUL": ('{"n": 1, "key": "k", "text": "a\\u0000b"}', nul),
+        "a key with a NUL": ('{"n": 1, "key": "a\\u0000b"}', nul),
+        "half a surrogate pair": ('{"n": 1, "key": "k", "text": "\\ud800"}', -1),
+        "a key with half a surrogate pair": ('{"n": 1, "key": "\\ud800"}', -1),
+        "escapes that are harmless": ('{"n": 1, "key": "\\u00e9", "text": "\\\\u0000"}', 1),
+    }
+
+
+@pytest.mark.parametrize("kind", rows_that_break_claims(postgres=False))
+def test_a_row_whose_key_cannot_be_read_fails_by_itself_and_the_others_go_on(
+    database: str, kind: str
+) -> None:
+    payload, ends = rows_that_break_claims(database.startswith("postgresql"))[kind]
+
+    async def work() -> None:
+        async with queue(database, 4) as store:
+            await store.put([payload, '{"n": 9, "key": 0}'])
+            stream = read_table(database, by="key", follow=False)
+            values, report = await numbers_of(stream.pipe(group_by("key"), spread()))
+            assert sorted(values) == sorted([0, 1, 2, 3, 9, *([1] if ends == 1 else [])])
+            assert await statuses(store) == [1, 1, 1, 1, ends, 1]
+            assert source_numbers(report)["bad_rows"] == (ends == -1)
+            if ends == -1:
+                ((error,),) = await store.query("SELECT {error} FROM {table} WHERE {status} = -1")
+                assert error.startswith("BadRow: row 5 of ")
+
+    run(work())
+
+
+def test_rows_of_a_long_key_are_with_one_reader_at_a_time(database: str) -> None:
+    async def work() -> None:
+        async with queue(database) as mine, queue(database) as yours:
+            long, other = long_text(), long_text() + "!"
+            keys = (long, other, long)
+            await mine.put([orjson.dumps({"n": n, "key": key}) for n, key in enumerate(keys)])
+            first = (await mine.claim(1, Terms("me", by="key"))).rows
+            second = (await yours.claim(9, Terms("you", by="key"))).rows
+            assert [row.id for row in (*first, *second)] == [1, 2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
+    database: str, by: str | None
+) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            # Of each key the rows before and behind the one that kills are innocent.
+            await store.put([orjson.dumps({"n": n, "key": n // 4}) for n in range(12)])
+            killer, deaths, done = 5, 0, 0
+            for _ in range(200):
+                terms = Terms("mortal", lease=0.0, attempts=3, by=by)
+                rows = (
+                    await store.claim_suspect(terms)
+                    if await store.has_suspects(terms)
+                    else await store.claim(100, terms)
+                ).rows
+                if not rows and not await store.has_suspects(terms):
+                    break
+                numbers = [orjson.loads(row.payload or b"")["n"] for row in rows]
+                if killer in numbers:
+                    # Nothing of what was done beside it is written down any more.
+                    deaths += 1
+                elif rows:
+                    done += len(rows)
+                    keys = {(row.key, row.epoch) for row in rows if row.key is not None}
+                    await store.settle(Settlement(finished=rows, idle_keys=list(keys)), terms)
+            assert deaths == 3
+            expected = [1] * 12
+            expected[killer] = -1
+            assert await statuses(store) == expected
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_a_row_that_failed_before_does_not_die_of_the_crash_of_another(
+    database: str, by: str | None
+) -> None:
+    async def work() -> None:
+        async with queue(database, 1) as store:
+            terms = Terms("me", lease=0.0, attempts=2, by=by)
+            await store.query("UPDATE {table} SET {attempts} = 1")
+            (row,) = (await store.claim(1, terms)).rows
+            assert row.attempts == 2
+            assert (await store.claim(1, terms)).rows == []
+            assert await store.has_suspects(terms)
+            (alone,) = (await store.claim_suspect(terms)).rows
+            assert alone.attempts == 2
+            assert (await store.claim(1, terms)).buried == [row.id]
+            assert not await store.has_suspects(terms)
+
+    run(work())
+
+
+def test_the_later_rows_of_a_suspect_wait_for_it(database: str) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(4)])
+            gone, here = (Terms(name, lease=0.0, attempts=2, by="key") for name in ("gone", "here"))
+            await store.claim(2, gone)
+            for _ in range(2):
+                # Two suspects: neither they nor those behind them are claimed with others.
+                assert (await store.claim(9, here)).rows == []
+                terms = Terms("alone", lease=60.0, attempts=2, by="key")
+                (alone,) = (await store.claim_suspect(terms)).rows
+                assert (await store.claim(9, here)).rows == []
+                idle = [(str(alone.key), alone.epoch)]
+                assert await store.settle(Settlement([alone], idle_keys=idle), terms) == []
+            assert [row.id for row in (await store.claim(9, here)).rows] == [3, 4]
 
     run(work())

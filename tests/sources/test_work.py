@@ -196,6 +196,68 @@ async def test_poison_goes_to_the_dead_letters_after_its_attempts(tmp_path: Any)
 
 
 @virtual
+async def test_an_event_of_the_epic_that_is_reverted_is_returned_to_its_source() -> None:
+    pool = WorkPool(attempts=1)
+
+    async def picky(job: int) -> int:
+        if job == 2:
+            raise ValueError("not today")
+        return job
+
+    worker = pool.work(picky).start()
+    epic = MemorySource(range(4))
+    report = await pool.offer(epic, on_error="revert").to(collect([])).run()
+    numbers = report.statistics
+    assert (numbers["failed"], numbers["returned"], numbers["finished"]) == (0, 1, 3)
+    stage = numbers["stages"][1]
+    assert (stage["skipped"], stage["reverted"]) == (0, 1)
+    await leave(worker)
+
+
+class Broken(BaseException):
+    """Of the kind that no policy survives."""
+
+
+@virtual
+async def test_a_job_that_ends_its_worker_is_returned_and_done_by_another() -> None:
+    pool = WorkPool(attempts=1)
+
+    async def breaks(job: int) -> int:
+        raise Broken
+
+    running = pool.offer([1]).to(collect(results := [])).start()
+    worker = pool.work(breaks, Fixed(1)).start()
+    with pytest.raises(Broken):
+        await worker.wait()
+    numbers = worker.statistics()
+    assert (numbers["failed"], numbers["returned"]) == (0, 1)
+    another = pool.work(double).start()
+    await running.wait()
+    assert results == [2]
+    await leave(another)
+
+
+@virtual
+async def test_a_worker_begins_no_job_for_as_long_as_its_overload_says() -> None:
+    pool = WorkPool(attempts=2)
+    begun: list[float] = []
+
+    async def refused_once(job: int) -> int:
+        begun.append(asyncio.get_running_loop().time())
+        if len(begun) == 1:
+            raise ConnectionRefusedError
+        return job
+
+    def overload(error: Exception) -> bool | float:
+        return 7.0 if isinstance(error, ConnectionRefusedError) else False
+
+    worker = pool.work(refused_once, Fixed(1), backoff=Backoff(1), overload=overload).start()
+    assert await all_of(pool.offer(range(2))) == [0, 1]
+    assert min(begun[1:]) == begun[0] + 7
+    await leave(worker)
+
+
+@virtual
 async def test_without_another_choice_a_job_that_fails_ends_the_epic() -> None:
     pool = WorkPool(attempts=1)
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -13,11 +14,11 @@ from reactivex import operators as ops
 from reactivex.subject import Subject
 
 import streams
-from operators import adaptive_flat_map, in_threads
+from operators import adaptive_flat_map, in_threads, spread
 from sinks import collect
 from streams import Fixed, Flowable, from_iterable
 from streams.door import connect
-from streams.errors import BufferFull, BuildError
+from streams.errors import BufferFull, BuildError, NoLoop
 from streams.run import Run
 from streams.testing import CountedSource, MemorySource, Probe, no_leaks, run_virtual
 
@@ -226,6 +227,142 @@ def test_something_that_is_no_observable_or_no_strategy_is_refused() -> None:
         Flowable.of(Subject[int](), nonsense)
 
 
+# Values from other threads.
+
+
+def pushed(subject: Subject[int], numbers: Iterable[int]) -> threading.Thread:
+    def push() -> None:
+        for number in numbers:
+            subject.on_next(number)
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    return thread
+
+
+def test_what_another_thread_pushes_goes_through_the_pipeline_on_its_loop() -> None:
+    async def story() -> None:
+        subject, seen = Subject[int](), list[int]()
+        threads = set[int]()
+
+        def work(number: int) -> int:
+            threads.add(threading.get_ident())
+            return number
+
+        stream = Flowable.of(subject, streams.buffer(10_000))
+        running = asyncio.create_task(stream.pipe(adaptive_flat_map(work)).to(collect(seen)).run())
+        await asyncio.sleep(0.01)
+        # The loop goes on meanwhile, and so do some of the pushes while it works.
+        await asyncio.to_thread(pushed(subject, range(10_000)).join)
+        subject.on_completed()
+        await running
+        assert seen == list(range(10_000))
+        assert threads == {threading.get_ident()}
+
+    asyncio.run(story(), debug=True)
+
+
+@pytest.mark.parametrize("ends_on", ["its thread", "the loop"])
+@pytest.mark.parametrize("error", [None, ValueError("the subject failed")])
+def test_the_end_comes_after_what_another_thread_pushed_before_it(
+    ends_on: str, error: Exception | None
+) -> None:
+    async def story() -> None:
+        subject, probe = Subject[int](), Probe[int](request=10)
+        Flowable.of(subject, streams.buffer(5)).connect(probe)
+
+        def end() -> None:
+            subject.on_completed() if error is None else subject.on_error(error)
+
+        def push() -> None:
+            send(subject, 1, 2, 3)
+            if ends_on == "its thread":
+                end()
+
+        thread = threading.Thread(target=push)
+        thread.start()
+        thread.join()
+        assert probe.values == []
+        if ends_on == "the loop":
+            end()
+        await asyncio.sleep(0)
+        assert probe.values == [1, 2, 3]
+        assert (probe.error, probe.completed) == (error, error is None)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("overflow", "kept"),
+    [
+        (streams.buffer(3), [1, 2, 3, 4]),
+        (streams.drop_oldest(3), [4, 5, 6, 7]),
+        (streams.drop_newest(3), [1, 2, 3, 4]),
+        (streams.latest(), [6, 7]),
+        (streams.error(), [1]),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_what_another_thread_pushes_is_kept_as_the_strategy_says(
+    overflow: Any, kept: list[int]
+) -> None:
+    async def story() -> None:
+        subject, probe = Subject[int](), Probe[int](request=1)
+        run = Run()
+        connect(Flowable.of(subject, overflow), probe, run)
+        # The loop is busy all that time, and one value is asked for.
+        pushed(subject, range(1, 8)).join()
+        (numbers,) = [numbers() for _, numbers in run.stages]
+        assert numbers["buffered"] <= len(kept)
+        await asyncio.sleep(0)
+        probe.request(10)
+        assert probe.values == kept
+        assert isinstance(probe.error, BufferFull) is (overflow.when_full == "error")
+        await run.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("overflow", [streams.drop_oldest(100), streams.drop_newest(100)])
+def test_each_value_that_threads_push_is_delivered_or_counted_as_dropped(overflow: Any) -> None:
+    async def story() -> None:
+        subject, seen = Subject[int](), list[int]()
+        running = Flowable.of(subject, overflow).to(collect(seen)).start()
+        async with running:
+            await asyncio.sleep(0.01)
+            threads = [pushed(subject, range(start, 10_000, 2)) for start in (0, 1)]
+            for thread in threads:
+                await asyncio.to_thread(thread.join)
+            subject.on_completed()
+        numbers = running.statistics()
+        dropped = numbers["dropped"].get("overflow", 0)
+        assert (numbers["in"], numbers["finished"]) == (10_000, 10_000 - dropped)
+        assert len(seen) == len(set(seen)) == numbers["finished"]
+        for parity in (0, 1):
+            ours = [number for number in seen if number % 2 == parity]
+            assert ours == sorted(ours)
+
+    asyncio.run(story())
+
+
+def test_without_a_loop_a_value_from_another_thread_is_refused() -> None:
+    subject, probe = entered(streams.buffer(10), request=10)
+    send(subject, 1)
+    pushed(subject, [2]).join()
+    assert probe.values == [1]
+    assert isinstance(probe.error, NoLoop)
+
+
+def test_what_another_thread_pushes_after_the_loop_has_gone_is_nobodys() -> None:
+    async def story() -> Subject[int]:
+        subject, probe = Subject[int](), Probe[int](request=10)
+        Flowable.of(subject, streams.buffer(5)).connect(probe)
+        return subject
+
+    subject = asyncio.run(story())
+    pushed(subject, range(100)).join()
+
+
 # subscribe.
 
 
@@ -244,6 +381,59 @@ def test_a_subscriber_gets_the_error() -> None:
 
     from_iterable([1]).pipe(ops.map(fail)).subscribe(on_error=seen.append)
     assert seen == [error]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        from_iterable([1, 2]),
+        from_iterable([1, 2]).pipe(ops.map(abs)),
+        from_iterable([1, 2]).pipe(ops.scan(max)),
+        from_iterable([1, 2]).pipe(ops.flat_map(lambda n: [n])),
+        from_iterable([1, 2]).pipe(ops.buffer_with_count(2)),
+        from_iterable([[1], [2]]).pipe(spread()),
+        Flowable.of(reactivex.of(1, 2), streams.buffer(2)),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("signal", ["on_next", "on_completed"])
+def test_without_a_loop_what_an_observer_raises_is_raised_by_subscribe(
+    source: Flowable[Any], signal: str
+) -> None:
+    error = ZeroDivisionError("the observer is broken")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        source.subscribe(**{signal: fail})
+    assert raised.value is error
+
+
+def test_without_a_loop_an_error_that_no_observer_takes_is_raised_by_subscribe() -> None:
+    with pytest.raises(ZeroDivisionError):
+        from_iterable([1]).pipe(ops.map(lambda n: n // 0)).subscribe(print)
+
+
+def test_without_a_loop_what_an_observer_raises_is_raised_to_whoever_pushes() -> None:
+    subject = Subject[int]()
+    stream = Flowable.of(subject, streams.buffer(2)).pipe(ops.map(abs), ops.scan(max))
+    stream.subscribe(lambda n: n // 0)
+    with pytest.raises(ZeroDivisionError):
+        subject.on_next(1)
+    assert subject.observers == []
+
+
+def test_without_a_loop_what_a_subscriber_raises_is_raised_by_the_call_that_led_to_it() -> None:
+    def fail(probe: Probe[int], event: Any) -> None:
+        raise ZeroDivisionError
+
+    probe, source = Probe[int](on_event=fail), MemorySource([1, 2])
+    source.connect(probe)
+    with pytest.raises(ZeroDivisionError):
+        probe.request(1)
+    probe.request(1)
+    assert (probe.values, source.unsettled) == ([1], [])
 
 
 def test_disposing_of_a_subscription_stops_the_stream_and_gives_back_what_is_in_it() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,37 @@ def test_what_was_opened_stays_open_until_the_end(run: Run) -> None:
 
     closed: list[str] = []
     run(story())
+
+
+def test_what_was_opened_is_closed_when_the_loop_ends_meanwhile() -> None:
+    async def lingers() -> None:
+        try:
+            await asyncio.Future[None]()
+        finally:
+            closed.append("task")
+
+    numbers = from_iterable(range(10))
+
+    def attach(downstream: Any, run: StreamRun) -> None:
+        async def close(name: str) -> None:
+            await asyncio.sleep(0)
+            closed.append(name)
+
+        run.spawn(lingers(), "lingers")
+        run.on_close(partial(close, "first"))
+        run.on_close(partial(close, "second"))
+        numbers.attach(downstream, run)
+
+    async def story() -> None:
+        probe = Probe[int]()
+        Flowable[int](attach, StageInfo("opened"), numbers).connect(probe)
+        await asyncio.sleep(0)
+        probe.request(10)
+        await asyncio.sleep(0)  # The closing has begun.
+
+    closed: list[str] = []
+    asyncio.run(story())
+    assert closed == ["task", "second", "first"]
 
 
 def test_who_gives_a_run_closes_it(run: Run) -> None:

@@ -65,7 +65,14 @@ class Listener(Interposed):
         event.outer = (event.origin, event.outer, self.name)
         event.origin = self
 
-    def ended(self, event: Event[Any], ending: Ending, outer: tuple[Any, ...], /) -> None:
+    def ended(
+        self,
+        event: Event[Any],
+        ending: Ending,
+        outer: tuple[Any, ...],
+        error: BaseException | None,
+        /,
+    ) -> None:
         assert outer[2] == self.name
         self.heard.append((self.name, ending))
 

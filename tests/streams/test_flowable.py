@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -200,3 +201,41 @@ def test_a_pipeline_runs_a_stream() -> None:
         return done
 
     assert run_virtual(story()) == [2, 3]
+
+
+# What is not a list.
+
+
+@pytest.mark.parametrize(
+    "use",
+    [list, tuple, set, lambda stream: [*stream], sum],
+    ids=["list", "tuple", "set", "star", "sum"],
+)
+def test_a_stream_cannot_be_iterated_without_async_and_says_what_to_write(
+    use: Callable[[Any], Any],
+) -> None:
+    # With an end, so that the test has one too where it fails.
+    stream = from_iterable([1, 2]).pipe(ops.take(2))
+    with pytest.raises(TypeError, match=r"`async for value in stream`.*collect"):
+        use(Bounded(stream))
+
+
+class Bounded:
+    """Hands its stream's own iteration on, for three steps at most."""
+
+    def __init__(self, stream: Flowable[Any]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Any:
+        return itertools.islice(iter(self._stream), 3)
+
+
+def test_slices_and_single_places_of_a_stream_are_streams() -> None:
+    stream = from_iterable(range(10))
+    assert read(stream[2:5]).values == [2, 3, 4]
+    assert read(stream[7]).values == [7]
+
+
+def test_a_stream_is_no_iterable_to_make_a_stream_of() -> None:
+    with pytest.raises(BuildError, match="is a stream already"):
+        from_iterable(from_iterable([1]))  # type: ignore[arg-type]

@@ -11,9 +11,12 @@ from operators import adaptive_flat_map
 from sinks import collect, for_each, latency_histogram
 from streams import from_iterable, route
 from streams.errors import OutputClosed
+from streams.event import Event
+from streams.fork import Fork
+from streams.origins import Nobody
 from streams.run import Run as StreamRun
 from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
+from streams.stage import ChunkSubscriber, StageInfo
 from streams.testing import CountedSource, MemorySink, MemorySource, run_virtual
 from streams.testing.plugin import Run
 
@@ -196,3 +199,41 @@ def test_one_dead_letter_sink_may_serve_several(run: Run) -> None:
     assert len(dead.values) == 6
     assert dead.closed == 1
     assert report.statistics["failed"] == 3
+
+
+def test_what_a_sink_asks_for_in_a_signal_goes_up_when_all_sinks_have_had_it() -> None:
+    told: list[str] = []
+
+    class Asking(ChunkSubscriber[Any]):
+        chunks = True
+        upstream: Any
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_subscribe(self, subscription: Any) -> None:
+            self.upstream = subscription
+            subscription.request(1)
+
+        def on_next(self, event: Event[Any]) -> None:
+            self.upstream.request(1)
+            told.append(self.name)
+
+        def on_chunk(self, events: list[Event[Any]]) -> None:
+            self.on_next(events[0])
+
+    class Upstream:
+        def request(self, n: int) -> None:
+            told.append(f"asked for {n}")
+
+        def cancel(self) -> None: ...
+
+    slow, quick = Asking("slow"), Asking("quick")
+    fork = Fork([slow, quick])
+    fork.on_subscribe(Upstream())
+    # From now on the slow one's request alone would go up.
+    quick.upstream.request(9)
+    for signal in (fork.on_next, lambda event: fork.on_chunk([event])):
+        told.clear()
+        signal(Event(1, 0.0, Nobody()))
+        assert told == ["slow", "quick", "asked for 1"]

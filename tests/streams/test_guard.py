@@ -105,7 +105,9 @@ def test_what_a_users_own_stage_raises_ends_the_pipeline_and_says_where(
     (note,) = error.__notes__
     assert "'picky'" in note
     assert note.endswith("on the event 500")
-    assert numbers["failed"] == 1
+    # A source that will give it again has it back.
+    gives_again = isinstance(BLAMED[name].chain()[0], MemorySource)
+    assert numbers["failed"] == (0 if gives_again else 1)
     assert numbers["unfinished"] == 0
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from operators import distinct_within, group_by, spread
 from sinks import collect
-from streams import from_iterable, route
+from streams import from_iterable, route, run
 from streams.errors import describe
 from streams.faults import Faults
-from streams.keys import KeyFaults
+from streams.keys import KeyFaults, key_function
 from streams.run import Run
 from streams.stage import StageInfo
 from streams.testing import MemorySource, Probe
@@ -90,3 +90,26 @@ def test_every_field_that_a_stage_reads_is_looked_at() -> None:
     error = KeyError("created")
     assert not faults.survives(probe.events[0], error)
     assert error.__notes__[1].startswith("the event has no field 'created'")
+
+
+async def later(value: Any) -> Any:
+    return value
+
+
+def several(value: Any) -> Any:
+    yield value
+
+
+@pytest.mark.parametrize("by", [later, several])
+def test_a_function_whose_every_result_is_a_new_object_is_no_key(by: Any) -> None:
+    with pytest.raises(TypeError, match="new object for every event"):
+        key_function(by)
+
+
+def test_a_field_of_an_object_that_is_not_a_mapping_is_advised_as_a_function() -> None:
+    class Order:
+        client = "a"
+
+    with pytest.raises(TypeError) as caught:
+        run(from_iterable([Order()]).pipe(group_by("client"), spread()).to(collect([])))
+    assert any("give lambda event: event.client" in note for note in caught.value.__notes__)

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from operators import adaptive_flat_map, group_by, spread
+from sources import read_jsonl
 from streams import DeadLetter, Fixed, from_iterable, route
-from streams.errors import BufferFull
 from streams.event import Ending
-from streams.testing import MemorySink, MemorySource
+from streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 from streams.testing.plugin import Run
 
 
@@ -69,13 +72,102 @@ def test_a_letter_that_is_dropped_counts_as_written(run: Run) -> None:
     run(story())
 
 
-def test_too_many_waiting_letters_end_the_pipeline(run: Run) -> None:
-    source, dead = MemorySource(range(5000)), MemorySink(hold=True)
-    operator = adaptive_flat_map(fails, on_error=route(dead))
-    with pytest.raises(BufferFull, match="1,024 dead letters"):
-        run(source.pipe(operator).to(MemorySink()).run())
-    assert source.unsettled == []
-    assert source.acked == []
+def test_the_source_pauses_while_too_many_letters_wait(run: Run) -> None:
+    async def story() -> None:
+        source, dead = MemorySource(range(5000)), MemorySink(hold=True)
+        operator = adaptive_flat_map(fails, on_error=route(dead))
+        async with source.pipe(operator).to(MemorySink()).start() as running:
+            await asyncio.sleep(1)
+            emitted = running.statistics()["in"]
+            assert 1024 <= emitted < 3000
+            await asyncio.sleep(1000)
+            assert running.statistics()["in"] == emitted
+            dead.accept(600)
+            await asyncio.sleep(1)
+            assert running.statistics()["in"] > emitted
+            dead.accept(5000)
+        assert [letter.value for letter in dead.values] == list(range(5000))
+        assert source.unsettled == []
+
+    run(story())
+
+
+def test_async_handlers_that_fail_together_end_nothing(run: Run) -> None:
+    async def fails_later(value: int) -> None:
+        await asyncio.sleep(1)
+        raise ValueError(value)
+
+    dead = MemorySink(seconds=0.001)
+    operator = adaptive_flat_map(fails_later, Fixed(3000), on_error=route(dead))
+    report = run(MemorySource(range(20_000)).pipe(operator).to(MemorySink()).run())
+    assert report.statistics["failed"] == len(dead.values) == 20_000
+
+
+def test_a_flood_of_bad_lines_waits_for_a_slow_sink_of_letters(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    file.write_text("garbage\n" * 9_999 + '{"good": 1}\n')
+    dead, sink = MemorySink(seconds=0.001), MemorySink()
+    run(read_jsonl(file, on_bad_line=route(dead)).to(sink).run())
+    assert len(dead.values) == 9_999
+    assert sink.values == [{"good": 1}]
+
+
+def test_a_user_who_paused_a_pipeline_resumes_it_not_the_letters(run: Run) -> None:
+    async def story() -> None:
+        source, dead = MemorySource(range(5000)), MemorySink(hold=True)
+        operator = adaptive_flat_map(fails, on_error=route(dead))
+        async with source.pipe(operator).to(MemorySink()).start() as running:
+            await asyncio.sleep(1)
+            running.pause()
+            emitted = running.statistics()["in"]
+            dead.accept(5000)
+            await asyncio.sleep(1)
+            assert len(dead.values) == running.statistics()["in"] == emitted
+            running.resume()
+        assert len(dead.values) == 5000
+
+    run(story())
+
+
+def test_resuming_a_pipeline_does_not_hurry_its_letters(run: Run) -> None:
+    async def story() -> None:
+        source, dead = MemorySource(range(5000)), MemorySink(hold=True)
+        operator = adaptive_flat_map(fails, on_error=route(dead))
+        async with source.pipe(operator).to(MemorySink()).start() as running:
+            await asyncio.sleep(1)
+            emitted = running.statistics()["in"]
+            running.pause()
+            running.resume()
+            await asyncio.sleep(1)
+            assert running.statistics()["in"] == emitted
+            dead.accept(5000)
+
+    run(story())
+
+
+@given(
+    st.lists(st.sampled_from(["bad", "good"]), max_size=300),
+    st.integers(1, 40),
+    st.sampled_from([0.0, 0.01, 0.1]),
+)
+def test_however_many_fail_each_event_ends_once(kinds: list[str], limit: int, slow: float) -> None:
+    """Fewer letters may wait here, so that a short list fills them."""
+
+    async def handle(kind: str) -> str:
+        await asyncio.sleep(0.05)
+        return kind if kind == "good" else fails(kind)
+
+    def story() -> None:
+        source, dead, sink = MemorySource(kinds), MemorySink(seconds=slow), MemorySink()
+        operator = adaptive_flat_map(handle, Fixed(limit), on_error=route(dead))
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            runner.run(source.pipe(operator).to(sink).run())
+        assert (len(dead.values), len(sink.values)) == (kinds.count("bad"), kinds.count("good"))
+        assert source.unsettled == []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("streams.letters.MOST_LETTERS", 8)
+        story()
 
 
 def test_a_sink_is_opened_once_for_all_stages_that_route_to_it(run: Run) -> None:

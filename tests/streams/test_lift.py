@@ -1,22 +1,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
+import reactivex
 from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import Observable
 from reactivex import operators as ops
+from reactivex.scheduler.eventloop import AsyncIOThreadSafeScheduler
+from reactivex.subject import BehaviorSubject, Subject
 
 from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import collect
-from streams import Fixed, from_iterable, lift
-from streams.errors import BuildError, HoldExceeded
+from streams import Fixed, Flowable, buffer, from_async_iterable, from_iterable, lift
+from streams.errors import BuildError, HoldExceeded, PenstockError
 from streams.event import Ending
 from streams.testing import (
+    COMPLETED,
     CountedSource,
     ManualPublisher,
     MemorySource,
@@ -30,6 +35,112 @@ def read(source: Any, *operators: Any, **options: Any) -> Probe[Any]:
     probe = Probe[Any](**{"request": 1000, **options})
     source.pipe(*operators).connect(probe)
     return probe
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        (ops.skip_until(BehaviorSubject(True)), [0, 1, 2]),
+        (ops.take_until(BehaviorSubject(True)), []),
+        (ops.skip_until(reactivex.of(True)), [0, 1, 2]),
+        (ops.take_until(reactivex.of(True)), []),
+        (ops.zip_latest(reactivex.of("a", "b")), [(0, "b")]),
+        (ops.buffer(reactivex.of("a", "b")), [[], [], []]),
+    ],
+    ids=["skip_until a subject", "take_until a subject", "skip_until of", "take_until of",
+         "zip_latest", "buffer"],
+)  # fmt: skip
+def test_a_source_is_asked_when_all_that_the_operator_listens_to_is_subscribed(
+    operator: Callable[[Any], Any], expected: list[Any], clock: VirtualClock
+) -> None:
+    seen = clock.play("(0,1,2,|)", lambda source: from_iterable(range(3)).pipe(operator))
+    assert [value for _, value in seen] == [*expected, COMPLETED]
+
+
+def test_a_sample_sees_nothing_of_what_comes_after_the_last_tick() -> None:
+    ticks = BehaviorSubject("tick")
+    source = ManualPublisher[int]()
+    probe = read(source, ops.sample(ticks))
+    source.send(1)
+    assert probe.values == []
+    ticks.on_next("tick")
+    assert probe.values == [1]
+
+
+# Other threads.
+
+
+def in_a_thread(push: Callable[[], None]) -> None:
+    thread = threading.Thread(target=push)
+    thread.start()
+    thread.join()
+
+
+class OnThreads(Probe[Any]):
+    """A probe that knows on which threads it is called."""
+
+    def __init__(self) -> None:
+        super().__init__(10, on_event=lambda _, __: self._called())
+        self.threads = set[int]()
+
+    def _called(self) -> None:
+        self.threads.add(threading.get_ident())
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._called()
+        super().on_error(error)
+
+    def on_completed(self) -> None:
+        self._called()
+        super().on_completed()
+
+
+@pytest.mark.parametrize("says", ["a value", "an error", "the end"])
+def test_a_second_source_that_makes_an_operator_emit_on_another_thread_is_refused(
+    says: str,
+) -> None:
+    async def story() -> None:
+        other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
+        operator = ops.take_until(other) if says == "the end" else ops.sample(other)
+        source.pipe(operator).connect(probe)
+        source.send(1)
+        answered = list(probe.values)
+        in_a_thread(
+            lambda: other.on_error(ValueError()) if says == "an error" else other.on_next(0)
+        )
+        assert probe.values == answered
+        await asyncio.sleep(0)
+        assert isinstance(probe.error, PenstockError)
+        assert "another thread" in str(probe.error)
+        assert probe.threads == {threading.get_ident()}
+        assert probe.values == answered
+        if says != "the end":
+            assert source.returned == [1]
+
+    asyncio.run(story())
+
+
+def test_a_second_source_on_another_thread_is_refused_where_there_is_no_loop() -> None:
+    other, source = Subject[int](), ManualPublisher[int]()
+    probe = read(source, ops.sample(other))
+    source.send(1)
+    in_a_thread(lambda: other.on_next(0))
+    assert probe.values == []
+    assert isinstance(probe.error, PenstockError)
+
+
+def test_a_second_source_that_is_brought_onto_the_loop_may_be_pushed_from_any_thread() -> None:
+    async def story() -> None:
+        scheduler = AsyncIOThreadSafeScheduler(asyncio.get_running_loop())
+        other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
+        source.pipe(ops.sample(other.pipe(ops.observe_on(scheduler)))).connect(probe)
+        source.send(1)
+        in_a_thread(lambda: other.on_next(0))
+        await asyncio.sleep(0.01)
+        assert probe.values == [1]
+        assert probe.threads == {threading.get_ident()}
+
+    asyncio.run(story())
 
 
 # An operator that answers at once.
@@ -86,6 +197,30 @@ def test_an_input_without_output_is_dropped_for_the_operator_that_dropped_it() -
         return (await stream.to(collect([])).run()).statistics
 
     assert run_virtual(story())["dropped"] == {"distinct_until_changed": 1}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [from_iterable([1, 2, 3]), Flowable.of(reactivex.of(1, 2, 3), buffer(10))],
+    ids=["from_iterable", "of"],
+)
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda n: reactivex.of(n, n),
+        lambda n: reactivex.range(n, n + 2).pipe(ops.map(lambda _: n)),
+        lambda n: reactivex.concat(reactivex.just(n), reactivex.just(n)),
+        lambda n: reactivex.repeat_value(n, 2),
+    ],
+    ids=["of", "range", "concat", "repeat"],
+)
+def test_flat_map_reads_observables_that_end_at_once_wherever_it_is_called(
+    source: Flowable[int], inner: Callable[[int], Observable[int]]
+) -> None:
+    # Whoever subscribes by Rx runs everything on reactivex's trampoline.
+    seen: list[int] = []
+    source.pipe(ops.flat_map(inner)).subscribe(seen.append)
+    assert seen == [1, 1, 2, 2, 3, 3]
 
 
 def test_outputs_of_one_input_leave_before_the_next_is_taken() -> None:
@@ -283,15 +418,81 @@ def test_holding_as_much_as_allowed_is_no_error() -> None:
     assert read(MemorySource(range(10)), lift(ops.to_list(), hold=10)).values == [list(range(10))]
 
 
-def test_a_slow_reader_of_an_operator_that_emits_by_the_clock_is_bounded_too() -> None:
-    async def story() -> BaseException | None:
-        probe = Probe[Any](request=1)
-        source = ManualPublisher[int]()
-        source.pipe(lift(ops.buffer_with_time(1.0), hold=5)).connect(probe)
-        await asyncio.sleep(20)
-        return probe.error
+def test_a_slow_reader_of_an_operator_that_another_source_makes_emit_is_bounded_too() -> None:
+    ticks = Subject[str]()
+    probe = read(ManualPublisher[int](), lift(ops.buffer(ticks), hold=5), request=1)
+    for _ in range(6):
+        ticks.on_next("tick")
+    assert probe.error is None
+    ticks.on_next("tick")
+    assert isinstance(probe.error, HoldExceeded)
 
-    assert isinstance(run_virtual(story()), HoldExceeded)
+
+def test_the_clock_of_an_operator_waits_for_a_slow_reader_and_not_for_an_input() -> None:
+    async def story() -> None:
+        source, probe = ManualPublisher[int](), Probe[Any](request=1)
+        source.pipe(ops.buffer_with_time(1.0)).connect(probe)
+        await asyncio.sleep(3.5)
+        # The list of the second second waits for demand, and so does the tick of the third.
+        assert probe.values == [[]]
+        source.send(7)
+        await asyncio.sleep(100)
+        probe.request(10)
+        # In the list of the third second there is nothing of what came after it.
+        assert probe.values == [[], [], [], [7]]
+        await asyncio.sleep(1.5)
+        assert probe.values == [[], [], [], [7], []]
+
+    run_virtual(story())
+
+
+def test_what_was_due_before_the_end_comes_before_it_however_slow_the_reader() -> None:
+    async def story() -> list[Any]:
+        source, probe = ManualPublisher[int](), Probe[Any](request=1)
+        source.pipe(ops.buffer_with_time(1.0)).connect(probe)
+        await asyncio.sleep(3.5)
+        source.complete()
+        probe.request(10)
+        assert probe.completed
+        return probe.values
+
+    # Two ticks that were taken or waited, one that waited for its turn, and the end.
+    assert run_virtual(story()) == [[], [], [], []]
+
+
+@pytest.mark.parametrize(
+    "operator", [ops.buffer_with_time(0.1), ops.buffer_with_time_or_count(0.1, 5)]
+)
+def test_lists_of_nothing_that_a_slow_reader_takes_do_not_keep_inputs_from_being_read(
+    operator: Callable[[Any], Any],
+) -> None:
+    async def slowly() -> AsyncIterator[int]:
+        for number in range(10):
+            await asyncio.sleep(0.3)
+            yield number
+
+    async def story() -> list[int]:
+        seen: list[int] = []
+        async for numbers in from_async_iterable(slowly).pipe(operator):
+            seen += numbers
+            await asyncio.sleep(0.25)
+        assert asyncio.get_running_loop().time() < 15
+        return seen
+
+    assert run_virtual(story()) == list(range(10))
+
+
+def test_what_waits_for_demand_leaves_one_after_the_other_however_much_there_is() -> None:
+    kept: list[int] = []
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(1)
+        return value
+
+    stream = from_iterable(range(1000)).pipe(ops.delay(1), ops.filter(lambda n: n % 999 == 0))
+    pipeline = stream.pipe(adaptive_flat_map(handler, Fixed(1))).to(collect(kept))
+    run_virtual(pipeline.run(), stall=0.1)
+    assert kept == [0, 999]
 
 
 def test_cancel_gives_back_what_an_operator_holds() -> None:

@@ -275,3 +275,71 @@ def test_smoke_the_whole_kata_runs_on_the_real_loop() -> None:
     assert report.statistics["finished"] == len(into) == 990
     assert all(numbers == sorted(numbers) for numbers in order.values())
     assert latencies[-1]["total"].count == 990
+
+
+# A run that nobody awaits.
+
+
+def script(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a script that has a `pipeline`, which prints what comes of it."""
+    begin = """
+        import asyncio
+        from sinks import for_each
+        from streams import from_iterable, run
+        pipeline = from_iterable([1, 2]).to(for_each(print))
+    """
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(begin) + textwrap.dedent(code))
+    return subprocess.run(
+        [sys.executable, "-W", "error", path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "pipeline.run()",
+        "left = pipeline.run()",
+        "async def main(): pipeline.run()\nasyncio.run(main())",
+    ],
+    ids=["at once", "at the end", "in a loop"],
+)
+def test_a_run_that_nobody_awaits_says_in_one_line_what_to_write(code: str, tmp_path: Path) -> None:
+    done = script(code, tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert line == (
+        "penstock: <Pipeline from_iterable > for_each> was never run: pipeline.run() only makes "
+        "a run, which must be awaited. Write `run(pipeline)` in a script, `await pipeline.run()` "
+        "in a loop."
+    )
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "run(pipeline)",
+        "asyncio.run(pipeline.run())",
+        "loop = asyncio.new_event_loop()\nloop.run_until_complete(pipeline.run())\nloop.close()",
+        "async def main(): await pipeline.run()\nasyncio.run(main())",
+        "async def main(): await asyncio.create_task(pipeline.run())\nasyncio.run(main())",
+        "async def main(): await asyncio.gather(pipeline.run())\nasyncio.run(main())",
+        "async def main(): await asyncio.wait_for(pipeline.run(), 9)\nasyncio.run(main())",
+        "async def main():\n    async with asyncio.TaskGroup() as group:\n"
+        "        group.create_task(pipeline.run())\nasyncio.run(main())",
+        "async def main(): pipeline.run().close()\nasyncio.run(main())\nprint('1\\n2')",
+    ],
+)
+def test_a_run_goes_wherever_a_coroutine_does(code: str, tmp_path: Path) -> None:
+    done = script(code, tmp_path)
+    assert (done.stdout, done.stderr) == ("1\n2\n", "")
+
+
+def test_run_takes_the_pipeline_and_not_something_else() -> None:
+    with pytest.raises(BuildError, match=r"run\(pipeline\)"):
+        run_script(from_iterable([1]))  # type: ignore[arg-type]

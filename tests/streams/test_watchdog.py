@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -132,6 +134,55 @@ def test_whatever_blocks_is_named(
     (warning,) = warnings()
     assert stage in warning
     assert f"{__file__}:" in warning
+
+
+# Code as if it stood in one of the library's modules.
+_OWN: dict[str, Any] = {"__name__": "streams.own", "LOOKS": LOOKS}
+exec(
+    """
+def busy(dog, loop, *values):
+    for _ in range(LOOKS + 1):
+        loop.advance(0.5)
+        dog.look()
+    return values[-1]
+""",
+    _OWN,
+)
+
+
+@pytest.mark.parametrize("operator", ["map", "scan", "of a module"])
+def test_the_library_s_own_code_is_not_blamed_on_a_function_of_the_user(
+    run: Run, dog: Dog, warnings: Warnings, operator: str
+) -> None:
+    async def story() -> None:
+        busy = partial(_OWN["busy"], dog, asyncio.get_running_loop())
+        stages: dict[str, Any] = {
+            "map": rx.map(busy),
+            "scan": rx.scan(busy, 0),
+            # What the library calls of Python's own modules is its affair as well.
+            "of a module": rx.map(partial(heapq.nsmallest, 1, key=busy)),
+        }
+        await dog.watching(from_iterable([[7]])).pipe(stages[operator]).to(collect([])).run()
+
+    run(story())
+    (warning,) = warnings()
+    assert "penstock's own code has blocked the loop for 1 s, in stage 2 '" in warning
+    assert "in_threads" not in warning
+
+
+def test_a_stage_inside_a_group_is_named_with_the_number_of_the_group_by_it_is_in(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    def stuck(value: int) -> int:
+        dog.block()
+        return value
+
+    nested = group_by(itself, each=lambda group: group.pipe(rx.skip(0), rx.map(stuck)), idle=9)
+    grouped = group_by(itself, each=lambda group: group.pipe(nested, spread()), idle=9)
+    flow = dog.watching(from_iterable([7])).pipe(rx.skip(0), grouped, spread())
+    run(flow.to(collect([])).run())
+    (warning,) = warnings()
+    assert "'stuck' ('map' in 'group_by' in stage 3 'group_by')" in warning
 
 
 def test_a_second_block_is_told_of_when_ten_seconds_have_passed(

@@ -96,7 +96,7 @@ def test_payloads_that_cannot_be_decoded_are_dead_with_the_reason(tmp_path: obje
     end.check(ROWS, dead=4)
     reasons = {row.id: row.error for row in end.dead}
     assert all(str(reasons[id]).startswith("BadRow: ") for id in (3, 5, 9, 11))
-    assert "is no JSON" in str(reasons[3])
+    assert "is not valid JSON" in str(reasons[3])
     assert "of type list" in str(reasons[9])
     assert end.read["bad_rows"] == 4
 

@@ -21,6 +21,7 @@ from operators import (
     violations,
 )
 from sinks import collect, for_each
+from sources import WorkPool, read_jsonl, read_lines
 from streams import Fixed, Flowable, Group, Pipeline, from_async_iterable, from_iterable
 from streams.temporal import Period, Violation
 
@@ -139,3 +140,19 @@ async def loop() -> None:
         assert_type(group.key, str)
         async for order in group:
             assert_type(order, Order)
+
+
+# Lines, and what is made of them.
+assert_type(read_jsonl(), Flowable[dict[str, Any]])
+assert_type(read_lines(), Flowable[str])
+assert_type(read_jsonl(decode=Order), Flowable[Order])
+assert_type(read_lines(decode=bytes.decode), Flowable[str])
+assert_type(read_lines(decode=lambda line: len(line)), Flowable[int])
+
+
+# A sign of overload, or for how long to begin nothing, as for adaptive_flat_map.
+def wait_after(error: Exception) -> bool | float:
+    return 2.5 if isinstance(error, TimeoutError) else False
+
+
+assert_type(WorkPool().work(send, overload=wait_after), Pipeline)

@@ -35,5 +35,5 @@ def test_a_plot_is_drawn_as_png_and_as_svg_the_same_each_time(tmp_path: Path) ->
 
 def test_without_matplotlib_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"penstock\[plots\]"):
+    with pytest.raises(MissingExtra, match=r"\[plots\]"):
         require_matplotlib()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from benchmarks.limits.plants import (
+    Broken,
     OneLock,
     Outage,
     Plant,
+    Quota,
     Refusing,
     Servers,
     Shared,
@@ -67,6 +69,21 @@ def test_in_an_outage_work_is_lost_after_its_timeout() -> None:
 def test_servers_without_a_queue_refuse_the_one_too_many() -> None:
     plant = Refusing(servers=1, refusal=0.5)
     assert ends(plant, (0, 2), (1, 2), (2.5, 1)) == [(1.5, 1, DROPPED), (2, 0, OK), (3.5, 2, OK)]
+
+
+def test_a_quota_refuses_what_is_too_much_for_this_second() -> None:
+    jobs = [(0.0, 1.0)] * 3 + [(1.5, 1.0)]
+    assert ends(Quota(2, refusal=0.1), *jobs) == [
+        (0.1, 2, DROPPED),
+        (1, 0, OK),
+        (1, 1, OK),
+        (2.5, 3, OK),
+    ]
+
+
+def test_a_share_of_the_jobs_of_a_broken_plant_fails() -> None:
+    plant = Broken(Servers(lambda now: 1), share=1.0, seed=1)
+    assert ends(plant, (0, 2)) == [(2, 0, Outcome.IGNORED)]
 
 
 def test_threads_wait_side_by_side_and_compute_one_after_another() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.kata import Latency, Measured, table
+from penstock.kata import Measured, table
+from streams.metrics import Summary
 
 RUN = Measured(
     variant="sequential",
@@ -15,7 +16,7 @@ RUN = Measured(
     throughput=100.4,
     queue=795,
     peak_queue=800,
-    latency=Latency(201, 0.0001, 12.3456, 0.5, 0.25, 0.75, 0.95, 0.98, 0.99, 0.999),
+    latency=Summary(201, 0.0001, 12.3456, 0.5, 0.25, 0.75, 0.95, 0.98, 0.99, 0.999, 0.1, 0, 0),
     duplicates_processed=3,
     overlapped=4,
     overtaken=5,

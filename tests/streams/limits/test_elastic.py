@@ -10,7 +10,7 @@ from streams.limits.window import Window
 
 
 def window(limit: int, goodput: float) -> Window:
-    return Window(limit, log(goodput), 0.02, log(limit / goodput), 0.02, dropped=False)
+    return Window(limit, log(goodput), 0.02, log(limit / goodput), 0.02)
 
 
 def ramp() -> Elastic:
@@ -26,6 +26,7 @@ def holding(limit: int, goodput: float = 10.0) -> Elastic:
     limiter = Elastic(1, 64)
     limiter.limit = limit
     limiter.mode = "hold"
+    limiter._slow_start = None  # pyright: ignore[reportPrivateUsage]
     limiter._level = float(limit)  # pyright: ignore[reportPrivateUsage]
     limiter.decide(window(limit, goodput))
     return limiter
@@ -85,26 +86,42 @@ def test_a_loss_of_goodput_is_followed_after_two_windows_and_started_from_anew()
     assert (limiter.limit, limiter.mode) == (4, "slow start")
 
 
-def test_refusals_that_cost_no_time_do_not_move_the_limit() -> None:
+def test_a_few_refusals_that_cost_no_time_do_not_move_the_limit_and_many_do() -> None:
     limiter = holding(16)
     limiter.mode = "hold"
     limiter.limit = 16
-    limiter.give_way(0.98)
+    limiter.give_way(0.98, often=False)
     assert limiter.limit == 16
-    limiter.give_way(0.75)
+    limiter.give_way(0.75, often=False)
     assert (limiter.limit, limiter.reason) == (12, "work was dropped")
+    limiter.give_way(0.98, often=True)
+    assert limiter.limit == 11
 
 
-def test_a_probe_that_meets_refusals_is_undone() -> None:
+def test_a_rise_after_which_more_calls_fail_is_taken_back_to_where_they_began_to_fail() -> None:
     limiter = holding(16)
     assert limiter.limit == 20
-    limiter.give_way(0.8)
-    assert (limiter.limit, limiter.mode) == (16, "hold")
+    for number, in_flight in enumerate((20, 19, 18), 1):
+        now = number / 100
+        limiter.on_complete(now, now, in_flight, Outcome.IGNORED)
+    assert (limiter.limit, limiter.mode, limiter.reason) == (17, "hold", "more calls failed")
+
+
+def test_a_rise_after_which_more_calls_fail_and_not_clearly_more_succeed_is_taken_back() -> None:
+    limiter = holding(16)
+    limiter.decide(window(20, 11.0)._replace(calls=60, failed=20))
+    assert (limiter.limit, limiter.mode, limiter.reason) == (16, "hold", "more calls failed")
+
+
+def test_a_rise_that_brings_clearly_more_successes_stays_though_more_calls_fail() -> None:
+    limiter = holding(16)
+    limiter.decide(window(20, 12.5)._replace(calls=60, failed=20))
+    assert (limiter.mode, limiter.reason) == ("ramp", "more pays")
 
 
 def test_where_nothing_succeeds_any_more_it_falls_to_the_floor() -> None:
     limiter = holding(16)
-    limiter.give_way(0.0)
+    limiter.give_way(0.0, often=True)
     assert (limiter.limit, limiter.mode) == (1, "slow start")
 
 

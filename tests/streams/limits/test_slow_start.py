@@ -92,12 +92,43 @@ def test_a_doubling_that_makes_latency_a_tenth_longer_pays() -> None:
     assert rounds.start.limit == 128
 
 
-def test_a_drop_ends_it_at_the_present_limit() -> None:
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [(Outcome.DROPPED, "work was dropped"), (Outcome.IGNORED, "more calls failed")],
+)
+def test_where_more_calls_fail_it_ends_below_the_number_at_which_they_began_to(
+    outcome: Outcome, reason: str
+) -> None:
     rounds = slow_start()
-    rounds.run(0.01)
-    assert rounds.start.on_complete(0.02, 0.01, 1, Outcome.DROPPED)
-    assert (rounds.start.over, rounds.start.limit) == (True, 4)
-    assert rounds.start.reason == "work was dropped"
+    while rounds.start.limit < 32:
+        rounds.run(0.01)
+    now = rounds.now
+    assert not rounds.start.on_complete(now + 0.001, now, 21, outcome)
+    assert not rounds.start.on_complete(now + 0.001, now, 22, outcome)
+    assert rounds.start.on_complete(now + 0.001, now, 23, outcome)
+    assert (rounds.start.over, rounds.start.failed, rounds.start.limit) == (True, True, 20)
+    assert rounds.start.reason == reason
+
+
+def test_failures_take_back_no_more_than_the_last_doubling() -> None:
+    rounds = slow_start()
+    while rounds.start.limit < 32:
+        rounds.run(0.01)
+    for in_flight in (1, 2, 3):
+        rounds.start.on_complete(rounds.now + 0.001, rounds.now, in_flight, Outcome.DROPPED)
+    assert rounds.start.limit == 16
+
+
+def test_one_failure_in_twenty_does_not_end_it() -> None:
+    rounds = slow_start()
+    while rounds.start.limit < 512:
+        began, limit = rounds.now, rounds.start.limit
+        rounds.now += 0.01
+        for number in range(1, limit + 1):
+            outcome = Outcome.SUCCESS if number % 20 else Outcome.IGNORED
+            if rounds.start.on_complete(rounds.now, began, number, outcome):
+                break
+    assert not rounds.start.over
 
 
 def test_a_drop_at_the_floor_only_begins_the_round_anew() -> None:

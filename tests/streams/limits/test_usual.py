@@ -5,7 +5,7 @@ from streams.limits.window import Spread, Window
 
 
 def window(goodput: float, error: float = 0.05) -> Window:
-    return Window(8, goodput, error, 0.0, error, dropped=False)
+    return Window(8, goodput, error, 0.0, error)
 
 
 def usual(*goodputs: float) -> Usual:

@@ -4,14 +4,19 @@ from math import exp, log, sqrt
 
 import pytest
 
+from streams.limits.tally import Tally
 from streams.limits.window import Spread, Window, elasticity
 
 
-def steady(limit: int, goodput: float, drops: int = 0) -> Window:
+def steady(limit: int, goodput: float, failed_busy: float = 0.0) -> Window:
     """A window of 100 successes of equal length at a goodput (per second, by Little's law)."""
-    took = limit / goodput
-    sums = (100 * took, 100 * took * took, 100 * log(took), 100 * log(took) ** 2)
-    return Window.measure(limit, (100 - drops) / goodput, 100, drops, sums, Spread())
+    tally = Tally()
+    for _ in range(100):
+        tally.add(limit / goodput, success=True)
+    if failed_busy:
+        tally.add(failed_busy, success=False)
+    tally.seconds = 100 / goodput
+    return Window.measure(limit, tally, Spread())
 
 
 @pytest.mark.parametrize(
@@ -37,16 +42,16 @@ def test_a_closer_pair_of_limits_is_less_certain() -> None:
     assert near == pytest.approx(far * log(2) / log(1.25))
 
 
-def test_drops_are_taken_off_goodput() -> None:
-    sums = (10.0, 10.0, 0.0, 0.0)
-    window = Window.measure(2, 4.0, 10, 2, sums, Spread())
-    assert exp(window.goodput) == pytest.approx((10 - 2) / 4.0)
+def test_only_successes_are_goodput_and_failures_are_part_of_what_they_cost() -> None:
+    # Of 8 slots the failures took half of the time.
+    window = steady(4, 10.0, failed_busy=100 * 0.4)
+    assert exp(window.goodput) == pytest.approx(10.0)
+    assert exp(window.latency) == pytest.approx(0.8)
+    assert (window.calls, window.failed) == (101, 1)
 
 
-def test_after_a_drop_only_goodput_counts() -> None:
-    # Latency halves with the refusals, goodput stays: the latency would read as elasticity 2.
-    low = steady(4, 10.0)
-    high = Window(8, low.goodput, 0.02, low.latency - log(2), 0.02, dropped=True)
+def test_a_higher_limit_that_brings_only_failures_pays_nothing() -> None:
+    low, high = steady(4, 10.0), steady(4, 10.0, failed_busy=100 * 0.4)._replace(limit=8)
     assert elasticity(low, high)[0] == pytest.approx(0.0)
 
 
@@ -57,9 +62,9 @@ def test_a_calm_window_is_no_surer_than_the_ones_before_it() -> None:
 
 
 def test_joined_windows_are_their_mean_with_a_smaller_error() -> None:
-    one = Window(4, 1.0, 0.2, 3.0, 0.4, dropped=False)
-    two = Window(4, 2.0, 0.2, 5.0, 0.4, dropped=True)
+    one = Window(4, 1.0, 0.2, 3.0, 0.4, calls=10, failed=1)
+    two = Window(4, 2.0, 0.2, 5.0, 0.4, calls=20, failed=0)
     both = one.join(two, 1)
-    assert (both.goodput, both.latency, both.dropped) == (1.5, 4.0, True)
+    assert (both.goodput, both.latency, both.calls, both.failed) == (1.5, 4.0, 30, 1)
     assert both.goodput_error == pytest.approx(0.2 / sqrt(2))
     assert both.latency_error == pytest.approx(0.4 / sqrt(2))

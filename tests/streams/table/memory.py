@@ -29,6 +29,9 @@ class MemoryStore(Store):
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
         return Claim([Row(id, 1, 1, payload) for id, payload in taken])
 
+    async def has_suspects(self, terms: Terms) -> bool:
+        return False
+
     async def claim_suspect(self, terms: Terms) -> Claim:
         raise NotImplementedError
 
@@ -60,7 +63,7 @@ class MemoryStore(Store):
         raise NotImplementedError
 
     async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Asked for suspects only, of which there are none."""
+        """Asked for what other readers have, which there are none of."""
         return []
 
     async def close(self) -> None:

@@ -324,3 +324,17 @@ def test_a_row_without_a_key_or_with_one_that_cannot_be_is_named() -> None:
 def test_options_that_do_not_go_together_are_refused(options: Any, said: str) -> None:
     with pytest.raises(BuildError, match=said):
         sequenced([], **options)
+
+
+@pytest.mark.parametrize("first", [datetime.min, datetime.max])
+def test_a_moment_that_there_is_not_in_utc_is_named_with_its_row(first: datetime) -> None:
+    far = timezone(timedelta(hours=5 if first == datetime.min else -5))
+    table = [(datetime(2024, 1, 1, tzinfo=UTC), None), (first.replace(tzinfo=far), None)]
+    with pytest.raises(IntervalError, match=r"row 1: .* is out of range in UTC"):
+        count(table)
+
+
+@pytest.mark.parametrize("aggregate", ["min", "max"])
+def test_the_least_and_the_greatest_are_not_rounded(aggregate: Any) -> None:
+    long = Decimal("0." + "1234567890" * 5)
+    assert count([(0, 1, long)], aggregate=aggregate, of=2) == [(0, 1, long)]

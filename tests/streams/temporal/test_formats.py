@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -13,7 +15,7 @@ from streams.temporal.automaton import Automaton, Edge
 from streams.temporal.degeneralise import degeneralised
 from streams.temporal.drawing import to_dot, to_svg
 from streams.temporal.errors import AutomatonFormatError
-from streams.temporal.formula import Formula
+from streams.temporal.formula import Formula, Proposition, Unary
 from streams.temporal.hoa import from_hoa, to_hoa
 from streams.temporal.lbtt import from_lbtt, to_lbtt
 from streams.temporal.monitor import Monitor
@@ -144,6 +146,12 @@ def test_lbtt_and_hoa_are_read_back_as_they_were_written(formula: Formula) -> No
     assert from_hoa(to_hoa(automaton)) == automaton
 
 
+def test_lbtt_is_read_back_however_many_propositions_a_guard_asks_for() -> None:
+    names = tuple(f"p{n}" for n in range(200))
+    automaton = Automaton(names, ((Edge(0, (1 << 200) - 1, 5, 0),),), (0,), 0)
+    assert from_lbtt(to_lbtt(automaton), names) == automaton
+
+
 def test_names_that_are_no_words_are_quoted_in_both_formats() -> None:
     automaton = translate(parse('G("Foo bar" | t | "say \\"hi\\"")'))
     assert from_lbtt(to_lbtt(automaton)) == automaton
@@ -248,3 +256,56 @@ def test_pictures_show_every_state_and_every_label(what: Automaton | Monitor) ->
 def test_too_many_states_are_not_drawn() -> None:
     with pytest.raises(BuildError, match="Graphviz"):
         to_svg(translate(parse("X[70] a")))
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "a\x85b", 'a"\n\\b'])
+def test_a_name_with_a_line_break_is_read_back(name: str) -> None:
+    automaton = translate(Unary("G", Proposition(name)))
+    assert from_lbtt(to_lbtt(automaton)) == automaton
+    assert from_hoa(to_hoa(automaton)) == automaton
+
+
+@pytest.mark.parametrize("read", [from_hoa, from_lbtt])
+def test_what_is_no_text_is_no_automaton(read: Any) -> None:
+    with pytest.raises(TypeError, match="an automaton is a text, not NoneType"):
+        read(None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("States: 2", "States: 100000000"),
+        ("States: 2", "States: " + "9" * 5_000),
+        ("1 Inf(0)", "100000000 Inf(0)"),
+        ("[0] 0", "[" + "!" * 5_000 + "0] 0"),
+        ("[0] 0", "[" + "(" * 5_000 + "0" + ")" * 5_000 + "] 0"),
+        ('"Foo bar"', '"a"'),
+    ],
+)
+def test_a_small_hoa_text_costs_little_and_is_refused_with_its_line(old: str, new: str) -> None:
+    assert_refused_cheaply(from_hoa, HOA.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "100000000 0t\n0 1\n-1\n",
+        "1 100000000t\n0 1\n0 99999999 -1 t\n-1\n",
+        "1 1t\n0 1\n" + "9" * 5_000 + " -1 t\n-1\n",
+        "1 1t\n0 1\n0 -1 " + "! " * 20_000 + "a\n-1\n",
+        "1 1t\n0 1\n0 -1 " + "& " * 20_000 + "a\n-1\n",
+        '1 1t\n0 1\n0 -1 "a\n-1\n',
+    ],
+)
+def test_a_small_lbtt_text_costs_little_and_is_refused_with_its_line(text: str) -> None:
+    assert_refused_cheaply(from_lbtt, text)
+
+
+def assert_refused_cheaply(read: Any, text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(AutomatonFormatError, match=r"^line \d+: "):
+            read(text)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()

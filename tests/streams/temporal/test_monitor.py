@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.temporal import decisions
+from streams.temporal.automaton import Automaton
 from streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
 from streams.temporal.formula import Formula, Unary
 from streams.temporal.machine import Machine
 from streams.temporal.monitor import Monitor
+from streams.temporal.parser import parse
 from streams.temporal.translate import translate
 from streams.temporal.verdict import Verdict
 from streams.temporal.words import accepted_word
@@ -247,3 +256,75 @@ def test_a_monitor_of_a_wrong_text_says_where() -> None:
     with pytest.raises(FormulaSyntaxError) as raised:
         Monitor("G (a -> )")
     assert raised.value.position == 8
+
+
+@contextmanager
+def calls(most: int) -> Generator[None]:
+    """No more calls of Python's functions than that are made."""
+    made = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+        if made > most:
+            sys.setprofile(None)
+            raise AssertionError(f"more than {most:,} calls")
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_parity_of_many_propositions_is_found_in_few_calls() -> None:
+    with calls(100_000):
+        monitor = Monitor(" <-> ".join(f"a{n}" for n in range(30)))
+    assert len(monitor.machine) == 3
+    even = monitor.step(monitor.first, monitor.letter({"a3", "a4"}))
+    odd = monitor.step(monitor.first, monitor.letter({"a3", "a4", "a7"}))
+    assert (monitor.verdict(even), monitor.verdict(odd)) == (Verdict.TRUE, Verdict.FALSE)
+
+
+def test_a_long_regular_expression_is_looked_at_once_for_each_of_its_letters() -> None:
+    with calls(3_000_000), pytest.raises(FormulaTooLarge, match="states of the monitor"):
+        Monitor("{" + "; ".join(["a"] * 10_000) + "} |-> b")
+
+
+@pytest.mark.parametrize("inner", ["a[*100]", "a[*0..100]"])
+def test_nested_repetitions_are_refused_after_as_many_steps_as_are_allowed(inner: str) -> None:
+    with (
+        calls(3_000_000),
+        pytest.raises(FormulaTooLarge, match="steps of its regular expressions") as raised,
+    ):
+        Monitor(f"{{{{{{{inner}}}[*100]}}[*100]}} |-> b")
+    assert raised.value.reached < 2 * raised.value.limit
+
+
+def test_a_formula_with_a_regular_expression_is_the_same_in_another_process() -> None:
+    formula = parse("{a; {b: c}[*2]; d} |-> e")
+    code = (
+        "import pickle, sys; from streams.temporal.parser import parse; "
+        "sys.stdout.buffer.write(pickle.dumps(parse('{a; {b: c}[*2]; d} |-> e')))"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )
+    read = pickle.loads(other.stdout)
+    assert (read, hash(read)) == (formula, hash(formula))
+
+
+def translated(formula: str) -> Automaton:
+    return translate(parse(formula))
+
+
+@pytest.mark.parametrize("operator", [" | ", " & "])
+@pytest.mark.parametrize("make", [Monitor, translated])
+def test_a_formula_of_too_many_propositions_is_refused(
+    operator: str, make: Callable[[str], object]
+) -> None:
+    with pytest.raises(FormulaTooLarge):
+        make(operator.join(f"p{n}" for n in range(3_000)))

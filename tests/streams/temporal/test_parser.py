@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
+from streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge, UnknownProposition
 from streams.temporal.formula import Formula, Proposition, propositions
 from streams.temporal.parser import parse
 from streams.temporal.printer import to_text
@@ -148,3 +148,27 @@ def test_long_formulas_of_one_level_are_read() -> None:
 
 def test_propositions_are_listed_with_the_place_of_the_first() -> None:
     assert propositions(parse("G(b -> {a; b}!) & c")) == {"b": 2, "a": 8, "c": 18}
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [("X[{}] a", 2), ("{{a[*{}]}} |-> b", 4), ("{{a[*1..{}]}} |-> b", 7)],
+)
+def test_a_number_of_thousands_of_digits_is_wrong_at_its_place(text: str, position: int) -> None:
+    with pytest.raises(FormulaSyntaxError, match="at most 9 digits") as raised:
+        parse(text.format("9" * 5_000))
+    assert raised.value.position == position
+
+
+def test_a_letter_that_no_plain_name_has_is_answered_with_quotes() -> None:
+    with pytest.raises(FormulaSyntaxError, match="or a name in quotes was expected") as raised:
+        parse("G é")
+    assert raised.value.position == 2
+    assert propositions(parse('G "é"')) == {"é": 2}
+
+
+def test_a_near_name_that_needs_quotes_is_proposed_with_them() -> None:
+    (name, position), *_ = propositions(parse("G Foo")).items()
+    advice = str(UnknownProposition(name, position, ["Foo"]))
+    assert advice.endswith("Did you mean 'Foo', which is written in quotes in a formula?")
+    assert str(UnknownProposition("pai", 2, ["paid"])).endswith("Did you mean 'paid'?")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
@@ -528,3 +529,68 @@ def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
             read_workflow(path)
     with pytest.raises(CannotOpen, match="Cannot read"):
         read_workflow(tmp_path / "none.json")
+
+
+def inputs(number: int) -> Workflow:
+    """All of them may follow any other."""
+    return Workflow.of({**{f"n{i}": {"input": "x"} for i in range(number)}, "z": {}})
+
+
+@pytest.mark.parametrize("final", ["z", None])
+def test_a_search_stops_at_the_first_state_too_many(final: str | None) -> None:
+    rule = Rule("r", "n0", final, formula="G !z" if final is None else None, arcs=lambda *_: True)
+    with pytest.raises(SearchTooLarge, match="1,001 states, and 1,000 is the limit") as raised:
+        counter_example(inputs(300), rule, max_states=1_000)
+    assert (raised.value.reached, raised.value.limit) == (1_001, 1_000)
+
+
+def test_a_search_stops_when_it_has_looked_at_too_many_arcs() -> None:
+    asked = 0
+
+    def arcs(node: Node, visited: frozenset[str]) -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    rule = Rule("r", lambda node: True, "n1", min_nodes=2, arcs=arcs)
+    with pytest.raises(SearchTooLarge, match="arcs, and 3,000 is the limit"):
+        counter_example(inputs(200), rule, max_states=300)
+    assert 2_500 < asked <= 3_000
+
+
+@pytest.mark.parametrize("final", ["z", None])
+def test_the_arcs_of_a_workflow_are_not_written_out_all_at_once(final: str | None) -> None:
+    workflow = inputs(2_000)
+    rule = Rule("r", "n0", final, formula="G !z")
+    tracemalloc.start()
+    try:
+        with pytest.raises(SearchTooLarge):
+            counter_example(workflow, rule, max_states=1_000)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"min_nodes": "x"},
+        {"min_nodes": True},
+        {"max_nodes": 2.5},
+        {"max_nodes": "3"},
+        {"initial": None},
+        {"initial": ["a"]},
+        {"final": ["a"]},
+    ],
+    ids=repr,
+)
+def test_an_option_of_a_rule_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(WorkflowError, match=f"rule 'r': .*{next(iter(wrong))}="):
+        Rule(**{"name": "r", "initial": "a", "final": "b", **wrong})
+
+
+def test_a_file_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(WorkflowError, match="nested too deep"):
+        read_workflow(file)

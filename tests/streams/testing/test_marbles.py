@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ FAILURE = ValueError("broken")
 words = st.text("abcxyz", min_size=1, max_size=4)
 items = words | st.integers()
 diagrams = st.lists(
-    st.sampled_from(["-", "--", " ", "a", "b7", "12", "1.5", "(a,b)", "(-1,2)", "()", "(x,,y)"])
+    st.sampled_from(["-", " ", "-a", "-7", "(12)", "(b7,1.5)", "(a,b)", "(-1,2)", "()", "(x,,y)"])
 ).map("".join)
 ends = st.sampled_from(["", "|", "#", "(a,|)", "(#)"])
 
@@ -52,12 +54,22 @@ def test_a_group_happens_at_its_bracket_and_takes_its_width() -> None:
     ]
 
 
-def test_characters_side_by_side_are_one_item() -> None:
-    assert parse_marbles("12-ab|") == [
+def test_an_item_of_several_characters_stands_in_brackets() -> None:
+    assert parse_marbles("(12)-(ab)|") == [
         Signal(0, "next", 12),
-        Signal(3, "next", "ab"),
-        Signal(5, "completed"),
+        Signal(5, "next", "ab"),
+        Signal(9, "completed"),
     ]
+
+
+@pytest.mark.parametrize(("text", "item"), [("123456|", "123456"), ("-ab-", "ab"), ("1 2", "12")])
+def test_characters_side_by_side_are_refused_with_how_marbles_are_written(
+    text: str, item: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"'{item}' ")) as refused:
+        parse_marbles(text)
+    assert f"({item})" in str(refused.value)
+    assert f"{item[0]}-{item[1]}" in str(refused.value)
 
 
 def test_a_cancel_does_not_end_the_diagram() -> None:
@@ -142,8 +154,8 @@ def test_signals_without_a_diagram_are_refused(signals: list[Signal], complaint:
         to_marbles(signals)
 
 
-@given(words, words)
+@given(st.sampled_from("abcxyz"), words)
 def test_items_of_neighbouring_ticks_are_kept_apart(first: str, second: str) -> None:
-    signals = [Signal(0, "next", first), Signal(len(first), "next", second)]
+    signals = [Signal(0, "next", first), Signal(1, "next", second)]
     assert to_marbles(signals) == f"{first}({second})"
     assert parse_marbles(to_marbles(signals)) == signals

@@ -12,19 +12,20 @@ import pytest
 
 from streams.jetstream.letters import Letter
 from streams.jetstream.server import Servers
-from tests.jetstream.fleet import Fleet, Outcome
+from tests.system.checker import Verdict
+from tests.system.fleet import Fleet
 
-KEYS, RATE, SECONDS = 200, 1000.0, 2.0
+CLIENTS, RATE, SECONDS = 200, 1000.0, 2.0
 
 Disturb = Callable[[Fleet, Servers], Coroutine[Any, Any, None]]
 
 
 async def kill(fleet: Fleet, servers: Servers) -> None:
-    fleet.signal("a", signal.SIGKILL)
+    fleet.kill("a")
 
 
 async def leave(fleet: Fleet, servers: Servers) -> None:
-    fleet.signal("a", signal.SIGTERM)
+    fleet.drain("a")
 
 
 async def join(fleet: Fleet, servers: Servers) -> None:
@@ -32,17 +33,17 @@ async def join(fleet: Fleet, servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("disturb", [kill, leave, join])
-def test_nothing_is_lost_overtaken_or_overlapped_when_a_worker_comes_or_goes(
+def test_nothing_is_lost_misordered_or_overlapped_when_a_worker_comes_or_goes(
     disturb: Disturb, three_servers: Servers, tmp_path: Path
 ) -> None:
     # What nobody waits for may be long: a slow machine loses no lease by itself.
     lease = 3.0 if disturb is kill else 8.0
     name = f"workers-{disturb.__name__}"
     with Fleet(three_servers.urls, tmp_path, name, lease=lease) as fleet:
-        outcome = asyncio.run(story(fleet, three_servers, disturb))
-        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+        verdict = asyncio.run(story(fleet, three_servers, disturb))
+        assert (verdict.misordered, verdict.overlaps) == ([], [])
         if disturb is not kill:
-            assert outcome.repeated == 0
+            assert verdict.repeated == 0
 
 
 @pytest.mark.parametrize("disturb", [kill, leave])
@@ -52,19 +53,19 @@ def test_batches_are_in_order_and_without_duplicates_when_a_worker_goes(
     lease = 3.0 if disturb is kill else 8.0
     name = f"batches-{disturb.__name__}"
     with Fleet(three_servers.urls, tmp_path, name, lease=lease, batch=16) as fleet:
-        outcome = asyncio.run(story(fleet, three_servers, disturb, times=2))
-        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+        verdict = asyncio.run(story(fleet, three_servers, disturb, times=2))
+        assert (verdict.misordered, verdict.overlaps) == ([], [])
         # Messages that were begun; each event was published twice.
-        assert outcome.repeated < 500
+        assert verdict.repeated < 500
 
 
 async def sleep(fleet: Fleet, servers: Servers) -> None:
-    fleet.signal("a", signal.SIGSTOP)
+    fleet.freeze("a")
     # Its share of the events waits until the others have its leases.
-    await fleet.until(lambda: len(fleet.sent) == KEYS and not fleet.missing())
-    await fleet.publish(KEYS, RATE, 0.2)
-    await fleet.until_all_ended()
-    fleet.signal("a", signal.SIGCONT)
+    await fleet.until(lambda: len(fleet.sent) == CLIENTS and not fleet.missing())
+    await fleet.publish(CLIENTS, RATE, 0.2)
+    await fleet.until_all_arrived()
+    fleet.wake("a")
     await fleet.until(lambda: "lost the lease" in fleet.errors("a"))
 
 
@@ -72,10 +73,10 @@ def test_a_worker_that_slept_past_its_leases_gives_them_up(
     three_servers: Servers, tmp_path: Path
 ) -> None:
     with Fleet(three_servers.urls, tmp_path, "workers-sleep") as fleet:
-        outcome = asyncio.run(story(fleet, three_servers, sleep))
-        assert outcome.overtaken == []
-        # What it had under way when it fell asleep may end twice, at most one event of a key.
-        assert len(outcome.overlapped) <= KEYS
+        verdict = asyncio.run(story(fleet, three_servers, sleep))
+        assert verdict.misordered == []
+        # What it had under way when it fell asleep ends when it wakes, and nothing new begins.
+        assert verdict.overlaps_awake() == []
         assert "lost the lease" in fleet.errors("a")
 
 
@@ -90,8 +91,8 @@ def test_a_worker_that_is_cut_off_stops_before_others_take_over(
     three_servers: Servers, tmp_path: Path
 ) -> None:
     with Fleet(three_servers.urls, tmp_path, "workers-cut") as fleet:
-        outcome = asyncio.run(story(fleet, three_servers, cut, wired=True))
-        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+        verdict = asyncio.run(story(fleet, three_servers, cut, wired=True))
+        assert (verdict.misordered, verdict.overlaps) == ([], [])
 
 
 async def kill_the_leader(fleet: Fleet, servers: Servers) -> None:
@@ -107,38 +108,38 @@ async def restart_all(fleet: Fleet, servers: Servers) -> None:
 
 
 @pytest.mark.parametrize("disturb", [kill_the_leader, restart_all])
-def test_nothing_is_lost_or_overtaken_when_servers_go(
+def test_nothing_is_lost_or_misordered_when_servers_go(
     disturb: Disturb, cluster: Servers, tmp_path: Path
 ) -> None:
     name = f"servers-{disturb.__name__}"
     # A window in which a slow machine can choose leaders as well, after an answer was lost.
     with Fleet(cluster.urls, tmp_path, name, lease=10.0, partitions=6, window=60.0) as fleet:
-        outcome = asyncio.run(story(fleet, cluster, disturb))
-        assert (outcome.overtaken, outcome.overlapped) == ([], [])
+        verdict = asyncio.run(story(fleet, cluster, disturb))
+        assert (verdict.misordered, verdict.overlaps) == ([], [])
 
 
 def test_a_poisonous_event_goes_to_the_dead_letters_once_and_holds_nothing_up(
     three_servers: Servers, tmp_path: Path
 ) -> None:
-    poison = ("key 7", 2)
+    poison = ("client 7", 2)
     with Fleet(three_servers.urls, tmp_path, "poison") as fleet:
 
         async def dead() -> list[Letter]:
             await fleet.prepare()
             fleet.start("a")
             await fleet.publish(20, RATE, 0.1, poison)
-            await fleet.until_all_ended(but=frozenset({poison}))
+            await fleet.until_all_arrived(but=frozenset({poison}))
             return await fleet.letters(1)
 
         (letter,) = asyncio.run(dead())
-        assert (letter.value["key"], letter.value["n"]) == poison
+        assert (letter.value["client"], letter.value["seq"]) == poison
         assert (letter.error, letter.message, letter.attempts) == ("ValueError", "poison", 3)
-        assert fleet.outcome().overtaken == [("key 7", 3)]
+        assert fleet.verdict().misordered == [("client 7", 3)]
 
 
 async def story(
     fleet: Fleet, servers: Servers, disturb: Disturb, *, wired: bool = False, times: int = 1
-) -> Outcome:
+) -> Verdict:
     await fleet.prepare()
     if wired:
         await fleet.lay_wire()
@@ -154,13 +155,13 @@ async def story(
         await fleet.until(lambda: fleet.sent.total() > RATE * SECONDS / 3)
         await disturb(fleet, servers)
 
-    await asyncio.gather(fleet.publish(KEYS, RATE, SECONDS, times=times), disturbing())
-    await fleet.until_all_ended()
+    await asyncio.gather(fleet.publish(CLIENTS, RATE, SECONDS, times=times), disturbing())
+    await fleet.until_all_arrived()
     if fleet.wire is not None:
         await fleet.wire.remove()
-    outcome = fleet.outcome()
+    verdict = fleet.verdict()
     print(
-        f"{disturb.__name__}: {outcome.repeated} repeated, {len(outcome.overlapped)} overlapped, "
-        f"longest silence {outcome.longest_silence:.2f} s"
+        f"{disturb.__name__}: {verdict.repeated} repeated, {len(verdict.overlaps)} overlapped, "
+        f"longest silence {verdict.longest_silence:.2f} s"
     )
-    return outcome
+    return verdict

@@ -1,0 +1,403 @@
+"""A source into which code pushes: the requests of a web service, the callbacks of a client.
+
+Items:   every value that was put, in the order in which room was found for it.
+Time:    in the next iteration of the loop after it was taken in, or when it is asked for. An
+         event's time of creation is when it was taken in.
+Memory:  `capacity` events, and the callers that wait for room.
+Demand:  what is put waits until it is asked for; when `capacity` events wait, callers do.
+Ends:    never by itself. A drain refuses callers with InboxClosed and finishes what was taken in;
+         a cancel returns it.
+Errors:  none of its own. A second running at the same time fails with BuildError.
+
+    put        --1--2--345--------
+    request    3--------------2---
+    inbox(1)   --1--2--3------45--     4 is taken in and waits; 5 waits for room
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent import futures
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, TypeGuard, TypeVar
+
+from streams.arguments import is_count
+from streams.errors import BadArgument, BufferFull, BuildError, InboxClosed, NoLoop, Returned
+from streams.event import Event
+from streams.flowable import Flowable
+from streams.run import Run
+from streams.slices import fitting
+from streams.source import Emission, source
+from streams.stage import StageInfo, Subscriber
+
+__all__ = ["Inbox", "inbox"]
+
+T = TypeVar("T")
+
+# Of the caller's loop, or of a thread. Errors are results, so that nobody has to retrieve those
+# that a caller who went away no longer wants.
+_Refusal = InboxClosed | NoLoop
+# What a caller that waits is told: that it is refused, or how it may withdraw its event.
+_Answer = _Refusal | Callable[[], None]
+_OnLoop = asyncio.Future[_Answer]
+_Accepted = _OnLoop | futures.Future[_Answer]
+_Ended = asyncio.Future[BaseException | None] | futures.Future[BaseException | None]
+_Caller = tuple[T, _Ended | None]
+
+
+@source
+def inbox(capacity: int) -> Inbox[Any]:
+    """A stream of what other code puts into it, with room for `capacity` events.
+
+    `hooks: Inbox[Hook] = inbox(100)` says what its events are. Raises BadArgument unless
+    `capacity` is at least 1.
+    """
+    return Inbox(capacity)
+
+
+class Inbox(Flowable[T]):
+    """The stream that `inbox` makes, and the way into it.
+
+    It belongs to one running at a time, on whose loop `put` and `put_nowait` are called. Until one
+    begins, `put` waits, and raises NoLoop when it begins on another loop; once it drains or has
+    ended all three raise InboxClosed, until another begins. A running begins in the turn of the
+    loop after `start()`. `put` waits for that turn, also after an earlier running; for the other
+    two the inbox is until then as it was before `start()`.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        if not is_count(capacity):
+            raise BadArgument(f"inbox(capacity={capacity!r}): at least 1 event must fit")
+        entrance = self._entrance = _Entrance[T]()
+        info = StageInfo("inbox", bound=capacity)
+
+        def attach(downstream: Subscriber[T], run: Run) -> None:
+            _Reader(downstream, run, info, entrance).start()
+
+        super().__init__(attach, info)
+
+    async def put(self, value: T, *, wait: bool = False) -> None:
+        """Put a value in; wait while there is no room.
+
+        With `wait` returns when the event has finished, or was dropped on purpose (as a duplicate:
+        when the first one has finished). Raises the event's own error when it failed, was skipped
+        or routed, and Returned when it was given back unfinished, as on a cancel; a duplicate of
+        an event that is under way raises what that one does.
+
+        A caller cancelled while waiting for room has put nothing; later the event goes on. Room is
+        found for a caller one turn of the loop before it resumes: if it is cancelled in between,
+        its event is withdrawn, unless that has left the inbox by then and goes on.
+
+        Raises InboxClosed when the pipeline drains or has ended.
+        """
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future() if wait else None
+        if self._entrance.is_closed:
+            # A running that was started in this turn of the loop begins in the next.
+            await asyncio.sleep(0)
+        reader = self._entrance.reader_with_room()
+        if reader is not None:
+            reader.take_in(value, ended)
+        else:
+            accepted: _OnLoop = loop.create_future()
+            self._entrance.enter(accepted, value, ended)
+            try:
+                answer = await accepted
+            except asyncio.CancelledError:
+                self._entrance.leave(accepted)
+                raise
+            if isinstance(answer, Exception):
+                raise answer
+        if ended is not None and (error := await ended) is not None:
+            raise error
+
+    def put_nowait(self, value: T) -> None:
+        """Put a value in if there is room, else raise BufferFull; on the pipeline's loop.
+
+        Raises InboxClosed when the pipeline drains or has ended.
+        """
+        reader = self._entrance.reader_with_room()
+        if reader is not None:
+            reader.take_in(value, None)
+        elif self._entrance.reader is None:
+            raise BufferFull("put_nowait(): no running pipeline reads this inbox yet")
+        else:
+            raise BufferFull(
+                f"put_nowait(): this inbox has room for {self.info.bound:,}, and all of it is "
+                "taken. `await inbox.put(value)` waits for room; or raise the capacity."
+            )
+
+    def put_threadsafe(self, value: T, *, wait: bool = False) -> None:
+        """`put` for threads without an event loop; blocks the calling thread while `put` waits.
+
+        Raises BuildError where a loop runs, which it would stop.
+        """
+        if _running_loop() is not None:
+            raise BuildError(
+                "put_threadsafe() blocks its thread, and an event loop runs in this one: use "
+                "`await inbox.put(value)` here"
+            )
+        accepted: futures.Future[_Answer] = futures.Future()
+        ended: futures.Future[BaseException | None] | None = futures.Future() if wait else None
+        self._entrance.enter_from_thread(accepted, value, ended)
+        if isinstance(answer := accepted.result(), Exception):
+            raise answer
+        if ended is not None and (error := ended.result()) is not None:
+            raise error
+
+
+class _Entrance(Generic[T]):
+    """Who reads an inbox, and who waits for room in it; outlives the runnings."""
+
+    def __init__(self) -> None:
+        self.reader: _Reader[T] | None = None
+        self.callers: OrderedDict[_Accepted, _Caller[T]] = OrderedDict()
+        self._from_threads: deque[tuple[_Accepted, _Caller[T]]] = deque()
+        self.is_closed = False
+        # Held by a thread that enters, and by the loop when a running begins or ends: nobody is
+        # left waiting for a running that is over.
+        self._lock = threading.Lock()
+
+    def open(self, reader: _Reader[T]) -> None:
+        """A running begins."""
+        with self._lock:
+            if self.reader is not None:
+                raise BuildError(
+                    "an inbox belongs to one running at a time, and this one is being read: wait "
+                    "until that pipeline has ended, or make an inbox for each"
+                )
+            self.reader = reader
+            self.is_closed = False
+            for accepted in [one for one in self.callers if self._is_elsewhere(one)]:
+                del self.callers[accepted]
+                # Its loop may be gone, and with it whoever waited.
+                with suppress(RuntimeError):
+                    accepted.get_loop().call_soon_threadsafe(_refuse, accepted, _elsewhere())
+
+    def close(self) -> None:
+        """Refuse whoever has not been let in."""
+        with self._lock:
+            self.is_closed = True
+        self.let_threads_in_line()
+        while self.callers:
+            accepted, _ = self.callers.popitem(last=False)
+            if not accepted.done():
+                accepted.set_result(_closed())
+
+    def reader_with_room(self) -> _Reader[T] | None:
+        """Who takes an event now; None where the caller has to wait."""
+        self._check_open()
+        reader = self.reader
+        if reader is None or self.callers:
+            return None
+        if reader.run.loop is not _running_loop():
+            raise _elsewhere()
+        return reader if reader.has_room else None
+
+    def enter(self, accepted: _OnLoop, value: T, ended: _Ended | None) -> None:
+        """Wait for room, or for a running to begin."""
+        # Before it begins it is not known on which loop it will be.
+        with self._lock:
+            self._check_open()
+            if self._is_elsewhere(accepted):
+                raise _elsewhere()
+            self.callers[accepted] = value, ended
+
+    def leave(self, accepted: _OnLoop) -> None:
+        """Wait no more, and withdraw what was taken in meanwhile."""
+        with self._lock:
+            self.callers.pop(accepted, None)
+        if accepted.done() and not accepted.cancelled():
+            answer = accepted.result()
+            if not isinstance(answer, Exception):
+                answer()
+
+    def _is_elsewhere(self, accepted: _Accepted) -> TypeGuard[_OnLoop]:
+        """Whether this caller's loop is not the one on which the inbox is read."""
+        return (
+            self.reader is not None
+            and isinstance(accepted, asyncio.Future)
+            and accepted.get_loop() is not self.reader.run.loop
+        )
+
+    def enter_from_thread(self, accepted: _Accepted, value: T, ended: _Ended | None) -> None:
+        """Wait for room as `callers` do, whichever thread this is."""
+        with self._lock:
+            self._check_open()
+            self._from_threads.append((accepted, (value, ended)))
+            if self.reader is not None:
+                self.reader.run.loop.call_soon_threadsafe(self.reader.admit)
+
+    def let_threads_in_line(self) -> None:
+        """Put the threads that have come among the callers."""
+        while self._from_threads:
+            accepted, caller = self._from_threads.popleft()
+            self.callers[accepted] = caller
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise _closed()
+
+
+class _Reader(Emission[T]):
+    """The running source: what is taken in waits here for demand."""
+
+    def __init__(
+        self, downstream: Subscriber[T], run: Run, info: StageInfo, entrance: _Entrance[T]
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._entrance = entrance
+        self._taken_in: deque[Event[T]] = deque()
+        self._awaited: dict[Event[Any], _Ended] = {}
+        self._draining = False
+
+    def start(self) -> None:
+        self._entrance.open(self)
+        self.run.on_close(self._forget)
+        super().start()
+        self.admit()
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._taken_in) < (self.info.bound or 0)
+
+    def take_in(self, value: T, ended: _Ended | None) -> None:
+        """Accept a value, for which there is room."""
+        self._add(value, ended)
+        self.wake_soon()
+
+    def _add(self, value: T, ended: _Ended | None) -> Event[T]:
+        event = Event(value, self.run.now(), self)
+        if ended is not None:
+            self._awaited[event] = ended
+        self._taken_in.append(event)
+        return event
+
+    def _withdraw(self, event: Event[T]) -> None:
+        """Forget an event, if it still waits here: its place is free again."""
+        if event in self._taken_in:
+            self._taken_in.remove(event)
+            self._awaited.pop(event, None)
+            self.admit()
+            self._complete_if_drained()
+
+    def admit(self) -> None:
+        """Take in what callers wait with, as far as there is room."""
+        if self.done or self._draining:
+            return
+        self._entrance.let_threads_in_line()
+        callers = self._entrance.callers
+        while callers and self.has_room:
+            accepted, (value, ended) = callers.popitem(last=False)
+            # A caller that was cancelled, and has not noticed yet, has put nothing.
+            if not accepted.done():
+                accepted.set_result(partial(self._withdraw, self._add(value, ended)))
+        if self._taken_in:
+            # After all callers have been told, so that they can still withdraw their events.
+            self.wake_soon()
+
+    def produce(self) -> None:
+        now = self.run.now()
+        waiting = self._taken_in
+        while waiting and self.demand and not self._slice.is_over(now):
+            size = min(len(waiting), self.demand, self._chunk)
+            self.send([waiting.popleft() for _ in range(size)])
+            self.admit()
+            before, now = now, self.run.now()
+            self._chunk = fitting(self._chunk, now - before)
+        self._complete_if_drained()
+
+    def stop(self) -> None:
+        """Take nothing more in; what was taken in still goes."""
+        if self.done:
+            return
+        self._draining = True
+        self._entrance.close()
+        self._complete_if_drained()
+
+    def _complete_if_drained(self) -> None:
+        if self._draining and not self._taken_in:
+            self.complete()
+
+    def release(self) -> None:
+        self._entrance.close()
+        self._entrance.reader = None
+        while self._taken_in:
+            self.received += 1
+            self._taken_in.popleft().give_back()
+
+    async def _forget(self) -> None:
+        """Let nobody wait for an event of a running that is over, whatever became of it."""
+        for event in list(self._awaited):
+            self._tell(event, _returned())
+
+    def finished(self, event: Event[Any], /) -> None:
+        super().finished(event)
+        self._tell(event, None)
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        super().finished_all(events)
+        if self._awaited:
+            for event in events:
+                self._tell(event, None)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        super().dropped(event, cause)
+        self._tell(event, None)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        super().failed(event, error, acknowledged)
+        self._tell(event, error)
+
+    def returned(self, event: Event[Any], /) -> None:
+        super().returned(event)
+        self._tell(event, _returned())
+
+    def _tell(self, event: Event[Any], error: BaseException | None) -> None:
+        ended = self._awaited.pop(event, None)
+        if ended is not None and not ended.done():
+            ended.set_result(error)
+
+    def statistics(self) -> dict[str, Any]:
+        """`buffered` events are taken in and not asked for yet; `callers` wait for room."""
+        numbers = super().statistics()
+        buffered = len(self._taken_in)
+        return {
+            **numbers,
+            "in": numbers["in"] + buffered,
+            "buffered": buffered,
+            "callers": len(self._entrance.callers),
+        }
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _refuse(accepted: _OnLoop, refusal: _Refusal) -> None:
+    if not accepted.done():
+        accepted.set_result(refusal)
+
+
+def _elsewhere() -> NoLoop:
+    return NoLoop(
+        "this inbox is read on an event loop that does not run here: from another thread use "
+        "put_threadsafe(value)"
+    )
+
+
+def _closed() -> InboxClosed:
+    return InboxClosed(
+        "the pipeline that reads this inbox drains or has ended, and takes no new events"
+    )
+
+
+def _returned() -> Returned:
+    return Returned("the event was given back unfinished: the pipeline stopped before its end")

@@ -1,0 +1,124 @@
+r"""Read lines of plain text: one event for each line, or what `decode` makes of it.
+
+Items:   each line as a str, without its end, in order; empty ones too. With `decode`, what it
+         returns. Lines end with `\n` or `\r\n`, the last one may lack it; a UTF-8 byte-order mark
+         is ignored.
+Time:    as for `read_jsonl`.
+Memory:  the lines of one read of at most 256 KiB, an unfinished line of at most `max_line`; with
+         `position`, a number for each line that is unfinished.
+Demand:  the input is opened at the first request and read only when there is demand and every
+         line already read is out. Bad lines cost no demand.
+Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no
+         more; lines that were read and cannot be read again (a pipe's) still go out. With
+         `position`, the next running begins with the first line that was not finished.
+Errors:  a line that is not UTF-8, that `decode` refuses, or that is too long, is not an event: it
+         is reported with its number and counted (`on_bad_line="report"`), ends the stream with
+         BadLine ("stop"), or goes to a sink of dead letters (`route(sink)`). An input that cannot
+         be opened, or is not the one that the position is of, is CannotOpen; one that breaks while
+         it is read is InputCorrupt or the system's OSError.
+
+    bytes        --a\nb--c\n---|
+    read_lines   --a----(bc)---|     "a", "bc"
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, overload
+
+from streams.decoding import decoding
+from streams.faults import Route
+from streams.flowable import Flowable
+from streams.keys import By
+from streams.line_source import Format, LineOptions, NotAValue, read_lines_as
+from streams.lines import Line, TooLong
+from streams.paths import Path
+from streams.source import source
+
+__all__ = ["read_lines"]
+
+T = TypeVar("T")
+
+
+@overload
+def read_lines(
+    path: Path = "-",
+    follow: bool = False,
+    created: By[str] | None = None,
+    on_bad_line: Literal["report", "stop"] | Route = "report",
+    max_line: int = 16 * 1024 * 1024,
+    *,
+    position: str | os.PathLike[str] | None = None,
+) -> Flowable[str]: ...
+
+
+@overload
+def read_lines(
+    path: Path = "-",
+    follow: bool = False,
+    created: By[T] | None = None,
+    on_bad_line: Literal["report", "stop"] | Route = "report",
+    max_line: int = 16 * 1024 * 1024,
+    *,
+    decode: type[T],
+    position: str | os.PathLike[str] | None = None,
+) -> Flowable[T]: ...
+
+
+@overload
+def read_lines(
+    path: Path = "-",
+    follow: bool = False,
+    created: By[T] | None = None,
+    on_bad_line: Literal["report", "stop"] | Route = "report",
+    max_line: int = 16 * 1024 * 1024,
+    *,
+    decode: Callable[[bytes], T],
+    position: str | os.PathLike[str] | None = None,
+) -> Flowable[T]: ...
+
+
+@source
+def read_lines(
+    path: Path = "-",
+    follow: bool = False,
+    created: By[Any] | None = None,
+    on_bad_line: Literal["report", "stop"] | Route = "report",
+    max_line: int = 16 * 1024 * 1024,
+    *,
+    decode: Callable[[bytes], Any] | None = None,
+    position: str | os.PathLike[str] | None = None,
+) -> Flowable[Any]:
+    """Read lines of text from a file, a pipe or standard input.
+
+    All arguments are those of `read_jsonl`. Another encoding is a `decode`:
+    `read_lines(path, decode=lambda line: line.decode("latin-1"))`. Raises BuildError for options
+    that make no sense together, MissingExtra for `.zst` without the extra `zstd`.
+    """
+    line_format = (
+        Format(_text, _texts, skips_blank=False)
+        if decode is None
+        else decoding("read_lines", decode, skips_blank=False)
+    )
+    options = LineOptions(path, follow, created, on_bad_line, max_line, position)
+    return read_lines_as("read_lines", line_format, options)
+
+
+def _texts(lines: list[Line]) -> list[str] | None:
+    texts: list[str] = []
+    try:
+        for line in lines:
+            if isinstance(line, TooLong):
+                return None
+            texts.append(line.removesuffix(b"\r").decode())
+    except UnicodeDecodeError:
+        return None
+    return texts
+
+
+def _text(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise NotAValue(f"is not valid UTF-8 ({error.reason} at byte {error.start + 1})") from error

@@ -1,0 +1,70 @@
+"""How to install an extra, for the way in which penstock itself was installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from streams.errors import MissingExtra
+
+__all__ = ["install_command", "missing_extra"]
+
+
+def missing_extra(what: str, extra: str) -> MissingExtra:
+    """The error that `what`, a sentence without its full stop, needs the extra `extra`."""
+    return MissingExtra(f"{what}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """The shell command that installs `extra` beside the penstock that is running.
+
+    A checkout, an archive or a repository is named as it was when penstock was installed, as the
+    packaging standard on direct URLs records it (PEP 610); so nothing that only happens to be
+    called penstock is fetched from an index. Environments of pipx and uv have their own command.
+    """
+    from shlex import quote
+
+    requirement, editable = _requirement(extra)
+    if os.path.exists(os.path.join(sys.prefix, "pipx_metadata.json")):
+        return f"pipx install --force {quote(requirement)}"
+    if os.path.exists(os.path.join(sys.prefix, "uv-receipt.toml")):
+        return f"uv tool install --force {quote(requirement)}"
+    return f"pip install {'-e ' if editable else ''}{quote(requirement)}"
+
+
+def _requirement(extra: str) -> tuple[str, bool]:
+    """What to ask an installer for, and whether it stays where it is."""
+    # Imported here, as all else that only errors need: slow to import.
+    from urllib.parse import unquote, urlsplit
+
+    origin = _origin()
+    if origin is None:
+        # Run from a checkout that was not installed.
+        checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        return f"{checkout}[{extra}]", False
+    url = origin.get("url")
+    if url is None:
+        return f"penstock[{extra}]", False
+    if "dir_info" in origin:
+        folder = unquote(urlsplit(str(url)).path)
+        return f"{folder}[{extra}]", bool(origin["dir_info"].get("editable"))
+    control = origin.get("vcs_info", {}).get("vcs")
+    return f"penstock[{extra}] @ {f'{control}+' if control else ''}{url}", False
+
+
+# Any: a document of JSON.
+def _origin() -> dict[str, Any] | None:
+    """Where penstock was installed from, empty for an index, None where it is not installed."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        document = distribution("penstock").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return None
+    if document is None:
+        return {}
+    from orjson import loads
+
+    origin: dict[str, Any] = loads(document)
+    return origin

@@ -1,0 +1,137 @@
+"""One dead letter as it stands in its stream: JSON that any server takes, whatever failed."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b, sha256
+from typing import Any
+
+from orjson import OPT_NON_STR_KEYS, JSONDecodeError, dumps, loads
+
+from streams.errors import BadLine, EventOmitted, describe, message_of, printable
+from streams.faults import DeadLetter
+from streams.jetstream.body import text_of
+
+__all__ = ["Letter", "id_of", "stub", "whole"]
+
+# Characters of an error's text, and of a value that is not JSON.
+_LONGEST_MESSAGE, _LONGEST_REPR = 10_000, 65_536
+# Characters of each where the value is too large to be kept.
+_SHOWN = 500
+_KEY = re.compile(r"[A-Za-z0-9_=-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One event that was given up on; `sequence` is its number among the dead letters, `key` its
+    key as it stands in subjects, `origin` the message it came from.
+
+    `body` is the base64 of an event that is not JSON, and `value` what can be read of it. `omitted`
+    is the size and the SHA-256 of one that was too large; `value` is its beginning.
+    """
+
+    sequence: int
+    value: Any
+    error: str
+    message: str
+    stage: str
+    attempts: int
+    key: str
+    origin: str
+    body: str | None = None
+    omitted: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, sequence: int, data: bytes) -> Letter:
+        """What a message says; raises BadLine for one that is not a letter."""
+        try:
+            said: Any = loads(data)
+            # What a later version adds is left out.
+            return cls(
+                sequence, **{name: said[name] for name in _FIELDS if name in said}
+            )._checked()
+        except (JSONDecodeError, TypeError, ValueError) as error:
+            raise BadLine(f"{describe(text_of(data))} ({error})") from None
+
+    def _checked(self) -> Letter:
+        # From a message that somebody else may have written.
+        texts: tuple[Any, ...] = (
+            *(self.error, self.message, self.stage, self.key, self.origin),
+            self.body or "",
+        )
+        if not all(isinstance(text, str) for text in texts) or not _KEY.fullmatch(self.key):
+            raise ValueError("a field is of another type")
+        b64decode(self.body or "", validate=True)
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        """Its fields by name, those that it has, the value last."""
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**said, "value": said.pop("value", None)}
+
+    def event(self) -> bytes:
+        """The event as it was published; raises EventOmitted."""
+        if self.omitted is not None:
+            raise EventOmitted(
+                f"dead letter {self.sequence} holds only the beginning of its event, which had "
+                f"{self.omitted.get('bytes')} bytes (SHA-256 {self.omitted.get('sha256')}) and "
+                f"came from {self.origin}: publish it from where it is kept"
+            )
+        return dumps(self.value) if self.body is None else b64decode(self.body)
+
+
+_FIELDS = tuple(field.name for field in fields(Letter) if field.name != "sequence")
+
+
+def whole(letter: DeadLetter) -> bytes:
+    """A letter with its event."""
+    value = letter.value
+    if isinstance(value, bytes):
+        return _encoded(letter, text_of(value), body=b64encode(value).decode("ascii"))
+    try:
+        return _encoded(letter, value)
+    except TypeError:
+        return _encoded(letter, _shown(value))
+
+
+def stub(letter: DeadLetter) -> bytes:
+    """A letter with the beginning of its event, for one that is too large."""
+    data = _bytes_of(letter.value)
+    omitted = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
+    return _encoded(letter, text_of(data[:_SHOWN]), longest=_SHOWN, omitted=omitted)
+
+
+def id_of(stream: str, letter: DeadLetter) -> str:
+    """The same when the same event of a message fails again in the same stage, after a take-over.
+    Several events that came of one message have different ones, unless they are equal."""
+    digest = blake2b(_bytes_of(letter.value) + letter.stage.encode(), digest_size=8).hexdigest()
+    return f"{stream}:{letter.token}:{digest}"
+
+
+def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **more: Any) -> bytes:
+    said = {
+        "value": value,
+        "error": type(letter.error).__name__,
+        "message": message_of(letter.error, longest),
+        "stage": letter.stage,
+        "attempts": letter.attempts,
+        "key": getattr(letter.token, "key", ""),
+        "origin": str(letter.token),
+    }
+    return dumps({**said, **more}, option=OPT_NON_STR_KEYS)
+
+
+def _bytes_of(value: Any) -> bytes:
+    """An event as it was published, or else as it can be written."""
+    if isinstance(value, bytes):
+        return value
+    try:
+        return dumps(value, option=OPT_NON_STR_KEYS)
+    except TypeError:
+        return _shown(value).encode()
+
+
+def _shown(value: Any) -> str:
+    return printable(describe(value, _LONGEST_REPR))

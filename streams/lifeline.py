@@ -1,0 +1,141 @@
+"""Child processes that end with their parent, even when it is killed.
+
+Two mechanisms, since each has a gap. Only the kernel of Linux kills a child when its parent dies
+(`bound`, `end_with_parent`). A watching process works everywhere (`Lifeline`), unless it is killed
+as well: it reads a pipe that ends with the parent, and then also removes what the parent would have
+removed.
+
+Run as a script, with no more than the standard library, this file is the watching process, or the
+program that asks the kernel and then becomes another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+__all__ = ["Lifeline", "bound", "end_with_parent"]
+
+# prctl(2).
+_PR_SET_PDEATHSIG = 1
+# Seconds for which a folder is tried to be removed, and between two tries.
+_TRIES, _PAUSE = 200, 0.05
+
+
+class Lifeline:
+    """While inside: the processes that are `tied` are killed when this process dies, and then
+    `folder` is removed, where one is given."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> Lifeline:
+        self._watching = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            # A signal to the foreground group is not for it: it ends after all others.
+            start_new_session=True,
+        )
+        self._tell("folder", self._folder)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tell("folder", None)
+        assert self._watching.stdin is not None
+        self._watching.stdin.close()
+        self._watching.wait()
+
+    def tie(self, process: int) -> None:
+        """Have this process killed with us."""
+        self._tell("tie", process)
+
+    def untie(self, process: int) -> None:
+        """It has ended: its number may become another's."""
+        self._tell("untie", process)
+
+    def _tell(self, what: str, about: object) -> None:
+        assert self._watching.stdin is not None
+        try:
+            self._watching.stdin.write(json.dumps([what, about]).encode() + b"\n")
+            self._watching.stdin.flush()
+        except BrokenPipeError:
+            # Somebody has ended the watching process; the kernel still does its part.
+            return
+
+
+def bound(command: Sequence[str]) -> list[str]:
+    """The command that does the same, and that the kernel kills when the calling thread ends.
+
+    The command itself where the kernel cannot. It keeps its process number.
+    """
+    if sys.platform != "linux":
+        return list(command)
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
+def end_with_parent() -> None:
+    """In a process of multiprocessing: end when its parent does."""
+    _ask_the_kernel()
+    threading.Thread(target=_end_after_parent, name="penstock parent", daemon=True).start()
+
+
+def _end_after_parent() -> None:
+    import multiprocessing
+
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _ask_the_kernel() -> None:
+    """Have this process killed when the thread that started it ends, where the kernel can."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _become(parent: int, command: list[str]) -> None:
+    _ask_the_kernel()
+    if os.getppid() == parent:
+        os.execvp(command[0], command)
+
+
+def _watch() -> None:
+    tied: set[int] = set()
+    folder: str | None = None
+    for line in sys.stdin:
+        what, about = json.loads(line)
+        if what == "folder":
+            folder = about
+        elif what == "tie":
+            tied.add(about)
+        else:
+            tied.discard(about)
+    for process in tied:
+        try:
+            os.kill(process, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
+        except ProcessLookupError:
+            continue
+    for _ in range(_TRIES):
+        if folder is None or not os.path.exists(folder):
+            break
+        # Who has just been killed may still have written.
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_PAUSE)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _become(int(sys.argv[1]), sys.argv[2:])
+    else:
+        _watch()

@@ -1,0 +1,52 @@
+"""An event's place in the buffer of a `group_by` whose groups have operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from streams.event import Turn
+
+if TYPE_CHECKING:
+    from streams.group_state import State
+
+__all__ = ["Place"]
+
+
+class Place:
+    """Taken when the event comes in, free when nothing that came of it is in the group any more.
+
+    It goes with the event as a turn would: what several operators make of it shares the place, and
+    what is made of several events has the places of all. `outer` is the turn that the event holds.
+    """
+
+    __slots__ = ("holders", "outer", "state")
+
+    def __init__(self, state: State, outer: Turn | None) -> None:
+        self.holders = 1
+        self.state = state
+        self.outer = outer
+
+    def end(self) -> None:
+        """One share has ended inside the group, or has left it."""
+        self.holders -= 1
+        if self.holders:
+            return
+        self.state.freed()
+        if self.outer is not None:
+            self.outer.end()
+
+    def leave(self) -> Turn | None:
+        outside = self.outside()
+        self.end()
+        return outside
+
+    def outside(self) -> Turn | None:
+        if self.outer is not None:
+            self.outer.holders += 1
+        return self.outer
+
+    def move(self, state: State) -> None:
+        """Its event begins anew with another state of its group."""
+        self.state.held -= 1
+        state.held += 1
+        self.state = state

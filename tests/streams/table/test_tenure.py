@@ -1,0 +1,216 @@
+"""What a reader does with rows whose lease ran out, or of which it cannot know."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from operators import adaptive_flat_map, group_by, spread
+from sinks import collect
+from streams import Flowable
+from streams.faults import Backoff
+from streams.limits import Fixed
+from streams.run import Run
+from streams.stage import StageInfo, Subscriber
+from streams.table import Claim, Row, Settlement, Terms
+from streams.table.reader import Manner, TableReader
+from streams.table.store import DatabaseLost
+from streams.testing import VirtualTimeLoop, run_virtual
+from tests.streams.table.memory import MemoryStore
+
+LEASE = 30.0
+ROWS = 20
+
+
+class Table(MemoryStore):
+    """A table whose leases others may take, and that can be away.
+
+    `stolen` are the ids of rows that another reader took and has worked on.
+    """
+
+    def __init__(self, rows: int = ROWS) -> None:
+        super().__init__(json.dumps({"n": n, "key": n % 2}) for n in range(1, rows + 1))
+        self.stolen: set[int] = set()
+        self.away_until = 0.0
+
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        await self._answer()
+        return [row for row in rows if row.id in self.stolen]
+
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        await self._answer()
+        if lost := [row for row in settlement.rows() if row.id in self.stolen]:
+            return lost
+        return await super().settle(settlement, terms)
+
+    async def _answer(self) -> None:
+        if asyncio.get_running_loop().time() < self.away_until:
+            raise DatabaseLost("gone fishing")
+
+
+class Reading:
+    """A reader of `table`, and the times at which its handler began each row."""
+
+    def __init__(self, table: Table) -> None:
+        self.begun: defaultdict[int, list[float]] = defaultdict(list)
+        self.table = table
+        self.rows = Flowable[dict[str, Any]](self._attach, StageInfo("read_table"))
+
+    def _attach(self, downstream: Subscriber[dict[str, Any]], run: Run) -> None:
+        manner = Manner(Backoff(), batch=100, follow=False, poll=1.0, patience=1000.0)
+        info = self.rows.info
+        TableReader(downstream, run, info, self.table, Terms("me", LEASE), manner).start()
+
+    def begin(self, event: dict[str, Any]) -> int:
+        number = int(event["n"])
+        self.begun[number].append(asyncio.get_running_loop().time())
+        return number
+
+    async def run(self, handler: Any, limit: int = 2) -> dict[str, Any]:
+        """Work on all rows in the order of their keys; the source's statistics."""
+        stream = self.rows.pipe(
+            group_by("key"), spread(), adaptive_flat_map(handler, limit=Fixed(limit))
+        )
+        report = await stream.to(collect([])).run()
+        numbers: dict[str, Any] = report.statistics["stages"][0]
+        return numbers
+
+
+def block(seconds: float) -> None:
+    """Keep the event loop from all else for so long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.advance(seconds)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_rows_that_others_took_while_the_loop_was_blocked_are_not_begun(asynchronous: bool) -> None:
+    table = Table()
+    reading = Reading(table)
+
+    def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 3:
+            table.stolen |= set(range(4, ROWS + 1))
+            block(2.5 * LEASE)
+        return number
+
+    async def handler_later(event: dict[str, Any]) -> int:
+        return handler(event)
+
+    numbers = run_virtual(reading.run(handler_later if asynchronous else handler))
+    assert sorted(reading.begun) == [1, 2, 3]
+    assert numbers["lost_leases"] == ROWS - 3
+    assert (numbers["finished"], numbers["failed"]) == (3, 0)
+
+
+def test_rows_that_nobody_took_meanwhile_are_claimed_again_and_finished_in_order() -> None:
+    reading = Reading(Table())
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 3:
+            block(2.5 * LEASE)
+        await asyncio.sleep(0.1)
+        return number
+
+    numbers = run_virtual(reading.run(handler))
+    assert {n: len(times) for n, times in reading.begun.items()} == dict.fromkeys(
+        range(1, ROWS + 1), 1
+    )
+    for odd in (0, 1):
+        begun = [time for n, (time,) in sorted(reading.begun.items()) if n % 2 == odd]
+        assert begun == sorted(begun)
+    assert (numbers["finished"], numbers["failed"], numbers["lost_leases"]) == (ROWS, 0, 0)
+
+
+def test_nothing_begins_after_a_lease_that_could_not_be_renewed_ran_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = Table()
+    reading = Reading(table)
+
+    async def handler(event: dict[str, Any]) -> int:
+        reading.begin(event)
+        await asyncio.sleep(9)
+        return 0
+
+    async def work() -> dict[str, Any]:
+        table.away_until = 3 * LEASE
+        return await reading.run(handler)
+
+    numbers = run_virtual(work())
+    begun = [time for times in reading.begun.values() for time in times]
+    assert not any(LEASE <= time < 3 * LEASE for time in begun)
+    assert sorted(reading.begun) == list(range(1, ROWS + 1))
+    assert (numbers["finished"], numbers["failed"], numbers["lost_leases"]) == (ROWS, 0, 0)
+    (told,) = [message for message in caplog.messages if "the lease of" in message]
+    assert "ran out before it was renewed" in told
+
+
+def test_rows_may_wait_for_many_leases_if_those_are_renewed() -> None:
+    reading = Reading(Table())
+
+    async def handler(event: dict[str, Any]) -> int:
+        reading.begin(event)
+        await asyncio.sleep(3 * LEASE)
+        return 0
+
+    numbers = run_virtual(reading.run(handler))
+    assert {len(times) for times in reading.begun.values()} == {1}
+    assert (numbers["finished"], numbers["returned"]) == (ROWS, 0)
+
+
+def test_a_row_that_another_reader_took_early_is_not_begun() -> None:
+    """As one does whose clock is ahead: a renewal finds out, before the lease would run out."""
+    table = Table()
+    reading = Reading(table)
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 1:
+            table.stolen.add(ROWS)
+            await asyncio.sleep(LEASE / 2)
+        return number
+
+    numbers = run_virtual(reading.run(handler, limit=1))
+    assert sorted(reading.begun) == list(range(1, ROWS))
+    assert (numbers["finished"], numbers["returned"]) == (ROWS - 1, 1)
+    assert numbers["lost_leases"] == 1
+
+
+def test_later_rows_of_a_key_do_not_overtake_those_that_are_given_back() -> None:
+    class Keyed(Table):
+        """Has the parity of its rows' numbers as keys."""
+
+        async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+            claim = await super().claim(count, terms, reclaim=reclaim)
+            for row in claim.rows:
+                row.key = str(row.id % 2)
+            return claim
+
+    table = Keyed()
+    reading = Reading(table)
+    later, table.waiting = table.waiting[10:], table.waiting[:10]
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 2:
+            # The others of its key wait behind it for longer than their lease.
+            table.away_until = asyncio.get_running_loop().time() + 1.5 * LEASE
+            await asyncio.sleep(2 * LEASE)
+            table.waiting += later
+            await asyncio.sleep(2 * LEASE)
+        return number
+
+    numbers = run_virtual(reading.run(handler))
+    for odd in (0, 1):
+        ends = [times[-1] for n, times in sorted(reading.begun.items()) if n % 2 == odd]
+        assert ends == sorted(ends)
+    assert {len(times) for times in reading.begun.values()} == {1}
+    assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)

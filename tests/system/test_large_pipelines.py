@@ -1,0 +1,25 @@
+"""Pipelines with the bounds that are there by default, and more events than these let in."""
+
+from __future__ import annotations
+
+import random
+
+from penstock.draw import as_text, most_held
+from streams.testing import run_virtual
+from tests.random_pipeline import RandomPipeline
+
+PIPELINES = 8
+
+
+def test_large_pipelines_end_and_hold_no_more_than_draw_prints(run_seed: int) -> None:
+    for number in range(PIPELINES):
+        made = RandomPipeline(random.Random(f"{run_seed} {number}"), large=True)
+        text = f"pipeline {number}\n{as_text(made.pipeline)}"
+        try:
+            run_virtual(made.run())
+        except Exception as error:
+            error.add_note(text)
+            raise
+        most = most_held(made.pipeline.describe())
+        assert most is not None, text
+        assert made.peak <= most, f"{made.peak:,} unfinished in {text}"

@@ -1,0 +1,216 @@
+"""What a run leaves behind that is killed with no chance to clean up: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find processes")
+
+# Seconds after which something does not happen any more, on however slow a machine.
+_PATIENCE = 20.0
+
+PIPELINE = """
+import asyncio
+from operators import adaptive_flat_map, distinct_within, group_by, spread
+from sinks import write_jsonl
+from sources import read_jsonl
+
+async def work(event):
+    await asyncio.sleep(0.02)
+    return event
+
+pipeline = (
+    read_jsonl()
+    .pipe(distinct_within(600, by="id"), group_by("key"), spread(), adaptive_flat_map(work))
+    .to(write_jsonl())
+)
+"""
+
+IN_PROCESSES = """
+import time
+from operators import adaptive_flat_map, in_processes
+from sinks import write_jsonl
+from sources import read_jsonl
+
+def work(event):
+    time.sleep(0.02)
+    return event
+
+pipeline = read_jsonl().pipe(adaptive_flat_map(in_processes(2)(work))).to(write_jsonl())
+"""
+
+
+class Runs:
+    """Runs of the command in a folder, and all processes that came of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._mark = uuid4().hex
+        self.said = folder / "said"
+        self._started: list[subprocess.Popen[bytes]] = []
+        (folder / "tmp").mkdir()
+        (folder / "pipe.py").write_text(PIPELINE, encoding="utf-8")
+        (folder / "in_processes.py").write_text(IN_PROCESSES, encoding="utf-8")
+
+    def give(self, count: int) -> None:
+        events = ({"id": i, "key": f"key {i % 20}"} for i in range(count))
+        text = "".join(json.dumps(event) + "\n" for event in events)
+        (self._folder / "in.jsonl").write_text(text, encoding="utf-8")
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        # A file: a pipe would be open for as long as an orphan lives.
+        self.said = self._folder / f"{len(self._started)}.err"
+        with open(self.said, "wb") as errors:
+            running = subprocess.Popen(
+                [sys.executable, "-m", "penstock", "run", *words],
+                cwd=self._folder,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.getcwd(),
+                    "TMPDIR": str(self._folder / "tmp"),
+                    "PENSTOCK_TEST": self._mark,
+                },
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )
+        self._started.append(running)
+        return running
+
+    def clean(self) -> None:
+        for running in self._started:
+            running.kill()
+            running.wait(_PATIENCE)
+        for process in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    def processes(self) -> dict[int, str]:
+        """Those that live, with their command lines, by what they have inherited."""
+        mark = f"PENSTOCK_TEST={self._mark}".encode()
+        found: dict[int, str] = {}
+        for place in Path("/proc").iterdir():
+            try:
+                if place.name.isdigit() and mark in (place / "environ").read_bytes():
+                    found[int(place.name)] = (place / "cmdline").read_text().replace("\0", " ")
+            except OSError:
+                continue
+        return found
+
+    def wait_for(self, *parts: str) -> None:
+        """Until there are processes with these in their command lines."""
+
+        def there() -> bool:
+            lines = self.processes().values()
+            return all(any(part in line for line in lines) for part in parts)
+
+        assert _eventually(there), self.processes()
+
+    def left(self) -> list[str]:
+        """Folders for temporary data."""
+        return [path.name for path in (self._folder / "tmp").glob("penstock-*")]
+
+    def output(self) -> list[int]:
+        path = self._folder / "out.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line)["id"] for line in lines]
+
+
+def _eventually(true: Callable[[], bool]) -> bool:
+    until = time.monotonic() + _PATIENCE
+    while not true():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    runs = Runs(tmp_path)
+    yield runs
+    runs.clean()
+
+
+WORKERS = ("pipe.py", "--workers", "2", "--input", "in.jsonl", "--output", "out.jsonl")
+
+
+def test_nothing_outlives_a_run_with_workers_that_is_killed_at_any_moment(
+    runs: Runs, run_seed: int
+) -> None:
+    chance = random.Random(run_seed)
+    runs.give(20_000)
+    running = runs.start(*WORKERS)
+    # Also while servers and workers are being started.
+    if chance.random() < 0.5:
+        runs.wait_for("nats-server", "--worker worker-2")
+    time.sleep(chance.uniform(0, 2))
+    running.kill()
+    running.wait(_PATIENCE)
+    assert _eventually(lambda: not runs.processes()), runs.processes()
+    assert _eventually(lambda: not runs.left()), runs.left()
+
+
+def test_nothing_outlives_a_run_with_processes_that_is_killed(runs: Runs, run_seed: int) -> None:
+    chance = random.Random(run_seed)
+    runs.give(20_000)
+    running = runs.start("in_processes.py", "--input", "in.jsonl", "--output", "out.jsonl")
+    runs.wait_for("spawn_main", "resource_tracker")
+    time.sleep(chance.uniform(0, 1))
+    running.kill()
+    running.wait(_PATIENCE)
+    assert _eventually(lambda: not runs.processes()), runs.processes()
+
+
+def test_one_run_at_a_time_has_a_folder_of_data_and_the_next_one_goes_on_after_a_kill(
+    runs: Runs, run_seed: int
+) -> None:
+    chance = random.Random(run_seed)
+    runs.give(3_000)
+    words = (*WORKERS, "--data", "kept")
+    first = runs.start(*words)
+    runs.wait_for("nats-server", "--worker worker-2")
+    second = runs.start(*words)
+    second.wait(_PATIENCE)
+    assert second.returncode == 2
+    assert f"'kept' is in use by process {first.pid} (" in runs.said.read_text()
+    assert "Traceback" not in runs.said.read_text()
+    time.sleep(chance.uniform(0, 1))
+    first.kill()
+    first.wait(_PATIENCE)
+    third = runs.start(*words)
+    third.wait(_PATIENCE)
+    assert third.returncode == 0, runs.said.read_text()
+    assert set(runs.output()) == set(range(3_000))
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_to_a_run_with_workers_drains_it_with_status_4_and_two_cancel_it_with_5(
+    runs: Runs, signals: int
+) -> None:
+    runs.give(2_000)
+    running = runs.start(*WORKERS)
+    assert _eventually(lambda: bool(runs.output()))
+    for _ in range(signals):
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    running.wait(_PATIENCE)
+    if signals == 1:
+        assert running.returncode == 4, runs.said.read_text()
+        assert ", 0 unfinished" in runs.said.read_text()
+    else:
+        assert running.returncode == 5, runs.said.read_text()
+    assert not runs.processes()
+    assert not runs.left()
