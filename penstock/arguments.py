@@ -54,7 +54,7 @@ def _add_run(add_parser: AddParser) -> None:
         help="with --on or --workers: attempts at an event before it is a dead letter, if its "
         "stage has no on_error or if it ends its workers (default: 3)",
     )
-    run.add_argument("--worker", default="", help="with --on: this worker's name")
+    run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
     run.add_argument(
         "--workers",
         type=int,

@@ -38,6 +38,13 @@ __all__ = [
 _READER = (("read_jsonl", "read_lines"), "standard input")
 _WRITER = (("write_jsonl",), "standard output")
 
+# Options that mean nothing without one of others.
+_GOES_WITH = {
+    **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "workers")),
+    **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
+    "data": ("workers",),
+}
+
 
 class Options(NamedTuple):
     """What can be said on the command line beside the file; seconds for the deadline."""
@@ -62,6 +69,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         options.traceback,
         tuple(for_the_file),
     )
+    _check_company(options)
     if options.workers is not None:
         from penstock.workers import run_workers
 
@@ -70,12 +78,20 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         from penstock.run_on import Cluster, work
 
         return work(options.file, said, Cluster.of(options))
-    if options.attempts is not None:
-        raise BuildError(
-            "--attempts is counted by workers and needs --on or --workers; in one process say it "
-            "in the pipeline, by on_error=retry(times)"
-        )
     return run(options.file, said, alone=options.alone)
+
+
+def _check_company(options: argparse.Namespace) -> None:
+    """Refuse what would be ignored: most of what is said of servers and workers needs these."""
+    for option, company in _GOES_WITH.items():
+        if getattr(options, option) is None or any(
+            getattr(options, one) is not None for one in company
+        ):
+            continue
+        text = f"--{option} goes with {' or '.join(f'--{one}' for one in company)}"
+        if option == "attempts":
+            text += "; in one process say it in the pipeline, by on_error=retry(times)"
+        raise BuildError(text)
 
 
 def run(where: str, options: Options, *, alone: bool = False) -> int:

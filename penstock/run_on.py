@@ -47,7 +47,7 @@ class Cluster(NamedTuple):
             options.partitions,
             options.replicas,
             getattr(options, "lease", None),
-            getattr(options, "worker", ""),
+            getattr(options, "worker", None) or "",
             options.room,
             options.batch,
             getattr(options, "attempts", None),

@@ -51,8 +51,6 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
         raise BuildError(
             "--workers starts a server of its own, --on uses servers that are there: give one"
         )
-    if options.batch is not None:
-        raise BuildError("--batch is for servers that are there: it goes with --on")
     if options.workers < 1:
         raise BuildError(f"--workers {options.workers}: at least 1 is needed")
     pipeline = load(options.file, said.arguments, whole=said.traceback)

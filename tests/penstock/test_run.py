@@ -313,9 +313,35 @@ def test_lines_are_read_by_a_pipeline_file_from_standard_input(
     assert process([*command, "--input", str(log)]).stdout == "FROM A FILE\n"
 
 
-def test_attempts_are_refused_where_no_worker_counts_them(
+@pytest.mark.parametrize(
+    ("option", "company"),
+    [
+        *((option, "--on or --workers") for option in ("--name", "--partitions", "--room")),
+        *((option, "--on") for option in ("--replicas", "--batch", "--lease", "--worker")),
+        ("--data", "--workers"),
+        ("--attempts", "--on or --workers; in one process say it in the pipeline"),
+    ],
+)
+def test_what_is_said_of_servers_and_workers_is_refused_where_there_are_none(
+    penstock: Penstock, pipeline_file: Path, option: str, company: str
+) -> None:
+    result = penstock("run", pipeline_file, option, "2")
+    assert result.status == 2
+    assert f"{option} goes with {company}" in result.err
+
+
+@pytest.mark.parametrize("option", ["--replicas", "--batch", "--lease", "--worker"])
+def test_what_is_said_of_servers_that_are_there_is_refused_with_workers_of_our_own(
+    penstock: Penstock, pipeline_file: Path, option: str
+) -> None:
+    result = penstock("run", pipeline_file, "--workers", "2", option, "2")
+    assert result.status == 2
+    assert f"{option} goes with --on" in result.err
+
+
+def test_a_folder_for_data_is_refused_with_servers_that_are_there(
     penstock: Penstock, pipeline_file: Path
 ) -> None:
-    result = penstock("run", pipeline_file, "--attempts", "2")
+    result = penstock("run", pipeline_file, "--on", "nats://127.0.0.1:1", "--data", "kept")
     assert result.status == 2
-    assert "--attempts is counted by workers and needs --on or --workers" in result.err
+    assert "--data goes with --workers" in result.err
