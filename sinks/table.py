@@ -57,19 +57,29 @@ def write_table(
     from streams.table import open_store
 
     check_policy(on_error, "write_table")
-    fields: Mapping[str, str] | None = None
-    if isinstance(columns, Mapping):
-        fields = columns
-    elif columns is not None:
-        fields = {name: name for name in columns}
-    if fields is not None and not fields:
-        raise BuildError("write_table(columns=...) names no column to fill")
+    fields = None if columns is None else _fields_of(columns)
     if fields is not None and queue is not None:
         raise BuildError(
             "write_table(columns=..., queue=...): either columns are filled, or rows are enqueued"
         )
     open_store(url, table, queue)
     return _Table(url, table, fields, queue, on_error, patience)
+
+
+def _fields_of(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """The field that fills each column."""
+    given: Any = columns
+    names: list[tuple[Any, Any]] = []
+    if isinstance(columns, Mapping):
+        names += columns.items()
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        names += [(name, name) for name in columns]
+    if not names or not all(isinstance(name, str) and name for pair in names for name in pair):
+        raise BuildError(
+            f"write_table(columns={columns!r}): a list with the names of the columns to fill is "
+            "needed, or a dict from these to the names of fields"
+        )
+    return dict(names)
 
 
 class _Table(Sink[Any]):

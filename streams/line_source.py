@@ -23,7 +23,7 @@ from streams.input import CHUNK, open_input
 from streams.keys import By, key_name
 from streams.lines import Line, LineSplitter, TooLong
 from streams.origins import Nobody
-from streams.paths import Path, input_name
+from streams.paths import Path, input_name, is_path
 from streams.position import Position
 from streams.run import Run
 from streams.slices import fitting
@@ -82,6 +82,11 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         raise BuildError(
             f"{name}({source!r}, follow=True): only a plain file can be followed, by its name; "
             "standard input is read until it ends anyway"
+        )
+    if options.position is not None and not is_path(options.position):
+        raise BuildError(
+            f"{name}(position={options.position!r}): the path of a file is needed, in which the "
+            "position is kept"
         )
     if options.position is not None and compressed:
         raise BuildError(

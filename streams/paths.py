@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import sys
+from typing import Any, TypeGuard
 
 from streams.errors import BuildError, CannotOpen
 from streams.standard import actual_input, actual_output
@@ -17,6 +18,7 @@ __all__ = [
     "Path",
     "input_mode",
     "input_name",
+    "is_path",
     "output_mode",
     "output_name",
     "refuse_same_file",
@@ -39,8 +41,19 @@ def output_name(path: Path) -> str:
     return "standard output" if path == "-" else _name(path)
 
 
-def _name(path: Path) -> str:
-    return f"descriptor {path}" if isinstance(path, int) else os.fspath(path)
+def _name(path: Any) -> str:
+    if isinstance(path, int):
+        return f"descriptor {path}"
+    if not is_path(path):
+        raise BuildError(
+            f'{path!r} is not the path of a file: give a str or a Path, "-", or an open descriptor'
+        )
+    return os.fspath(path)
+
+
+def is_path(path: Any) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether this can be the path of a file, by its type, and is not empty."""
+    return isinstance(path, str | os.PathLike) and os.fspath(path) not in ("", b"")
 
 
 def input_mode(descriptor: int, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from streams.errors import BuildError
 
@@ -48,10 +49,17 @@ class Layout:
     columns: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        for name in (self.table, *(self.columns or {}).values()):
-            if not name or "\0" in name:
-                raise BuildError(f"{name!r} cannot be the name of a table or column")
-        if unknown := set(self.columns or ()) - set(COLUMNS):
+        if not _is_name(self.table):
+            raise BuildError(f"{self.table!r} cannot be the name of a table")
+        if self.columns is None:
+            return
+        given: Any = self.columns
+        if not isinstance(given, Mapping) or not all(map(_is_name, self.columns.values())):
+            raise BuildError(
+                f"{given!r} cannot be the columns of a queue: give a dict that maps our names to "
+                f'those of table {self.table!r}, as in {{"payload": "body", ...}}'
+            )
+        if unknown := set(self.columns) - set(COLUMNS):
             raise BuildError(
                 f"columns= names {', '.join(map(repr, sorted(unknown)))}, which a queue does not "
                 f"have; it has: {', '.join(COLUMNS)}"
@@ -98,6 +106,10 @@ class Layout:
             f"Table {self.table!r} in {database} lacks {names}. Add what is missing, or name the "
             "columns that serve instead by columns=."
         )
+
+
+def _is_name(name: Any) -> bool:
+    return isinstance(name, str) and name != "" and "\0" not in name
 
 
 def quoted(name: str) -> str:

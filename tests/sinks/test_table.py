@@ -233,3 +233,21 @@ def test_columns_must_name_some() -> None:
         write_table("sqlite:///work.db", columns=[])
     with pytest.raises(BuildError, match="either columns are filled, or rows are enqueued"):
         write_table("sqlite:///work.db", columns=["n"], queue={"payload": "body"})
+
+
+@pytest.mark.parametrize("queue", ["hooks", 3, {"payload": 3}, {"payload": ""}])
+def test_names_of_a_queue_that_are_none_are_refused_with_the_form_they_have(queue: Any) -> None:
+    with pytest.raises(BuildError, match=r"maps? .*name"):
+        write_table("sqlite:///work.db", queue=queue)
+
+
+@pytest.mark.parametrize("columns", ["name", 3, [3], {"n": 3}, [""], [{}], b"n"])
+def test_columns_that_are_no_names_are_refused(columns: Any) -> None:
+    with pytest.raises(BuildError, match=r"write_table\(columns=.*names"):
+        write_table("sqlite:///work.db", columns=columns)
+
+
+@pytest.mark.parametrize("table", [3, "", None])
+def test_a_table_without_a_name_is_refused(table: Any) -> None:
+    with pytest.raises(BuildError, match="the name of a table"):
+        write_table("sqlite:///work.db", table)

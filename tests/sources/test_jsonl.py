@@ -682,6 +682,9 @@ def test_after_a_cancel_every_line_that_was_read_is_accounted_for(run: Run, file
         {"follow": True},
         {"path": 0, "follow": True},
         {"path": "events.jsonl.gz", "follow": True},
+        {"path": 3.5},
+        {"path": b"events.jsonl"},
+        {"path": None},
     ],
 )
 def test_options_that_make_no_sense_are_refused_when_the_source_is_made(
