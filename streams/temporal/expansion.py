@@ -44,7 +44,9 @@ class Expansion:
         self._normal = normal
         self._derivatives = Derivatives(normal)
         self._made = 0
+        # Of a formula for the following events, or a promise: its bit, and by bit what it is.
         self._bits: dict[tuple[int, bool], int] = {}
+        self._named: list[tuple[int, bool]] = []
         self._parted: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
         self.diagrams: Decisions[_Choices] = Decisions()
         self._always = self.diagrams.leaf(_NOTHING_LEFT)
@@ -73,9 +75,15 @@ class Expansion:
         return found
 
     def _part(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
-        named = [key for key, bit in self._bits.items() if choice & bit]
-        after = frozenset(number for number, promised in named if not promised)
-        return after, frozenset(number for number, promised in named if promised)
+        after: list[int] = []
+        promises: list[int] = []
+        # Bit by bit of those that are set: there may be a thousand times as many.
+        while choice:
+            last = choice & -choice
+            number, promised = self._named[last.bit_length() - 1]
+            (promises if promised else after).append(number)
+            choice ^= last
+        return frozenset(after), frozenset(promises)
 
     def _expand(self, number: int) -> int:
         kind, parts, sere = self._normal.nodes[number]
@@ -109,7 +117,12 @@ class Expansion:
         return self.diagrams.leaf(frozenset((choice,)))
 
     def _bit(self, number: int, promised: bool) -> int:
-        return self._bits.setdefault((number, promised), 1 << len(self._bits))
+        key = (number, promised)
+        bit = self._bits.get(key)
+        if bit is None:
+            bit = self._bits[key] = 1 << len(self._named)
+            self._named.append(key)
+        return bit
 
     def _product(self, left: _Choices, right: _Choices) -> _Choices:
         self._count(len(left) * len(right))
