@@ -1,17 +1,17 @@
 """Deterministic machines with an output for each state (Moore machines), and the smallest of them.
 
-Source: Moore (1956) for the smallest machine.
+Source: Moore, "Gedanken-experiments on sequential machines" (1956), for the smallest machine.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from streams.temporal.decisions import Decisions
 from streams.temporal.errors import FormulaTooLarge
+from streams.temporal.partition import coarsest
 
 __all__ = ["Machine", "followed", "minimal"]
 
@@ -80,22 +80,14 @@ def followed(
 
 
 def minimal(machine: Machine[Any], outputs: Sequence[S]) -> Machine[S]:
-    """The smallest machine with these outputs.
-
-    Time: linear in the size of the diagrams of states that are not told apart yet, as often as
-    some are by one more letter.
-    """
-    classes = _numbered(outputs)
-    while True:
-        sizes = Counter(classes)
-        to_classes = machine.decisions.mapping(Decisions(), classes.__getitem__)
-        finer = _numbered(
-            (its, to_classes(step) if sizes[its] > 1 else None)
-            for its, step in zip(classes, machine.steps, strict=True)
-        )
-        if finer == classes:
-            break
-        classes = finer
+    """The smallest machine with these outputs; see `coarsest` for the time it takes."""
+    classes = coarsest(
+        machine.decisions,
+        machine.steps,
+        outputs,
+        targets=lambda state: (state,),
+        seen=lambda state, classes: classes[state],
+    )
     first = {number: state for state, number in reversed(list(enumerate(classes)))}
     decisions: Decisions[int] = Decisions()
     to_classes = machine.decisions.mapping(decisions, classes.__getitem__)
@@ -105,9 +97,3 @@ def minimal(machine: Machine[Any], outputs: Sequence[S]) -> Machine[S]:
         tuple(to_classes(machine.steps[first[at]]) for at in range(len(first))),
         tuple(outputs[first[at]] for at in range(len(first))),
     )
-
-
-def _numbered(keys: Iterable[Hashable]) -> list[int]:
-    """Equal ones have the same number, in order of appearance: the first state stays the first."""
-    numbers: dict[Hashable, int] = {}
-    return [numbers.setdefault(key, len(numbers)) for key in keys]

@@ -6,10 +6,12 @@ same are one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from streams.temporal.automaton import components, live
 from streams.temporal.decisions import Decisions
+from streams.temporal.partition import coarsest
 from streams.temporal.steps import Step, Steps, best
 
 __all__ = ["reduced"]
@@ -18,7 +20,7 @@ __all__ = ["reduced"]
 def reduced(steps: Steps) -> Steps:
     """An automaton that accepts the same words, with no more states.
 
-    Time: as many rounds as there are states at worst, each linear in the diagrams.
+    Time: as many rounds as there are states at worst, usually two; `coarsest` tells of each.
     """
     while True:
         living = _living(steps)
@@ -102,22 +104,20 @@ def _of_sets(marks: int, kept: list[int]) -> int:
 
 def _merged(steps: Steps) -> Steps:
     """States that have the same steps to the same states are one: the coarsest bisimulation."""
-    classes = [0] * len(steps.functions)
-    count = 1
-    while True:
-        diagrams: Decisions[frozenset[Step]] = Decisions()
-        to_classes = steps.diagrams.mapping(diagrams, partial(_by_class, classes))
-        functions = list(map(to_classes, steps.functions))
-        names: dict[tuple[int, int], int] = {}
-        classes = [
-            names.setdefault(key, len(names)) for key in zip(classes, functions, strict=True)
-        ]
-        if len(names) == count:
-            break
-        count = len(names)
+    classes = coarsest(
+        steps.diagrams,
+        steps.functions,
+        outputs=[None] * len(steps.functions),
+        targets=lambda its: {target for target, _ in its},
+        seen=_by_class,
+    )
+    diagrams: Decisions[frozenset[Step]] = Decisions()
+    to_classes = steps.diagrams.mapping(diagrams, lambda its: _by_class(its, classes))
+    first = {number: state for state, number in reversed(list(enumerate(classes)))}
+    functions = tuple(to_classes(steps.functions[first[at]]) for at in range(len(first)))
     initial = tuple(dict.fromkeys(classes[state] for state in steps.initial))
-    return Steps(diagrams, tuple(function for _, function in names), initial, steps.sets)
+    return Steps(diagrams, functions, initial, steps.sets)
 
 
-def _by_class(classes: list[int], its: frozenset[Step]) -> frozenset[Step]:
+def _by_class(its: frozenset[Step], classes: Sequence[int]) -> frozenset[Step]:
     return best(frozenset((classes[target], marks) for target, marks in its))
