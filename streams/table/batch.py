@@ -54,13 +54,14 @@ class Batch:
     dropped: list[Row] = field(default_factory=list[Row])
     failed: list[Failure] = field(default_factory=list[Failure])
     returned: list[Row] = field(default_factory=list[Row])
+    abandoned: list[Row] = field(default_factory=list[Row])
 
     def __len__(self) -> int:
-        return len(self.finished) + len(self.dropped) + len(self.failed) + len(self.returned)
+        return len(self.rows())
 
     def rows(self) -> list[Row]:
         failed = (failure.row for failure in self.failed)
-        return [*self.finished, *self.dropped, *self.returned, *failed]
+        return [*self.finished, *self.dropped, *self.returned, *self.abandoned, *failed]
 
     def cut(self, most: int) -> Batch:
         """Keep the first `most` of those that finished; gives the others."""
@@ -74,6 +75,7 @@ class Batch:
             [row for row in self.dropped if row not in rows],
             [failure for failure in self.failed if failure.row not in rows],
             [row for row in self.returned if row not in rows],
+            [row for row in self.abandoned if row not in rows],
         )
 
 

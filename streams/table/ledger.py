@@ -147,20 +147,33 @@ class Ledger:
         failure = self._failure(row, error, final=final)
         self._pending.failed.append(failure)
         self._stirred.set()
-        if row.key is not None and failure.delay is not None:
-            # Its key is held back with it: what becomes of the later rows does not count.
-            for later in [one for one in self.held if one.key == row.key and not one.ended]:
-                self._forget(later)
+        if failure.delay is not None:
+            self._hold_back_later(row)
         return failure.delay is None
 
+    def _hold_back_later(self, row: Row) -> None:
+        """Its key is held back with it: what becomes of the later rows does not count."""
+        if row.key is not None:
+            for later in [one for one in self.held if one.key == row.key and not one.ended]:
+                self._forget(later)
+
     def give_back(self, row: Row) -> None:
-        """It was not worked on to its end, which does not count as an attempt."""
+        """It was not worked on to its end.
+
+        That does not count as an attempt, unless its lease ran out meanwhile: it may be why, and
+        if another reader had taken the row by now it would count too.
+        """
         row.ended = True
-        if row in self.held:
-            self._pending.returned.append(row)
-            self._stirred.set()
-        else:
+        if row not in self.held:
             self._lose([row])
+            return
+        if row.begun and not self.holds(row):
+            self._pending.abandoned.append(row)
+            self.lost += 1
+            self._hold_back_later(row)
+        else:
+            self._pending.returned.append(row)
+        self._stirred.set()
 
     def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
         if final or row.attempts >= self._terms.attempts:
@@ -196,6 +209,7 @@ class Ledger:
                 batch.returned,
                 insertions(batch.finished),
                 self._idle_keys(batch),
+                batch.abandoned,
             )
             try:
                 lost = await self._insist(partial(self._store.settle, settlement, self._terms))

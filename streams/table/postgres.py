@@ -144,6 +144,8 @@ class PostgresStore(PostgresTable):
             raise NotHeld
         if settlement.failed:
             await self._fail(db, settlement.failed, terms)
+        if settlement.abandoned:
+            await self._abandon(db, settlement.abandoned)
         if settlement.idle_keys:
             await self._all(db, sql.RELEASE, _leases(settlement.idle_keys))
         if terms.by is not None and any(row.token < 0 for row in settlement.rows()):
@@ -176,6 +178,20 @@ class PostgresStore(PostgresTable):
             }
             await self._all(db, sql.PARK_KEYS, keys)
             await self._all(db, sql.PARK_ROWS, keys)
+
+    async def _abandon(self, db: Connection, rows: list[Row]) -> None:
+        if await self._count(db, sql.RENEW, {"lease": 0.0, **_marks(rows)}) < len(rows):
+            raise NotHeld
+        keyed = [row for row in rows if row.key is not None]
+        if keyed:
+            values = {
+                "keys": [row.key for row in keyed],
+                "epochs": [row.epoch for row in keyed],
+                "delays": [0.0] * len(keyed),
+                "ids": [row.id for row in keyed],
+            }
+            await self._all(db, sql.PARK_KEYS, values)
+            await self._all(db, sql.PARK_LATER_ROWS, values)
 
     async def _states(self, rows: Sequence[Row]) -> dict[Any, tuple[Any, int]]:
         async with self._using() as db:

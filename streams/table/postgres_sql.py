@@ -24,6 +24,7 @@ __all__ = [
     "MARK_SUSPECTS",
     "NOTIFY",
     "PARK_KEYS",
+    "PARK_LATER_ROWS",
     "PARK_ROWS",
     "PLAN_BY_INDEX",
     "PLAN_FREELY",
@@ -322,6 +323,12 @@ PARK_ROWS = """UPDATE {table} AS t SET
     {status} = 0, {attempts} = t.{attempts} - 1, {started} = NULL,
     {owner} = NULL, {token} = NULL, {expires} = NULL
 WHERE t.{status} = 9 AND {key_of} = ANY((:keys)::text[])"""
+PARK_LATER_ROWS = (
+    PARK_ROWS
+    + """ AND EXISTS (
+    SELECT FROM unnest((:keys)::text[], (:ids)::{id_type}[]) AS a (key, id)
+    WHERE a.key = {key_of} AND a.id < t.{id})"""
+)
 
 RELEASE = f"DELETE FROM {{keys}} AS k WHERE {_LEASED} AND k.owner IS NOT NULL"
 

@@ -102,7 +102,10 @@ class TableReader(Emission[dict[str, Any]]):
         self.send(events)
 
     def holds(self, token: Row, /) -> bool:
-        return self.ledger.holds(token)
+        held = self.ledger.holds(token)
+        if held:
+            token.begun = True
+        return held
 
     # Rows in.
 

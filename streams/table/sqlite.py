@@ -147,6 +147,14 @@ class SqliteStore(SqliteTable):
             raise NotHeld
         if self._many(db, sql.RETURN, returned) < len(returned):
             raise NotHeld
+        abandoned = [(now, row.id, row.token) for row in settlement.abandoned]
+        if self._many(db, sql.RENEW, abandoned) < len(abandoned):
+            raise NotHeld
+        for row in settlement.abandoned:
+            if row.key is not None:
+                values = {"key": _bytes(row.key), "epoch": row.epoch, "run_at": now, "id": row.id}
+                self._all(db, sql.PARK_KEY, values)
+                self._all(db, sql.PARK_LATER_ROWS, values)
         for failure in settlement.failed:
             row, delay = failure.row, failure.delay
             values = {

@@ -18,6 +18,7 @@ __all__ = [
     "LEASE_SUSPECT_KEY",
     "MARK_SUSPECTS",
     "PARK_KEY",
+    "PARK_LATER_ROWS",
     "PARK_ROWS",
     "PUT",
     "RECLAIM_KEYS",
@@ -190,6 +191,7 @@ PARK_ROWS = """UPDATE {table} SET
     {status} = 0, {attempts} = {attempts} - 1, {started} = NULL,
     {owner} = NULL, {token} = NULL, {expires} = NULL
 WHERE {status} = 9 AND {key} = CAST(:key AS TEXT)"""
+PARK_LATER_ROWS = PARK_ROWS + " AND {id} > :id"
 
 RELEASE = "DELETE FROM {keys} WHERE key = CAST(? AS TEXT) AND epoch = ? AND owner IS NOT NULL"
 

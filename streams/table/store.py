@@ -81,7 +81,8 @@ class Row:
 
     `payload` is None only in a table of a user's that lets it be null.
 
-    `ended` tells that what becomes of it is known, if not written down yet.
+    `begun` tells that user code was called with it, `ended` that what becomes of it is known, if
+    not written down yet.
 
     `epoch` is that of the lease of its key, larger for every reader that the key is given to.
     `tenure` is what its reader holds it by.
@@ -90,6 +91,7 @@ class Row:
     __slots__ = (
         "age",
         "attempts",
+        "begun",
         "ended",
         "epoch",
         "id",
@@ -119,7 +121,7 @@ class Row:
         self.age = age
         self.key = key
         self.epoch = epoch
-        self.ended = False
+        self.begun = self.ended = False
         self.results: list[Any] | None = None
 
     def __str__(self) -> str:
@@ -169,6 +171,8 @@ class Settlement:
     """What became of rows, to be written down in one transaction, with what came of them.
 
     `idle_keys` are the keys and epochs whose rows are all settled with it: others may have them.
+    `abandoned` rows were being worked on when their lease ran out, and are left as a reader leaves
+    those that it dies of; later rows of their keys are returned.
     """
 
     finished: list[Row] = field(default_factory=list[Row])
@@ -176,15 +180,18 @@ class Settlement:
     returned: list[Row] = field(default_factory=list[Row])
     inserts: list[Insertion] = field(default_factory=list[Insertion])
     idle_keys: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
+    abandoned: list[Row] = field(default_factory=list[Row])
 
     @property
     def only_finished(self) -> bool:
         """Whether there is nothing in it but rows that are finished."""
-        return not (self.failed or self.returned or self.inserts or self.idle_keys)
+        others = self.failed or self.returned or self.abandoned or self.inserts or self.idle_keys
+        return not others
 
     def rows(self) -> list[Row]:
         """All rows that are settled."""
-        return [*self.finished, *self.returned, *(failure.row for failure in self.failed)]
+        failed = (failure.row for failure in self.failed)
+        return [*self.finished, *self.returned, *self.abandoned, *failed]
 
 
 class Store(ABC):

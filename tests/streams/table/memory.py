@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ class MemoryStore(Store):
         self.waiting: list[tuple[int, str]] = list(enumerate(payloads, 1))
         self.finished: list[int] = []
         self.failed: list[int] = []
+        # How often each was claimed and not given back.
+        self.attempts: Counter[int] = Counter()
 
     async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
         await asyncio.sleep(0)
@@ -27,7 +30,8 @@ class MemoryStore(Store):
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
         await asyncio.sleep(0)
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
-        return Claim([Row(id, 1, 1, payload) for id, payload in taken])
+        self.attempts.update(id for id, _ in taken)
+        return Claim([Row(id, 1, self.attempts[id], payload) for id, payload in taken])
 
     async def has_suspects(self, terms: Terms) -> bool:
         return False
@@ -38,8 +42,11 @@ class MemoryStore(Store):
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         await asyncio.sleep(0)
         self.finished += [row.id for row in settlement.finished]
-        self.failed += [failure.row.id for failure in settlement.failed]
-        back = [(row.id, str(row.payload)) for row in settlement.returned]
+        later = [failure.row for failure in settlement.failed if failure.delay is not None]
+        self.failed += [one.row.id for one in settlement.failed if one.delay is None]
+        self.attempts.subtract(row.id for row in settlement.returned)
+        again = [*settlement.returned, *settlement.abandoned, *later]
+        back = [(row.id, str(row.payload)) for row in again]
         self.waiting = sorted([*back, *self.waiting])
         return []
 

@@ -97,6 +97,7 @@ def test_what_is_said_with_an_old_token_changes_nothing(database: str) -> None:
             for settlement in (
                 Settlement(finished=old),
                 Settlement(returned=old),
+                Settlement(abandoned=old),
                 Settlement(failed=[Failure(row, "no", 1.0) for row in old]),
             ):
                 assert await mine.settle(settlement, MINE) == old
@@ -190,6 +191,49 @@ def test_a_row_whose_lease_runs_out_in_its_last_attempt_has_failed_for_good(data
             (found,) = await yours.query("SELECT {error} FROM {table} WHERE {status} = -1")
             assert "LeaseLost" in found[0]
             assert await mine.settle(Settlement(finished=[row]), once) == [row]
+
+    run(work)
+
+
+def test_an_abandoned_row_is_reclaimed_as_one_of_a_reader_that_died(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(2))
+            for attempt in (1, 2, 3):
+                rows = (await mine.claim(2, MINE)).rows
+                assert [row.attempts for row in rows] == [attempt] * 2
+                assert await mine.settle(Settlement(abandoned=rows), MINE) == []
+                assert await mine.settle(Settlement(abandoned=rows), MINE) == []
+            (row, _) = (await yours.claim(2, YOURS)).rows
+            assert await yours.settle(Settlement(abandoned=[row]), YOURS) == []
+            # Its last attempt is made alone.
+            assert (await yours.claim(2, YOURS)).rows == []
+            (alone,) = (await mine.claim_suspect(MINE)).rows
+            assert (alone.id, alone.attempts) == (row.id, 5)
+            assert await mine.settle(Settlement(abandoned=[alone]), MINE) == []
+            assert (await yours.claim(2, YOURS)).buried == [row.id]
+            assert await statuses(yours) == [(-1, 5), (9, 4)]
+
+    run(work)
+
+
+def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> None:
+    mine_by_key, yours_by_key = Terms("me", by="key"), Terms("you", by="key")
+
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(6))
+            rows = (await mine.claim(4, mine_by_key)).rows
+            assert numbers(rows) == [0, 1, 2, 3]
+            # Nothing is said of the later row of its key, which is returned with it.
+            abandons = Settlement(abandoned=rows[:1], idle_keys=[("k0", rows[0].epoch)])
+            assert await mine.settle(abandons, mine_by_key) == []
+            assert await statuses(mine) == [(9, 1), (9, 1), (0, 0), (9, 1), (0, 0), (0, 0)]
+            assert (await mine.claim(9, mine_by_key, reclaim=False)).rows[0].key == "k1"
+            again = (await yours.claim(9, yours_by_key)).rows
+            assert [
+                (one, row.attempts) for one, row in zip(numbers(again), again, strict=True)
+            ] == [*[(0, 2), (2, 1), (4, 1)]]
 
     run(work)
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from operators import adaptive_flat_map, group_by, spread
-from sinks import collect
+from sinks import collect, for_each
 from streams import Flowable
 from streams.faults import Backoff
 from streams.limits import Fixed
 from streams.run import Run
+from streams.sink import Sink
 from streams.stage import StageInfo, Subscriber
 from streams.table import Claim, Row, Settlement, Terms
 from streams.table.reader import Manner, TableReader
@@ -63,20 +64,22 @@ class Reading:
 
     def _attach(self, downstream: Subscriber[dict[str, Any]], run: Run) -> None:
         manner = Manner(Backoff(), batch=100, follow=False, poll=1.0, patience=1000.0)
-        info = self.rows.info
-        TableReader(downstream, run, info, self.table, Terms("me", LEASE), manner).start()
+        terms = Terms("me", LEASE)
+        TableReader(downstream, run, self.rows.info, self.table, terms, manner).start()
 
     def begin(self, event: dict[str, Any]) -> int:
         number = int(event["n"])
         self.begun[number].append(asyncio.get_running_loop().time())
         return number
 
-    async def run(self, handler: Any, limit: int = 2) -> dict[str, Any]:
+    async def run(
+        self, handler: Any, limit: int = 2, sink: Sink[Any] | None = None
+    ) -> dict[str, Any]:
         """Work on all rows in the order of their keys; the source's statistics."""
         stream = self.rows.pipe(
             group_by("key"), spread(), adaptive_flat_map(handler, limit=Fixed(limit))
         )
-        report = await stream.to(collect([])).run()
+        report = await stream.to(sink or collect([])).run()
         numbers: dict[str, Any] = report.statistics["stages"][0]
         return numbers
 
@@ -127,6 +130,27 @@ def test_rows_that_nobody_took_meanwhile_are_claimed_again_and_finished_in_order
         begun = [time for n, (time,) in sorted(reading.begun.items()) if n % 2 == odd]
         assert begun == sorted(begun)
     assert (numbers["finished"], numbers["failed"], numbers["lost_leases"]) == (ROWS, 0, 0)
+
+
+def test_a_row_that_was_begun_and_is_given_back_since_its_lease_ran_out_counts_an_attempt() -> None:
+    """It may be what blocked its reader, and would be tried for ever."""
+    table = Table()
+    reading = Reading(table)
+    done: list[int] = []
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 3 and len(reading.begun[3]) < 3:
+            block(2.5 * LEASE)
+        await asyncio.sleep(0.1)
+        return number
+
+    # The sink's function does not begin with what is not held any more.
+    numbers = run_virtual(reading.run(handler, sink=for_each(done.append)))
+    assert table.attempts[3] == len(reading.begun[3]) == 3
+    assert {table.attempts[n] for n, times in reading.begun.items() if len(times) == 1} == {1}
+    assert sorted(done) == list(range(1, ROWS + 1))
+    assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)
 
 
 def test_nothing_begins_after_a_lease_that_could_not_be_renewed_ran_out(
