@@ -72,8 +72,9 @@ async def client(
                         heard.served.add(name)
                     else:
                         heard.refused[identity] = answer.status
-            except aiohttp.ClientConnectorError:
-                # The queue of a Unix socket for those that connect may be full for a moment.
+            except aiohttp.ClientOSError:
+                # The queue of a Unix socket for those that connect may be full for a moment. asyncio
+                # takes that for a connection under way, which fails when it is written to.
                 if stopping.is_set():
                     return
                 await asyncio.sleep(0.01)
