@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from streams.errors import BuildError
 from streams.temporal.formula import propositions
@@ -22,7 +22,7 @@ __all__ = [
     "made",
 ]
 
-MAX_STATES = 1_000_000
+MAX_STATES = 500_000
 # For each state that is allowed.
 _ARCS = 10
 
@@ -120,12 +120,15 @@ class Space:
         self._sees_path = rule.sees == "path"
         nodes = workflow.nodes
         watched: list[str] = list(nodes)
+        self._free: frozenset[str] = frozenset()
         if rule.arcs is conditions:
             named = {name for n in nodes.values() for name in (*n.through, *n.not_through)}
             watched = [name for name in nodes if name in named]
+            self._free = frozenset(
+                name for name, n in nodes.items() if not n.through and not n.not_through
+            )
         self._bits = {name: 1 << at for at, name in enumerate(watched)}
         self._visited: dict[int, frozenset[str]] = {}
-        self._free = rule.arcs is conditions and not watched
 
     def first(self, name: str) -> Any:
         """What is seen of a path that begins at a node."""
@@ -137,9 +140,7 @@ class Space:
         self._arcs += len(following)
         if self._arcs > self._most_arcs:
             raise SearchTooLarge(self._rule, self._arcs, self._most_arcs, "arcs")
-        if self._free:
-            return [(other, 0) for other in following]
-        nodes, allows = self._workflow.nodes, self._allows
+        nodes, allows, free = self._workflow.nodes, self._allows, self._free
         if self._sees_path:
             return [(one, (*seen, one)) for one in following if allows(nodes[one], seen)]
         visited = self._visited.get(seen)
@@ -147,17 +148,15 @@ class Space:
             visited = frozenset(one for one, bit in self._bits.items() if seen & bit)
             self._visited[seen] = visited
         return [
-            (one, seen | self._bits.get(one, 0)) for one in following if allows(nodes[one], visited)
+            (one, seen | self._bits.get(one, 0))
+            for one in following
+            if one in free or allows(nodes[one], visited)
         ]
 
 
-class _State(NamedTuple):
-    """`judged` is the monitor's state after the node; `nodes` counts up to the rule's least."""
-
-    name: str
-    seen: Any
-    judged: int
-    nodes: int
+# The node, what is seen of the path to it, the monitor's state after it, and how many nodes the
+# path has, up to the rule's least. A named tuple takes three times as long to make.
+_State: TypeAlias = tuple[str, Any, int, int]
 
 
 class _Product:
@@ -182,32 +181,31 @@ class _Product:
             for name, node in workflow.nodes.items()
         }
         chosen = selected(workflow, rule.initial)
-        self._initial = [
-            self._state(name, self._space.first(name), 0, 0)
-            for name in workflow.nodes
-            if name in chosen
-        ]
+        first = [(name, self._space.first(name)) for name in workflow.nodes if name in chosen]
+        self._initial = self._states(first, Monitor.first, 0)
 
-    def _state(self, name: str, seen: Any, judged: int, nodes: int) -> _State:
-        if self._monitor is not None:
-            judged = self._monitor.step(judged, self._letters[name])
-        return _State(name, seen, judged, min(nodes + 1, self._rule.min_nodes))
+    def _states(self, places: list[tuple[str, Any]], judged: int, nodes: int) -> list[_State]:
+        """Those after a state from which a path goes on to `places`."""
+        nodes = min(nodes + 1, self._rule.min_nodes)
+        if self._monitor is None:
+            return [(name, seen, judged, nodes) for name, seen in places]
+        step, letters = self._monitor.step, self._letters
+        return [(name, seen, step(judged, letters[name]), nodes) for name, seen in places]
 
     def _breaks(self, state: _State) -> bool:
+        name, _, judged, nodes = state
         return (
-            state.name in self._final
-            and state.nodes == self._rule.min_nodes
-            and (self._monitor is None or self._monitor.at_end(state.judged) is Verdict.FALSE)
+            name in self._final
+            and nodes == self._rule.min_nodes
+            and (self._monitor is None or self._monitor.at_end(judged) is Verdict.FALSE)
         )
 
     def _next(self, state: _State) -> list[_State]:
+        name, seen, judged, nodes = state
         # What holds for good cannot be broken any more.
-        if self._monitor is not None and self._monitor.verdict(state.judged) is Verdict.TRUE:
+        if self._monitor is not None and self._monitor.verdict(judged) is Verdict.TRUE:
             return []
-        return [
-            self._state(name, seen, state.judged, state.nodes)
-            for name, seen in self._space.next(state.name, state.seen)
-        ]
+        return self._states(self._space.next(name, seen), judged, nodes)
 
     def shortest(self) -> list[str] | None:
         """A shortest path that breaks the rule."""
@@ -217,7 +215,7 @@ class _Product:
                 path: list[str] = []
                 last: _State | None = state
                 while last is not None:
-                    path.append(last.name)
+                    path.append(last[0])
                     last = before[last]
                 return path[::-1]
         return None
@@ -275,7 +273,7 @@ def _walks(
             work.pop()
             del walk[-1:]
         elif left == 0:
-            yield [*(one.name for one in walk), state.name]
+            yield [*(name for name, *_ in walk), state[0]]
         else:
             walk.append(state)
             work.append(iter(following[state]))
