@@ -22,7 +22,7 @@ _EDGE = re.compile(r"(?P<target>\d{1,9})\s+(?P<guard>.+)", re.DOTALL)
 _MARKED_EDGE = re.compile(
     r"(?P<target>\d{1,9})\s+(?P<sets>(?:\d{1,9}\s+)*)-1\s+(?P<guard>.+)", re.DOTALL
 )
-_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\n]+|\n|"', re.DOTALL)
+_PIECE = re.compile(r'"(?:[^"\\]|\\.)*"|[^"\n]+|\n|"')
 _TOKEN = re.compile(r'\s*([!&|]|"(?:[^"\\]|\\.)*"|[^\s"!&|]+)')
 
 

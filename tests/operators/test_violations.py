@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import logging
 import tracemalloc
+from asyncio import Future, new_event_loop
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -412,9 +414,17 @@ def lazily(event: Any) -> Iterator[bool]:
 def test_a_proposition_whose_answer_nobody_would_wait_for_is_refused(test: Any) -> None:
     with pytest.raises(BuildError, match=r"the proposition 'p' .* plain function"):
         violations("G !p", p=test)
+    # Whether or not the formula asks for it.
+    with pytest.raises(BuildError, match=r"the proposition 'p' .* plain function"):
+        violations("G !q", q=bool, p=test)
 
 
-@pytest.mark.parametrize("test", [coming, many, lazily])
+def soon(event: Any) -> Future[bool]:
+    with closing(new_event_loop()) as loop:
+        return loop.create_future()
+
+
+@pytest.mark.parametrize("test", [coming, many, lazily, soon])
 def test_an_answer_that_nobody_would_wait_for_is_an_error_of_its_event(test: Any) -> None:
     with pytest.raises(TypeError, match=r"is of type .*, which nobody waits for") as raised:
         found([1], "G !p", p=lambda event: test(event))

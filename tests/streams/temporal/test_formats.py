@@ -265,6 +265,20 @@ def test_a_name_with_a_line_break_is_read_back(name: str) -> None:
     assert from_hoa(to_hoa(automaton)) == automaton
 
 
+def test_a_name_over_several_lines_counts_as_several() -> None:
+    in_two = '"a\nb"'
+    automaton = from_lbtt(f"1 1s\n0 1 0 -1\n0 {in_two}\n-1\n")
+    assert (automaton.propositions, automaton.edges) == (("a\nb",), ((Edge(0, 1, 1, 1),),))
+    for rest, problem, line in [
+        (f"0 {in_two}\n9 t\n-1\n", "no state 9", 5),
+        (f'0 & {in_two} "a\n-1\n', "a name has no end", 4),
+        ('0 "a\\\nb"\n-1\n', "a name has no end", 3),
+    ]:
+        with pytest.raises(AutomatonFormatError, match=problem) as raised:
+            from_lbtt(f"1 0s\n0 1\n{rest}")
+        assert raised.value.line == line
+
+
 @pytest.mark.parametrize("read", [from_hoa, from_lbtt])
 def test_what_is_no_text_is_no_automaton(read: Any) -> None:
     with pytest.raises(TypeError, match="an automaton is a text, not NoneType"):

@@ -510,8 +510,10 @@ def test_stems_that_are_too_many_say_so() -> None:
     nodes = [Node(str(n), goto=tuple(map(str, range(8)))) for n in range(8)]
     rule = Rule("r", "0", formula='F "none"')
     workflow = Workflow([*nodes, Node("none")])
-    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search came to .* limit"):
+    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search came to .* limit") as raised:
         list(counter_examples(workflow, rule, max_states=500))
+    # None longer than that is made to find out.
+    assert raised.value.reached == 501
 
 
 def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
@@ -556,6 +558,10 @@ def test_a_search_stops_when_it_has_looked_at_too_many_arcs() -> None:
     with pytest.raises(SearchTooLarge, match="arcs, and 3,000 is the limit"):
         counter_example(inputs(200), rule, max_states=300)
     assert 2_500 < asked <= 3_000
+    rule = Rule("r", "n0", "z", min_nodes=9, arcs=lambda *_: False)
+    assert counter_example(inputs(11), rule, max_states=1) is None
+    with pytest.raises(SearchTooLarge, match="11 arcs, and 10 is the limit"):
+        counter_example(inputs(12), rule, max_states=1)
 
 
 @pytest.mark.parametrize("final", ["z", None])
