@@ -86,9 +86,9 @@ class PostgresStore(PostgresTable):
             if reclaim:
                 await self._all(db, sql.RECLAIM_KEYS, values)
                 rows = await self._all(db, sql.RECLAIM_ROWS, values)
-                buried += [id for id, status in rows if status == DEAD]
-                if any(status == IN_PROCESS for _, status in rows):
-                    await self._all(db, sql.MARK_SUSPECTS)
+                buried += [id for id, status, _ in rows if status == DEAD]
+                if suspected := {key for _, status, key in rows if status == IN_PROCESS}:
+                    await self._all(db, sql.MARK_SUSPECTS, {"keys": list(suspected)})
             leased = await self._all(db, sql.LEASE_KEYS, values)
             rows = await self._all(db, sql.CLAIM_OF_KEYS, values)
             epochs = {row[5]: row[6] for row in rows}
@@ -148,9 +148,10 @@ class PostgresStore(PostgresTable):
             await self._abandon(db, settlement.abandoned)
         if settlement.idle_keys:
             await self._all(db, sql.RELEASE, _leases(settlement.idle_keys))
-        if terms.by is not None and any(row.token < 0 for row in settlement.rows()):
+        alone = {row.key for row in settlement.rows() if row.token < 0}
+        if terms.by is not None and alone:
             # Other suspects of the same key keep it.
-            await self._all(db, sql.MARK_SUSPECTS)
+            await self._all(db, sql.MARK_SUSPECTS, {"keys": list(alone)})
         for insertion in settlement.inserts:
             await self._insert(db, insertion)
 

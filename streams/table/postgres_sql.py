@@ -227,11 +227,14 @@ UPDATE {{table}} AS t SET
     {{owner}} = CASE WHEN {_SUSPECT} THEN t.{{owner}} END,
     {{expires}} = CASE WHEN {_SUSPECT} THEN t.{{expires}} END
 FROM expired WHERE t.{{id}} = expired.{{id}}
-RETURNING t.{{id}}, t.{{status}}"""
+RETURNING t.{{id}}, t.{{status}}, {{key_of}}"""
+# Of these keys only, none of which is another reader's: two that marked those of each other, while
+# both are done with one, would wait for each other.
 MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, '', now() FROM (
     SELECT DISTINCT {key_of} AS key FROM {table} AS t
     WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{expires} <= now() AND t.{token} IS NULL
+        AND {key_of} = ANY((:keys)::text[])
 ) AS keys
 ORDER BY key ON CONFLICT (key) DO NOTHING"""
 HAS_SUSPECT_KEYS = "SELECT 1 FROM {keys} WHERE owner = '' LIMIT 1"

@@ -73,8 +73,8 @@ async def client(
                     else:
                         heard.refused[identity] = answer.status
             except aiohttp.ClientOSError:
-                # The queue of a Unix socket for those that connect may be full for a moment. asyncio
-                # takes that for a connection under way, which fails when it is written to.
+                # The queue of a Unix socket for those that connect may be full for a moment, which
+                # asyncio takes for a connection under way: it fails when it is written to.
                 if stopping.is_set():
                     return
                 await asyncio.sleep(0.01)
