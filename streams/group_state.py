@@ -66,9 +66,12 @@ class GroupStates:
         self._lost = 0
         self.closed_early: dict[str, int] = {}
 
+    def end_expired(self) -> None:
+        """End the states that have been idle for long enough, should the timer be late."""
+        self._idle.end_expired()
+
     def take_in(self, lane: Lane, event: Event[Any]) -> None:
         """A group's next event, which takes a place in the buffer."""
-        self._idle.end_expired()
         state = self._state_for(lane, event)
         if state is not None:
             state.held += 1

@@ -136,6 +136,9 @@ class Rotation:
     def _fill_one_by_one(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """The same where an event that comes in may send others on, or end the stream."""
         for place, event in enumerate(events):
+            if self._states is not None:
+                # First: the lane of a group that ends may become another's.
+                self._states.end_expired()
             try:
                 key = self._key_of(event.value)
                 lane = self.lanes.get(key)

@@ -192,3 +192,17 @@ def test_without_a_loop_a_state_ends_when_the_next_event_comes_after_its_time() 
     time = 19.9
     source.send("a")
     assert probe.values == [("a", 1), ("a", 2), ("a", 1)]
+
+
+def test_an_event_that_comes_when_its_group_has_just_ended_is_not_lost_with_it() -> None:
+    source, probe, run = ManualPublisher[str](), Probe[Any](request=9), Run()
+    time = 0.0
+    run.now = lambda: time
+    source.pipe(each(ops.buffer_with_count(2), idle=10)).attach(probe, run)
+    source.send("a1")
+    time = 10.0
+    source.send("a2")
+    source.send("b1")
+    source.complete()
+    assert probe.values == [["a1"], ["a2"], ["b1"]]
+    assert probe.completed
