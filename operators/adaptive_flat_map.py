@@ -121,11 +121,7 @@ def adaptive_flat_map(
             "in_threads(n)(...) or in_processes(n)(...)."
         )
     # Made here too, so that a wrong limit is noticed when the pipeline is built.
-    floor, ceiling = _bounds(limiter_for(limit))
-    bound = None
-    if ceiling is not None:
-        held = ceiling * (2 if isinstance(on_error, Retry) else 1)
-        bound = window + held + isinstance(limit, Shared)
+    limiter_for(limit)
     fresh = _FreshLimiters(limit)
     settings = Settings(
         handler, name, ordered, timeout, on_error, overload, on_limit_change, window
@@ -146,20 +142,24 @@ def adaptive_flat_map(
             run.tunable[flowable.info.number] = stage.retune
             source.attach(stage, run)
 
-        sharing = " with other stages" if isinstance(limit, Shared) else ""
-        at_once = _at_once(floor, ceiling) if is_async(handler) else "1 at once"
-        note = f"{at_once}{sharing}, {window:,} results"
-        if source.turns and not ordered:
-            note += "; order of a group ends here"
-        flowable: Flowable[Any] = Flowable(
-            attach,
-            StageInfo(
-                "adaptive_flat_map", name, bound, note, works=True, letters=letters_of(on_error)
-            ),
-            source,
-            turns=False,
-            groups=False,
-        )
+        def info(limit: Limit) -> StageInfo:
+            floor, ceiling = _bounds(limiter_for(limit))
+            is_shared = isinstance(limit, Shared)
+            bound = None
+            if ceiling is not None:
+                held = ceiling * (2 if isinstance(on_error, Retry) else 1)
+                bound = window + held + is_shared
+            sharing = " with other stages" if is_shared else ""
+            at_once = _at_once(floor, ceiling) if is_async(handler) else "1 at once"
+            note = f"{at_once}{sharing}, {window:,} results"
+            if source.turns and not ordered:
+                note += "; order of a group ends here"
+            letters = letters_of(on_error)
+            return StageInfo(
+                "adaptive_flat_map", name, bound, note, works=True, letters=letters, under=info
+            )
+
+        flowable: Flowable[Any] = Flowable(attach, info(limit), source, turns=False, groups=False)
         return flowable
 
     return operator

@@ -7,7 +7,8 @@ Items:   a `Period` for each stretch of time over which the count, sum, avg, min
 Time:    at once, with the item that moves the watermark. No timers. O(log n) a row.
 Memory:  the end points after the watermark; a number for each key that has a row (with
          `include_zero`, for each key ever seen) and for each row that is open by `id`; for min
-         and max a few for each amount among the valid rows. No events.
+         and max a few for each amount among the valid rows. No events, but those that wait for a
+         sink of dead letters.
 Demand:  one at a time: the next is asked for when all that came of the last has gone.
 Ends:    with the source, after the periods that are left; those of rows that are still open
          have no end. A row is finished once it is counted, as a `drop`: what has been counted is
@@ -27,7 +28,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy
+from streams.faults import OnError, check_policy, letters_of
 from streams.flowable import Flowable
 from streams.keys import By, key_name
 from streams.run import Run
@@ -93,7 +94,9 @@ def count_over_time(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        info = StageInfo("count_over_time", detail, 0, "remembers ends of rows", absorbs=True)
+        letters = letters_of(late, on_error)
+        note = "remembers ends of rows"
+        info = StageInfo("count_over_time", detail, 0, note, absorbs=True, letters=letters)
         flowable: Flowable[Period] = Flowable(attach, info, source)
         return flowable
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from streams.errors import BuildError
 from streams.event import Event
-from streams.faults import Faults, LettersOnly, OnError, blame, check_policy
+from streams.faults import Faults, LettersOnly, OnError, Route, blame, check_policy
 from streams.flowable import Flowable
 from streams.handler import is_async
 from streams.keys import By
@@ -107,10 +107,16 @@ def monitor(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[T] = Flowable(attach, rule.info, source)
+        info = rule.info(on_error, _told_to(on_violation))
+        flowable: Flowable[T] = Flowable(attach, info, source)
         return flowable
 
     return operator
+
+
+def _told_to(on_violation: Any) -> object:
+    """What says where violations go: they wait for their sink as dead letters do for theirs."""
+    return Route(on_violation) if isinstance(on_violation, Sink) else on_violation
 
 
 def _check(on_violation: Any) -> None:
@@ -201,7 +207,9 @@ class _Monitor(Sieve[Any]):
     def _letter(self, violation: Violation[Any], event: Event[Any] | None) -> Event[Any]:
         if event is None:
             return Event(violation, self._run.now(), Nobody())
-        return Event(violation, event.created, Joined((event,)), event.token)
+        letter = Event(violation, event.created, Joined((event,)), event.token)
+        letter.turn = event.place()
+        return letter
 
     def on_completed(self) -> None:
         if self._done:

@@ -97,7 +97,7 @@ def violations(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[Violation[T]] = Flowable(attach, rule.info, source)
+        flowable: Flowable[Violation[T]] = Flowable(attach, rule.info(on_error), source)
         return flowable
 
     return operator

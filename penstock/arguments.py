@@ -13,10 +13,10 @@ from penstock.parsers import (
     Formatter,
     add_drain_deadline,
     add_input,
+    add_limit,
     add_output,
     add_report,
     evidence,
-    limit,
     number,
     plain,
     seconds,
@@ -31,12 +31,7 @@ def _add_run(add_parser: AddParser) -> None:
     run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
     add_input(run)
     add_output(run)
-    run.add_argument(
-        "--limit",
-        type=limit,
-        metavar="N|FLOOR:CEILING",
-        help="work on N events at once, or on as many between two bounds as is best",
-    )
+    add_limit(run, "work on N events at once, or on as many between two bounds as is best")
     add_drain_deadline(run, "work in flight gets after a signal or an error")
     add_report(run)
     _add_servers(run, required=False)
@@ -148,6 +143,7 @@ def _add_place(
 def _add_draw(add_parser: AddParser) -> None:
     draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
+    add_limit(draw, "what it holds when `penstock run` is given this --limit")
     add_output(draw)
 
 

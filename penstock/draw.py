@@ -8,11 +8,20 @@ from typing import Literal
 
 from penstock.load import load
 from penstock.output import counted, put
-from streams.errors import CannotOpen
+from streams.errors import BuildError, CannotOpen
 from streams.pipeline import Pipeline
 from streams.stage import StageInfo
 
-__all__ = ["as_mermaid", "as_text", "bound_text", "call", "draw", "most_held", "total_text"]
+__all__ = [
+    "as_mermaid",
+    "as_text",
+    "bound_text",
+    "call",
+    "check_limit",
+    "draw",
+    "most_held",
+    "total_text",
+]
 
 Format = Literal["text", "mermaid", "svg"]
 
@@ -20,20 +29,25 @@ Format = Literal["text", "mermaid", "svg"]
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run the sub-command; returns the exit status."""
     pipeline = load(options.file, for_the_file, whole=options.traceback)
-    return draw(pipeline, options.format, options.output)
+    if options.limit is not None:
+        check_limit(pipeline)
+    return draw(pipeline, options.format, options.output, options.limit)
 
 
-def draw(pipeline: Pipeline, form: Format, output: str | None) -> int:
+def draw(
+    pipeline: Pipeline, form: Format, output: str | None, limit: tuple[int, int] | None = None
+) -> int:
     """Write the picture to `output`, or print it; returns the exit status.
 
-    Raises CannotOpen where it cannot be written.
+    `limit` is that of the running that it is about. Raises CannotOpen where the picture cannot be
+    written.
     """
     if form == "svg":
         from penstock.picture import as_svg
 
-        picture = as_svg(pipeline)
+        picture = as_svg(pipeline, limit)
     else:
-        picture = as_mermaid(pipeline) if form == "mermaid" else as_text(pipeline)
+        picture = (as_mermaid if form == "mermaid" else as_text)(pipeline, limit)
     if output is None:
         return put(picture)
     try:
@@ -43,9 +57,17 @@ def draw(pipeline: Pipeline, form: Format, output: str | None) -> int:
     return 0
 
 
-def as_text(pipeline: Pipeline) -> str:
+def check_limit(pipeline: Pipeline) -> None:
+    """Raise BuildError if there is nothing that the option --limit could limit."""
+    if all(stage.under is None for stage in pipeline.describe()):
+        raise BuildError(
+            "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
+        )
+
+
+def as_text(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     """A line per stage, in columns, and the sum of what may be held."""
-    stages = pipeline.describe()
+    stages = pipeline.describe(limit)
     rows = [("", "stage", "", "holds", "")]
     rows += [(str(s.number), s.name, s.detail, bound_text(s), s.note) for s in stages]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -57,9 +79,9 @@ def as_text(pipeline: Pipeline) -> str:
     return "\n".join([*lines, "", total_text(stages), ""])
 
 
-def as_mermaid(pipeline: Pipeline) -> str:
+def as_mermaid(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     """A Mermaid flowchart; several sinks side by side below the stage they read from."""
-    stages = pipeline.describe()
+    stages = pipeline.describe(limit)
     lines = ["flowchart TD"]
     for stage in stages:
         parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
@@ -90,7 +112,7 @@ def most_held(stages: list[StageInfo]) -> int | None:
 
 def total_text(stages: list[StageInfo]) -> str:
     """The most events that the pipeline ever holds."""
-    bounded = sum(stage.holds or 0 for stage in stages)
+    bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
     if open_ended:
         return (

@@ -13,6 +13,7 @@ __all__ = [
     "Parser",
     "add_drain_deadline",
     "add_input",
+    "add_limit",
     "add_output",
     "add_report",
     "evidence",
@@ -98,6 +99,10 @@ def add_drain_deadline(parser: argparse.ArgumentParser, what: str) -> None:
         metavar="SECONDS",
         help=f"what {what} (default: 20)",
     )
+
+
+def add_limit(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--limit", type=limit, metavar="N|FLOOR:CEILING", help=what)
 
 
 def add_report(parser: argparse.ArgumentParser, default: str = "text") -> None:

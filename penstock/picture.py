@@ -40,9 +40,9 @@ _STYLE = """
 """
 
 
-def as_svg(pipeline: Pipeline) -> str:
+def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     """A document of its own, readable on light and dark backgrounds."""
-    stages = pipeline.describe()
+    stages = pipeline.describe(limit)
     sinks = stages[-len(pipeline.sinks) :]
     column = stages[: -len(pipeline.sinks)]
     row = len(sinks) * _WIDTH + (len(sinks) - 1) * _MARGIN

@@ -112,7 +112,9 @@ def execute(pipeline: Pipeline, options: Options) -> int:
     """Run a pipeline as the command does; returns the exit status. Raises BuildError."""
     redirect(pipeline, options)
     if options.limit is not None:
-        _check_limit(pipeline)
+        from penstock.draw import check_limit
+
+        check_limit(pipeline)
     watching = _no_status
     if on_a_terminal() and not _writes_to_the_terminal(pipeline, options):
         pipeline, watching = _measured(pipeline), status
@@ -188,13 +190,6 @@ def _measured(pipeline: Pipeline) -> Pipeline:
 
     # Last, so that the sinks of the user keep their numbers.
     return replace(pipeline, sinks=(*pipeline.sinks, latency_histogram(None, report=None)))
-
-
-def _check_limit(pipeline: Pipeline) -> None:
-    if not any(stage.name == "adaptive_flat_map" for stage in pipeline.describe()):
-        raise BuildError(
-            "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
-        )
 
 
 def _writes_to_the_terminal(pipeline: Pipeline, options: Options) -> bool:

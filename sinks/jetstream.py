@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy
+from streams.faults import OnError, check_policy, letters_of
 from streams.jetstream.addresses import Servers, addresses_of
 from streams.keys import By, key_name
 from streams.run import Run
@@ -74,7 +74,13 @@ class _JetStream(Sink[Any]):
         detail = settings.subject if isinstance(settings.subject, str) else "by the value"
         if settings.id is not None:
             detail += f", id {key_name(settings.id)}"
-        self.info = StageInfo("write_jetstream", detail, settings.window, "until it is stored")
+        self.info = StageInfo(
+            "write_jetstream",
+            detail,
+            settings.window,
+            "until it is stored",
+            letters=letters_of(settings.on_error),
+        )
         self._settings = settings
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from streams.errors import BuildError
-from streams.faults import Route
+from streams.faults import Route, letters_of
 from streams.flowable import Flowable
 from streams.jetstream.addresses import Servers, addresses_of
 from streams.run import Run
@@ -122,7 +122,8 @@ def read_jetstream(
     )
     detail = subject_or_stream if durable is None else f"{subject_or_stream}, as {durable}"
     note = "requests what is asked for"
-    info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True)
+    letters = letters_of(on_bad_message)
+    info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True, letters=letters)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, flowable.info, settings).start()

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from streams.errors import BuildError, describe
-from streams.faults import Backoff, OnError, check_policy, retry, route
+from streams.faults import MOST_LETTERS, Backoff, OnError, check_policy, letters_of, retry, route
 from streams.flowable import Flowable
 from streams.iterables import from_iterable
 from streams.jetstream.addresses import Servers, addresses_of
@@ -102,6 +102,7 @@ class WorkPool:
                 f"offer(window={window!r}, when_busy={when_busy!r}): at least 1 result must fit, "
                 'and a busy pool can "refuse" or "wait"'
             )
+        from streams.jetstream.letters import WINDOW
         from streams.work.hub import Counter
         from streams.work.master import Master
         from streams.work.offering import Offering
@@ -132,7 +133,10 @@ class WorkPool:
             source.attach(stage, run)
 
         note = f"as many jobs as workers ask for, {window:,} results"
-        info = StageInfo("offer", self.name, None, note, works=True)
+        letters = letters_of(on_error)
+        if on_error is None and self._wire is not None:
+            letters = MOST_LETTERS + WINDOW
+        info = StageInfo("offer", self.name, None, note, works=True, letters=letters)
         flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
         return flowable
 

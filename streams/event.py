@@ -64,6 +64,9 @@ class Turn(Protocol):
     def outside(self) -> Turn | None:
         """One more share of what an event goes on with."""
 
+    def place(self) -> Turn | None:
+        """A share of the places in buffers that the event has, for the letter about it."""
+
 
 class Ending(Enum):
     """How an event ended."""
@@ -145,6 +148,10 @@ class Event(Generic[T]):
         if turn is not None:
             self.turn = None
             turn.end()
+
+    def place(self) -> Turn | None:
+        """A share of the places in buffers that this event has, for the letter about it."""
+        return None if self.turn is None else self.turn.place()
 
 
 def new_events(

@@ -29,6 +29,7 @@ __all__ = [
     "check_policy",
     "event_name",
     "letters_of",
+    "most_open",
     "retry",
     "route",
 ]
@@ -79,8 +80,8 @@ OnError = Literal["stop", "skip", "revert"] | Retry | Route
 """`stop` the pipeline; `skip` the event, which is given up on; `revert` it, so that a source that
 can, such as `read_table`, gives it again later; try again here; or write it down as given up on."""
 
-# Letters that wait for their sink when the sources pause; they go on when half of them are out.
-# Chosen: as many as the sink of a file takes at once.
+# Letters that are open when the sources pause, beyond what their sink says it holds; the sources go
+# on when half of them are out. Chosen: as many as the sink of a file takes at once.
 MOST_LETTERS = 1024
 
 _WORDS = ("stop", "skip", "revert")
@@ -110,7 +111,7 @@ def route(sink: Sink[DeadLetter]) -> Route:
     """Send failed events to a sink, such as `dead_letters(path)`, and carry on.
 
     An event counts as failed and is acknowledged once its letter has been accepted. While 1,024
-    letters wait for the sink the sources pause.
+    letters are not accepted, and as many more as the sink says it holds, the sources pause.
     """
     if not hasattr(sink, "open"):
         raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
@@ -153,13 +154,27 @@ def check_policy(
         )
 
 
-def letters_of(policy: OnError) -> int:
-    """The most events that wait for a policy's sink of dead letters, or are in it.
+def most_open(sink: Sink[Any]) -> int | None:
+    """The letters that wait for `sink`, or are in it, when the sources pause; None: no bound."""
+    bound = sink.info.bound
+    return None if bound is None else MOST_LETTERS + bound
 
-    More than the letters that wait when the sources pause only by what is in the stages.
+
+def letters_of(*policies: object) -> int | None:
+    """The most events that wait for these policies' sinks of dead letters, or are in them.
+
+    More than the letters that are open when the sources pause only by what is in the stages.
+    None where a sink has no bound.
     """
-    last = policy.then if isinstance(policy, Retry) else policy
-    return MOST_LETTERS + (last.sink.info.bound or 0) if isinstance(last, Route) else 0
+    letters = 0
+    for policy in policies:
+        last = policy.then if isinstance(policy, Retry) else policy
+        if isinstance(last, Route):
+            most = most_open(last.sink)
+            if most is None:
+                return None
+            letters += most
+    return letters
 
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:

@@ -64,6 +64,8 @@ class GroupStates:
         """Events that have a place: inside the operators, before them, or on their way out."""
         # Those of them whose state has ended.
         self._lost = 0
+        # Letters that are not out, about events that have a place.
+        self._letters = 0
         self.closed_early: dict[str, int] = {}
 
     def end_expired(self) -> None:
@@ -147,14 +149,15 @@ class GroupStates:
     def make_room(self) -> None:
         """The buffer is full, and more is wanted than can be given: end what was idle for longest.
 
-        One at a time: what it holds may leave later, and then the next one need not be ended.
+        One at a time: what it holds may leave later, and then the next one need not be ended. None
+        while letters are under way: there is room when they are out.
         """
         rotation, holding = self.rotation, self._holding
-        while holding and self._making_room is None and rotation.is_full and rotation.is_hungry:
+        while holding and self._making_room is None and self._is_stuck and rotation.is_hungry:
             self._making_room = state = next(iter(holding))
             self._count("buffer")
             self._end(state)
-        if self._lost == self.held and rotation.is_full and not rotation.is_at_work:
+        if self._lost == self.held and self._is_stuck and not rotation.is_at_work:
             rotation.broke(
                 HoldExceeded(
                     f"{self.held:,} events are held inside the groups of {self._info}, by stages "
@@ -162,6 +165,11 @@ class GroupStates:
                     "stage of your own has to. To hold more, raise buffer=."
                 )
             )
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether the buffer is full, and no letter under way will make room."""
+        return not self._letters and self.rotation.is_full
 
     def _count(self, cause: str) -> None:
         """A group is closed early, for this cause."""
@@ -213,6 +221,15 @@ class GroupStates:
         if not state.held:
             self._holding.pop(state, None)
         self.rotation.made_room()
+
+    def letter_sent(self) -> None:
+        """The letter about an event keeps its place."""
+        self._letters += 1
+
+    def letter_out(self) -> None:
+        """It does no longer."""
+        self._letters -= 1
+        self.rotation.look_for_room()
 
     def over(self, lane: Lane) -> None:
         """A state has ended, and there is nothing more for its group."""
@@ -313,6 +330,14 @@ class State:
         """A place is free again."""
         self.held -= 1
         self._states.freed(self)
+
+    def letter_sent(self) -> None:
+        """An event was given up on in the operators; its letter keeps the place."""
+        self._states.letter_sent()
+
+    def letter_out(self) -> None:
+        """A letter is out."""
+        self._states.letter_out()
 
     def out(self, event: Event[Any]) -> None:
         """An event has come out of the operators."""

@@ -89,6 +89,9 @@ class Lane:
         self.holders += 1
         return self
 
+    def place(self) -> Turn | None:
+        return None if self.outer is None else self.outer.place()
+
 
 class Turns:
     """What several events held, as one: all end when this does."""
@@ -110,6 +113,9 @@ class Turns:
 
     def outside(self) -> Turn | None:
         return _as_one([turn.outside() for turn in self._turns])
+
+    def place(self) -> Turn | None:
+        return _as_one([turn.place() for turn in self._turns])
 
 
 def hand_over(events: Collection[Event[Any]]) -> Turn | None:

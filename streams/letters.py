@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from streams.event import Event
-from streams.faults import MOST_LETTERS, DeadLetter
-from streams.origins import OneByOne
+from streams.event import Ending, Event
+from streams.faults import MOST_LETTERS, DeadLetter, most_open
+from streams.origins import Interposed, OneByOne
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -19,18 +19,24 @@ if TYPE_CHECKING:
 __all__ = ["Letters"]
 
 
-class Letters:
+class Letters(Interposed):
     """The way to one dead-letter sink: a source of letters, each tied to its event.
 
-    While 1,024 letters wait for the sink, the run's sources pause. What they have emitted before
-    may still fail, so that the letters that wait are at most that many more than the events in the
-    pipeline.
+    A letter is open until the sink has accepted it. While 1,024 letters are open, beside those
+    that the sink says it holds, the run's sources pause. What they have emitted before may still
+    fail, so that the letters that are open are at most that many more than the events in the
+    pipeline. An event that has a place in a buffer, as one inside a group has, keeps it until its
+    letter is out.
     """
 
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
-        self.accepted = 0
+        self.settled = 0
+        """Letters that the sink is done with, by which to see that it is not stuck."""
         self._run = run
         self._waiting: deque[Event[Any]] = deque()
+        self._open = 0
+        # Of a sink without a bound nobody knows how many it takes before it accepts the first.
+        self._most = most_open(sink)
         self._rest: Iterator[Event[Any]] = iter(())
         self._demand = 0
         self._done = self._sink_closed = self._sending = False
@@ -53,9 +59,10 @@ class Letters:
                 event.value, error, stage, attempts, event.created, self._run.now(), event.token
             ),
             event.created,
-            _Given(event, error, self, accepted),
+            _Given(event, error, accepted),
             event.token,
         )
+        letter.turn = event.place()
         event.end_turn()
         self.put(letter)
 
@@ -64,12 +71,18 @@ class Letters:
         if self._done:
             letter.give_back()
         else:
-            self._waiting.append(letter)
+            self._waiting.append(self._opened(letter))
             self._send_waiting()
+
+    def _opened(self, letter: Event[Any]) -> Event[Any]:
+        letter.outer = (letter.origin, letter.outer)
+        letter.origin = self
+        self._open += 1
+        return letter
 
     def put_all(self, letters: Iterator[Event[Any]]) -> None:
         """Send any number, each made when the sink asks for it."""
-        self._rest = chain(self._rest, letters)
+        self._rest = chain(self._rest, map(self._opened, letters))
         self._send_waiting()
 
     async def close(self) -> None:
@@ -108,9 +121,24 @@ class Letters:
                 self._subscriber.on_next(self._waiting.popleft())
         finally:
             self._sending = False
-        if len(self._waiting) >= MOST_LETTERS:
+        self._hold_or_release()
+
+    def ended(
+        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+    ) -> None:
+        self._open -= 1
+        self.settled += 1
+        # Inside of a sending that is looked at when it is over.
+        if not self._sending:
+            self._hold_or_release()
+
+    def _hold_or_release(self) -> None:
+        open_, most = self._open, self._most
+        if most is None:
+            open_, most = len(self._waiting), MOST_LETTERS
+        if open_ >= most:
             self._run.hold(self)
-        elif len(self._waiting) <= MOST_LETTERS // 2:
+        elif open_ <= most - MOST_LETTERS // 2:
             self._run.release(self)
 
     def _take_one(self) -> bool:
@@ -139,22 +167,16 @@ class Letters:
 class _Given(OneByOne):
     """The origin of a letter: what becomes of the letter decides about the failed event."""
 
-    __slots__ = ("_accepted", "_error", "_event", "_letters")
+    __slots__ = ("_accepted", "_error", "_event")
 
     def __init__(
-        self,
-        event: Event[Any],
-        error: BaseException,
-        letters: Letters,
-        accepted: Callable[[], None],
+        self, event: Event[Any], error: BaseException, accepted: Callable[[], None]
     ) -> None:
         self._accepted = accepted
         self._event = event
         self._error = error
-        self._letters = letters
 
     def finished(self, event: Event[Any], /) -> None:
-        self._letters.accepted += 1
         self._accepted()
         self._event.fail(self._error, acknowledged=True)
 

@@ -16,7 +16,7 @@ from streams.compression import Unpacked, check_suffix, compression_by_name
 from streams.creation import Creation
 from streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from streams.event import Event, new_events
-from streams.faults import Route
+from streams.faults import Route, letters_of
 from streams.flowable import Flowable
 from streams.follow import Following
 from streams.input import CHUNK, open_input
@@ -107,6 +107,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         0,
         f"reads {CHUNK // 1024} KiB at a time",
         path=path,
+        letters=letters_of(options.on_bad_line),
         continues=options.position is not None,
     )
 

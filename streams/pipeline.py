@@ -112,13 +112,13 @@ class Pipeline:
         _check_not_loading()
         return PipelineRun(self, drain_deadline)
 
-    def describe(self) -> list[StageInfo]:
+    def describe(self, limit: tuple[int, int] | None = None) -> list[StageInfo]:
         """All stages with their bounds, source first, sinks last; nothing is run.
 
-        The sum of what they hold is never exceeded by the events that are unfinished at once,
-        unless a stage is given another limit than its own when it runs.
+        The sum of what they hold is never exceeded by the events that are unfinished at once, in
+        a running that was started with this `limit`, unless `retune` gives a stage another one.
         """
-        stages = [stream.info for stream in self.flowable.chain()]
+        stages = [stream.info.limited(limit) for stream in self.flowable.chain()]
         last = stages[-1]
         sinks = [sink.info.after(last).at(last.number + i) for i, sink in enumerate(self.sinks, 1)]
         if all(sink.bound == 0 for sink in sinks):

@@ -16,7 +16,8 @@ class Place:
     """Taken when the event comes in, free when nothing that came of it is in the group any more.
 
     It goes with the event as a turn would: what several operators make of it shares the place, and
-    what is made of several events has the places of all. `outer` is the turn that the event holds.
+    what is made of several events has the places of all. So does the letter about an event that
+    an operator has given up on. `outer` is the turn that the event holds.
     """
 
     __slots__ = ("holders", "outer", "state")
@@ -45,8 +46,39 @@ class Place:
             self.outer.holders += 1
         return self.outer
 
+    def place(self) -> Turn:
+        return _LettersShare(self)
+
     def move(self, state: State) -> None:
         """Its event begins anew with another state of its group."""
         self.state.held -= 1
         state.held += 1
         self.state = state
+
+
+class _LettersShare:
+    """A letter's share of a place: it ends when the letter is out, whatever the group does."""
+
+    __slots__ = ("_place", "holders")
+
+    def __init__(self, place: Place) -> None:
+        self.holders = 1
+        self._place = place
+        place.holders += 1
+        place.state.letter_sent()
+
+    def end(self) -> None:
+        state = self._place.state
+        self._place.end()
+        state.letter_out()
+
+    # A letter leaves no group.
+
+    def leave(self) -> None:
+        self.end()
+
+    def outside(self) -> None:
+        return None
+
+    def place(self) -> None:
+        return None

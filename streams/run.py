@@ -285,11 +285,11 @@ class Run:
 
     async def _flush(self, sink: Sink[DeadLetter], letters: Letters) -> None:
         closing = asyncio.ensure_future(letters.close())
-        accepted = -1
+        settled = -1
         try:
             # A slow sink may take its time, one that hangs may not.
-            while letters.accepted > accepted:
-                accepted = letters.accepted
+            while letters.settled > settled:
+                settled = letters.settled
                 if (await asyncio.wait([closing], timeout=self.drain_deadline))[0]:
                     return await closing
             letters.hurry(0)

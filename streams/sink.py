@@ -23,9 +23,10 @@ Closed = Callable[[BaseException | None], None]
 class Sink(ABC, Generic[T_contra]):
     """A description of where values go; it is opened anew for each running.
 
-    `info` says what it is. `open` gives the stage that takes the events; that stage calls
-    `closed(error or None)` exactly once: when the stream has ended and all it accepted is
-    safely out, or when it cannot go on.
+    `info` says what it is. Its `bound` is the most events that it has taken and not finished: it
+    asks for no more than these. 0 says that it finishes each at once, None that there is no bound.
+    `open` gives the stage that takes the events; that stage calls `closed(error or None)` exactly
+    once: when the stream has ended and all it accepted is safely out, or when it cannot go on.
     """
 
     info: StageInfo

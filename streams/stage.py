@@ -10,7 +10,8 @@ rules towards everybody else.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from streams.event import Event
@@ -100,9 +101,10 @@ class StageInfo:
     the key of a stage that has one, and `seconds` the length of its window. `acknowledges`: a
     source that forgets an event once it has ended; `absorbs`: a stage that ends every event itself,
     and tells of them in events of its own; `until_more`: one that keeps events until others come,
-    however long that takes; `letters`: what waits for a stage's own sink of dead letters;
+    however long that takes; `letters`: the most events that wait for a stage's own sinks of dead
+    letters, None without a bound;
     `continues`: a source that begins where an earlier running ended; `empties`: a sink that empties
-    its file first.
+    its file first; `under`: what a stage with a limit is under another one.
     """
 
     name: str
@@ -117,17 +119,32 @@ class StageInfo:
     absorbs: bool = False
     works: bool = False
     until_more: bool = False
-    letters: int = 0
+    letters: int | None = 0
     continues: bool = False
     empties: bool = False
     within: StageInfo | None = None
     gathers: int = 1
     weight: int = 1
+    under: Callable[[tuple[int, int]], StageInfo] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def holds(self) -> int | None:
-        """The most events of the source that are ever unfinished in the stage."""
-        return None if self.bound is None else (self.bound + self.letters) * self.weight
+        """The most events of the source that are ever unfinished in the stage; None: no bound."""
+        return None if self.bound is None or self.letters is None else self.bounded
+
+    @property
+    def bounded(self) -> int:
+        """The same of what has a bound: the stage's events, the letters about them, or both."""
+        return ((self.bound or 0) + (self.letters or 0)) * self.weight
+
+    def limited(self, limit: tuple[int, int] | None) -> StageInfo:
+        """The same stage in a running with this limit, a floor and a ceiling, if it has one."""
+        if limit is None or self.under is None:
+            return self
+        other = self.under(limit)
+        return replace(self, bound=other.bound, note=other.note)
 
     def at(self, number: int) -> StageInfo:
         """The same stage, in its place in a pipeline."""

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import random
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
+from unittest.mock import patch
 
+from nats.aio.msg import Msg
+from orjson import dumps
 from reactivex import operators as ops
 
 from operators import (
     adaptive_flat_map,
     batch,
     chunk,
+    count_over_time,
     distinct_within,
     group_by,
+    monitor,
     rate_limit,
     spread,
+    violations,
 )
-from sinks import for_each, latency_histogram
-from streams import Backoff, Fixed, Pipeline, from_iterable, lift, retry, route
+from sinks import for_each, latency_histogram, write_jetstream
+from sources import WorkPool
+from streams import (
+    Backoff,
+    Event,
+    Fixed,
+    Pipeline,
+    Sink,
+    SinkStage,
+    from_iterable,
+    lift,
+    retry,
+    route,
+)
 from streams.errors import HoldExceeded
+from streams.faults import MOST_LETTERS
+from streams.run import Run
+from streams.sink import Closed
+from streams.stage import StageInfo
 from streams.testing import MemorySink, MemorySource
 
 __all__ = ["FEATURES", "RandomPipeline"]
@@ -33,11 +56,90 @@ FEATURES = (
     "a slow sink",
     "ordered",
     "nested groups",
+    "letters of handlers",
+    "letters of monitor",
+    "violations to a sink",
+    "letters of violations",
+    "letters of count_over_time",
+    "late=",
+    "letters of offer",
+    "letters of write_jetstream",
+    "letters from inside a group",
+    "a slow sink of letters that holds none",
+    "--limit",
 )
+
+
+# Jobs that a pool's worker has at once, and results that wait to go on.
+_JOBS, _WINDOW = 4, 1
 
 
 class Trouble(Exception):
     """What handlers raise here."""
+
+
+class Patient(Sink[Any]):
+    """Takes whatever comes, and accepts each a moment later: its stage says nothing of that."""
+
+    info = StageInfo("patient")
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        return _Patient(run, closed)
+
+
+class _Patient(SinkStage[Any]):
+    def __init__(self, run: Run, closed: Closed) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._open = 0
+        self._ending = False
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._open += 1
+        self._run.loop.call_later(1, self._accept, event)
+
+    def _accept(self, event: Event[Any]) -> None:
+        self._open -= 1
+        event.finish()
+        self.on_completed() if self._ending else None
+
+    def on_completed(self) -> None:
+        self._ending = True
+        if not self._open:
+            self.close()
+
+
+class Server:
+    """As much of a client of JetStream as is needed to store messages, or to refuse every other."""
+
+    max_payload = 1 << 20
+    is_connected = True
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, subject: str, cb: Any) -> Any:
+        self._answered = cb
+        return self
+
+    async def unsubscribe(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def publish(self, subject: str, payload: bytes, reply: str, headers: Any) -> None:
+        self._count += 1
+        refused = {"error": {"code": 400, "err_code": 10111, "description": "no"}}
+        data = dumps(refused if self._count % 2 else {"stream": "s", "seq": self._count})
+        message = Msg(Any, subject=reply, data=data)  # type: ignore[arg-type]
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.01, lambda: loop.create_task(self._answered(message)))
+
+
+async def _connect(*_: Any, **__: Any) -> Server:
+    return Server()
 
 
 class RandomPipeline:
@@ -52,9 +154,24 @@ class RandomPipeline:
         self.features: set[str] = set()
         self.peak = 0
         self.count = 1500 if large else rng.choice([10, 30, 60, 150])
-        self.dead = MemorySink(seconds=rng.choice([0, 0.5]))
+        self.limit = rng.choice([None, None, (1, 1), (2, 20)])
+        self._pools: list[tuple[WorkPool, Pipeline]] = []
+        # One stage of letters may be all there is, so that nothing hides what it holds.
+        self._routes = rng.choice([1, 1, 20])
+        self._sinks_of_letters: list[Any] = []
         self._running: Any = None
-        self.pipeline = self._pipeline()
+        with self._few_letters():
+            self.pipeline = self._pipeline()
+
+    @contextmanager
+    def _few_letters(self) -> Iterator[None]:
+        """Small pipelines have no more events than letters may wait, so that fewer may."""
+        most = MOST_LETTERS if self.large else 8
+        with (
+            patch("streams.faults.MOST_LETTERS", most),
+            patch("streams.letters.MOST_LETTERS", most),
+        ):
+            yield
 
     def look(self, value: Any = None) -> Any:
         if self._running is not None:
@@ -69,15 +186,45 @@ class RandomPipeline:
             value = value[0] if value else 0
         return value % self.keys
 
+    def half(self, value: Any) -> bool:
+        """A predicate of events that cannot judge every other one."""
+        self.look()
+        self._judged += 1
+        if self._judged % 2:
+            raise Trouble(value)
+        return self.key(value) % 2 == 0
+
+    @property
+    def most(self) -> int:
+        """What `draw` says, and what pools hold, of which it says that there is no bound."""
+        stages = self.pipeline.describe(self.limit)
+        unbounded = [stage for stage in stages if stage.holds is None]
+        assert {stage.name for stage in unbounded} <= {"offer"}
+        most = sum(stage.bounded for stage in stages)
+        numbers = self._running.statistics()["stages"]
+        for stage in unbounded:
+            # A worker may have results that it has not told yet.
+            jobs = max(_JOBS, numbers[stage.number - 1]["peak_in_flight"])
+            most += (jobs + _WINDOW) * stage.weight
+        return most
+
     def _pipeline(self) -> Pipeline:
         rng = self.rng
         self.keys = rng.choice([1, 3, 20, 500])
+        self._judged = 0
         numbers = range(self.count)
         source: Any = MemorySource(numbers) if rng.random() < 0.5 else from_iterable(numbers)
         stream = source.pipe(ops.map(self.look))
-        for _ in range(rng.randint(1, 3)):
+        for _ in range(rng.choice([0, 1, 1, 2, 3])):
             stream = stream.pipe(*self._stages())
-        return stream.pipe(ops.map(self.look)).to(*self._sinks())
+        if rng.random() < 0.2:
+            # Nobody works on these: a turn lasts until its event is finished.
+            stream = stream.pipe(self._group_by(*self._inside()), spread())
+        pipeline = stream.pipe(ops.map(self.look)).to(*self._sinks())
+        names = [stage.name for stage in pipeline.describe()]
+        if self.limit is not None and "adaptive_flat_map" in names:
+            self.features.add("--limit")
+        return pipeline
 
     def _stages(self) -> tuple[Any, ...]:
         rng = self.rng
@@ -94,6 +241,15 @@ class RandomPipeline:
                 self._taken_apart,
                 lambda: (distinct_within(5, by=self.key), self._work()),
                 lambda: (rate_limit(200, burst=3),),
+                lambda: (self._watched(),),
+                lambda: (self._watched(),),
+                self._violated,
+                self._violated,
+                self._counted,
+                self._counted,
+                self._counted,
+                self._offered,
+                self._offered,
             ]
         )()
 
@@ -110,6 +266,8 @@ class RandomPipeline:
         return group_by(self.key, buffer, each=each, idle=self.rng.choice([0.5, 60]), **options)
 
     def _inside(self) -> tuple[Any, ...]:
+        if self.rng.random() < 0.4:
+            return self._doubtful()
         return self.rng.choice(
             [
                 (),
@@ -123,9 +281,93 @@ class RandomPipeline:
             ]
         )
 
+    def _doubtful(self) -> tuple[Any, ...]:
+        stage = self._doubted()
+        return self.rng.choice(
+            [
+                (stage,),
+                (stage, ops.map(self.look), chunk(3)),
+                (chunk(3), stage),
+                (group_by(self.key, 3), spread(), stage),
+            ]
+        )
+
+    def _doubted(self) -> Any:
+        inside = "letters from inside a group"
+        if self.rng.random() < 0.5:
+            return self._watched(inside)
+        return distinct_within(5, by=self._half_of_keys, on_error=self._route(inside))
+
+    def _half_of_keys(self, value: Any) -> int:
+        return self.half(value) + 2 * self._judged
+
+    def _watched(self, feature: str = "letters of monitor") -> Any:
+        options: dict[str, Any] = {}
+        if self._routes and self.rng.random() < 0.5:
+            self._routes -= 1
+            self.features.add("violations to a sink")
+            options["on_violation"] = self._sink_of_letters()
+        by = self.rng.choice([None, self.key])
+        options["on_error"] = self._route(feature)
+        return monitor("G p", by, restart=True, p=self.half, **options)
+
+    def _violated(self) -> tuple[Any, ...]:
+        by = self.rng.choice([None, self.key])
+        dead = self._route("letters of violations")
+        stage = violations("G p", by, on_error=dead, restart=True, p=self.half)
+        return stage, ops.map(lambda violation: violation.evidence[-1])
+
+    def _counted(self) -> tuple[Any, ...]:
+        count = 0
+
+        def row(value: Any) -> dict[str, Any]:
+            nonlocal count
+            count += 1
+            begin = 0 if count % 3 == 1 else count
+            return {"from": begin, "to": begin if count % 3 == 2 else begin + 3}
+
+        late = self._route("late=") if self.rng.random() < 0.5 else "skip"
+        dead = self._route("letters of count_over_time")
+        stage = count_over_time(lateness=0, late=late, on_error=dead)
+        return ops.map(row), stage, ops.map(lambda period: period.value)
+
+    def _offered(self) -> tuple[Any, ...]:
+        pool = WorkPool(attempts=1)
+
+        async def job(value: Any) -> Any:
+            await asyncio.sleep(0.01)
+            return (value, self.half(value))
+
+        self._pools.append((pool, pool.work(job, Fixed(_JOBS))))
+        options: dict[str, Any] = {
+            "ordered": self.rng.random() < 0.5,
+            "window": _WINDOW,
+            "on_error": self._route("letters of offer"),
+        }
+        grouped = (group_by(self.key, 5), spread()) if self.rng.random() < 0.5 else ()
+        return *grouped, lambda source: pool.offer(source, **options)
+
+    def _sink_of_letters(self) -> Any:
+        """A new one, or one that another stage has as well."""
+        if self._sinks_of_letters and self.rng.random() < 0.2:
+            return self.rng.choice(self._sinks_of_letters)
+        kind = self.rng.choice(["at once", "slow", "slow", "patient"])
+        if kind == "patient":
+            self.features.add("a slow sink of letters that holds none")
+        sink = Patient() if kind == "patient" else MemorySink(seconds=0.5 * (kind == "slow"))
+        self._sinks_of_letters.append(sink)
+        return sink
+
+    def _route(self, feature: str) -> Any:
+        if not self._routes:
+            return "skip"
+        self._routes -= 1
+        self.features.add(feature)
+        return route(self._sink_of_letters())
+
     def _grouped(self) -> tuple[Any, ...]:
-        last = self._batch() if self.rng.random() < 0.5 else self._work()
         apart = (ops.flat_map(lambda v: [v] * 3),) if self.rng.random() < 0.2 else ()
+        last = self._batch() if self.rng.random() < 0.5 else self._work()
         return self._group_by(*self._inside()), spread(), *apart, last
 
     def _nested(self) -> tuple[Any, ...]:
@@ -157,11 +399,11 @@ class RandomPipeline:
         )
 
     def _policy(self) -> Any:
-        policies: list[Any] = ["skip", route(self.dead)]
+        last: Any = "skip" if self.rng.random() < 0.5 else self._route("letters of handlers")
         if self.rng.random() < 0.5:
             self.features.add("a retry that waits")
-            return retry(3, Backoff(0.4, cap=1), then=self.rng.choice(policies))
-        return self.rng.choice(policies)
+            return retry(3, Backoff(0.4, cap=1), then=last)
+        return last
 
     def _work(self) -> Any:
         seconds = self.rng.choice([0.01, 0.3])
@@ -221,19 +463,34 @@ class RandomPipeline:
             self.look()
             await asyncio.sleep(0.02)
 
+        async def failing(value: Any) -> None:
+            await slow(value)
+            self.half(value)
+
         kinds = {
             "slow": lambda: for_each(slow),
             "plain": lambda: for_each(self.look),
+            "failing": lambda: for_each(failing, on_error=self._route("letters of handlers")),
             "latency": lambda: latency_histogram(None, report=None),
+            "stream": self._stream,
         }
-        names = self.rng.choices(sorted(kinds), k=self.rng.choice([1, 1, 2, 3]))
+        likely = ["slow", "slow", "failing", "failing", "stream", "stream", "latency", "plain"]
+        names = self.rng.choices(likely, k=self.rng.choice([1, 1, 2, 3]))
         if len(names) > 1:
             self.features.add("several sinks")
-        if "slow" in names:
+        if {"slow", "failing"} & set(names):
             self.features.add("a slow sink")
         return [kinds[name]() for name in names]
 
+    def _stream(self) -> Any:
+        dead = self._route("letters of write_jetstream")
+        return write_jetstream("s", window=self.rng.choice([1, 20]), on_error=dead)
+
     async def run(self) -> None:
-        self._running = self.pipeline.start()
-        with suppress(HoldExceeded):
-            await self._running.wait()
+        with self._few_letters(), patch("streams.jetstream.writing.connect", _connect):
+            workers = [work.start() for _, work in self._pools]
+            self._running = self.pipeline.start(limit=self.limit)
+            with suppress(HoldExceeded):
+                await self._running.wait()
+            for worker in workers:
+                await worker.drain()

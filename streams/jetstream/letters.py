@@ -21,9 +21,18 @@ if TYPE_CHECKING:
     from streams.jetstream.layout import Layout
     from streams.jetstream.outbox import Done, Outbox
 
-__all__ = ["JetStreamLetters", "Letter", "id_of", "letters_of", "send_again", "stream_of_letters"]
+__all__ = [
+    "WINDOW",
+    "JetStreamLetters",
+    "Letter",
+    "id_of",
+    "letters_of",
+    "send_again",
+    "stream_of_letters",
+]
 
-_WINDOW = 64
+WINDOW = 64
+"""Letters under way at once."""
 # Seconds in which an event that is given up on again is kept once.
 _HOUR = 3600.0
 
@@ -43,7 +52,7 @@ class JetStreamLetters(Sink[DeadLetter], LettersOnly):
         subject: str,
         id_of: Callable[[DeadLetter], str],
     ) -> None:
-        self.info = StageInfo("dead_letters", stream, _WINDOW)
+        self.info = StageInfo("dead_letters", stream, WINDOW)
         self._outbox = outbox
         self._subject = subject
         self._id_of = id_of
@@ -53,7 +62,7 @@ class JetStreamLetters(Sink[DeadLetter], LettersOnly):
 
 
 class _Publishing(SinkStage[DeadLetter]):
-    asks_first = _WINDOW
+    asks_first = WINDOW
 
     def __init__(
         self,

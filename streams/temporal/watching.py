@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.event import Event
-from streams.faults import Faults, OnError
+from streams.faults import Faults, OnError, letters_of
 from streams.keys import By, KeyFaults, key_function, key_name
 from streams.stage import StageInfo
 from streams.temporal.formula import Formula
@@ -107,15 +107,16 @@ class Rule:
             return Faults(on_error, run, info)
         return KeyFaults(on_error, run, info, self.by)
 
-    @property
-    def info(self) -> StageInfo:
+    def info(self, *policies: object) -> StageInfo:
+        """What the stage is; `policies` may send letters."""
         by = "" if self.by is None else f" by {key_name(self.by)}"
         most = "" if self.max_keys is None else f", at most {self.max_keys:,}"
         notes = [] if self.by is None else [f"remembers a state for each key{most}"]
         unused = [name for name in self.tests if name not in self.monitor.propositions]
         if unused:
             notes.append(f"given and not in the formula: {', '.join(unused)}")
-        return StageInfo(self.stage, self.text + by, 0, "; ".join(notes))
+        letters = letters_of(*policies)
+        return StageInfo(self.stage, self.text + by, 0, "; ".join(notes), letters=letters)
 
 
 class _Instance:

@@ -15,12 +15,12 @@ from reactivex import operators as ops
 from operators import adaptive_flat_map, batch, chunk, distinct_within, group_by, rate_limit, spread
 from penstock.report import as_text
 from sinks import collect, for_each
-from streams import Fixed, Report, from_iterable
+from streams import Fixed, Report, from_iterable, route
 from streams.errors import BuildError, HoldExceeded
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.stage import Stage, StageInfo
-from streams.testing import ManualPublisher, MemorySource, Probe, run_virtual
+from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
 from tests.operators.in_groups import each, read
 
 COUNT = ops.count()
@@ -230,3 +230,67 @@ def test_a_reader_of_groups_gets_those_that_are_closed_early() -> None:
         return seen
 
     assert run_virtual(story()) == Counter("abcabcddd")
+
+
+def _no_key(value: Any) -> Any:
+    raise ValueError(value)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda stage: (stage,),
+        # Of what several events were made of, and of what is in a group inside the group.
+        lambda stage: (chunk(2), stage),
+        lambda stage: (group_by(1), spread(), stage),
+        lambda stage: (chunk(2), group_by(0), spread(), stage),
+    ],
+)
+def test_an_event_that_is_given_up_on_inside_a_group_keeps_its_place_until_its_letter_is_out(
+    inside: Any,
+) -> None:
+    async def story() -> None:
+        source, dead = MemorySource([(n % 3, n) for n in range(60)]), MemorySink(hold=True)
+        refused = distinct_within(1, _no_key, on_error=route(dead))
+        flow = source.pipe(each(*inside(refused), buffer=12))
+        async with flow.to(MemorySink()).start() as running:
+            await asyncio.sleep(1)
+            assert len(source.unsettled) == 12
+            dead.accept()
+            await asyncio.sleep(1)
+            assert len(source.unsettled) == 12
+            dead.accept(60)
+        assert source.unsettled == []
+        assert running.report().statistics["failed"] == 60
+
+    run_virtual(story())
+
+
+def test_no_group_is_closed_early_for_letters_that_will_be_out() -> None:
+    async def story() -> None:
+        # What fails has an odd number; of the others each group's operators hold one.
+        source = MemorySource([(n % 3, n) for n in [0, 2, 4, *range(1, 31, 2)]])
+        dead, done = MemorySink(hold=True), MemorySink()
+        refused = distinct_within(1, lambda pair: 1 / (1 - pair[1] % 2), on_error=route(dead))
+        flow = source.pipe(each(refused, chunk(5), buffer=6, idle=100))
+        async with flow.to(done).start() as running:
+            await asyncio.sleep(1)
+            assert len(source.unsettled) == 6
+            assert not running.statistics()["closed_early"]
+            dead.accept(60)
+        assert not running.report().statistics["closed_early"]
+        assert source.unsettled == []
+
+    run_virtual(story())
+
+
+def test_a_group_is_closed_early_when_the_letters_are_out_and_the_buffer_is_still_full() -> None:
+    # Of each event one half is held by the operators, and the other fails.
+    source, dead, done = MemorySource([("a", n) for n in range(4)]), MemorySink(seconds=5), []
+    halves = ops.flat_map(lambda pair: [pair, None])
+    refused = distinct_within(1, lambda pair: pair[1], on_error=route(dead))
+    flow = source.pipe(each(halves, refused, chunk(5), buffer=2, idle=1_000))
+    report = run_virtual(flow.to(collect(done)).run())
+    assert done == [[("a", 0), ("a", 1)], [("a", 2), ("a", 3)]]
+    assert report.statistics["closed_early"] == {"buffer": 2}
+    assert report.statistics["seconds"] == 20

@@ -1,14 +1,30 @@
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from operators import adaptive_flat_map
+import pytest
+
+import operators
+import sinks
+import sources
+from operators import (
+    adaptive_flat_map,
+    batch,
+    count_over_time,
+    distinct_within,
+    group_by,
+    monitor,
+    violations,
+)
 from penstock.draw import most_held
-from sinks import for_each
-from streams import Fixed, from_iterable, retry, route
+from sinks import collect, for_each, write_jetstream, write_jsonl, write_table
+from sources import WorkPool, read_jetstream, read_jsonl, read_lines
+from streams import Fixed, Flowable, Sink, from_iterable, retry, route
+from streams.faults import Route
 from streams.testing import MemorySink
 
 Write = Callable[[str, str], Path]
@@ -114,3 +130,129 @@ def test_what_waits_for_a_sink_of_dead_letters_counts_for_the_stage_that_writes_
     letters = 1024
     assert most(route(MemorySink())) == most("skip") + letters
     assert most(retry(2, then=route(MemorySink()))) == most(retry(2)) + letters
+
+
+SERVERS = "nats://127.0.0.1:4222"
+
+# What sends letters, by its name and the option that says so.
+LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("adaptive_flat_map", "on_error"): lambda p: adaptive_flat_map(abs, on_error=p),
+    ("batch", "on_error"): lambda p: batch(list, on_error=p),
+    ("count_over_time", "late"): lambda p: count_over_time(late=p),
+    ("count_over_time", "on_error"): lambda p: count_over_time(on_error=p),
+    ("distinct_within", "on_error"): lambda p: distinct_within(1, "id", on_error=p),
+    ("group_by", "on_error"): lambda p: group_by("id", on_error=p),
+    ("monitor", "on_error"): lambda p: monitor("G p", on_error=p, p=bool),
+    ("monitor", "on_violation"): lambda p: monitor(
+        "G p", on_violation=p.sink if isinstance(p, Route) else "report", p=bool
+    ),
+    ("violations", "on_error"): lambda p: violations("G p", on_error=p, p=bool),
+    ("for_each", "on_error"): lambda p: for_each(print, on_error=p),
+    ("write_jetstream", "on_error"): lambda p: write_jetstream("s", SERVERS, on_error=p),
+    ("write_jsonl", "on_error"): lambda p: write_jsonl("a.jsonl", on_error=p),
+    ("write_table", "on_error"): lambda p: write_table("sqlite:///a.db", on_error=p),
+    ("read_jetstream", "on_bad_message"): lambda p: read_jetstream("s", on_bad_message=_bad(p)),
+    ("read_jsonl", "on_bad_line"): lambda p: read_jsonl(on_bad_line=_bad(p)),
+    ("read_lines", "on_bad_line"): lambda p: read_lines(on_bad_line=_bad(p)),
+    ("WorkPool.offer", "on_error"): lambda p: WorkPool().offer([1], on_error=p),
+}
+OPTIONS = {option for _, option in LETTERS}
+
+
+def _bad(policy: Any) -> Any:
+    return policy if isinstance(policy, Route) else "report"
+
+
+def _letters_of(made: Any) -> int | None:
+    if isinstance(made, Sink):
+        return made.info.letters
+    stream: Any = made if isinstance(made, Flowable) else made(from_iterable([1]))
+    return stream.info.letters
+
+
+@pytest.mark.parametrize("which", LETTERS, ids=" ".join)
+def test_letters_count_wherever_they_can_be_sent(which: tuple[str, str]) -> None:
+    make = LETTERS[which]
+    assert _letters_of(make("skip")) == 0
+    assert _letters_of(make(route(MemorySink()))) == 1024
+    assert _letters_of(make(route(write_jsonl("dead.jsonl")))) == 2048
+    # The sink says that it holds any number, and so does whoever writes to it.
+    assert _letters_of(make(route(collect([])))) is None
+
+
+def test_nothing_else_can_send_letters() -> None:
+    made: dict[str, Any] = {
+        name: value
+        for package in (operators, sinks, sources)
+        for name in package.__all__
+        if callable(value := getattr(package, name))
+    }
+    made["WorkPool.offer"] = WorkPool.offer
+    found = {
+        (name, option)
+        for name, function in made.items()
+        if not isinstance(function, type)
+        for option in inspect.signature(function).parameters
+        if option in OPTIONS
+    }
+    assert found == set(LETTERS)
+
+
+def test_a_pool_on_servers_has_dead_letters_of_its_own() -> None:
+    def letters(**options: Any) -> int | None:
+        return WorkPool(SERVERS).offer([1], **options).info.letters
+
+    assert letters() == 1024 + 64
+    assert letters(on_error="skip") == 0
+    assert WorkPool().offer([1]).info.letters == 0
+
+
+def test_letters_count_also_where_the_stage_itself_has_no_bound(
+    penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file(
+        "job.py",
+        "from sinks import for_each\n"
+        "from sources import WorkPool\n"
+        "from streams import route\n"
+        "from streams.testing import MemorySink\n"
+        "jobs = WorkPool().offer([1], on_error=route(MemorySink()))\n"
+        "pipeline = jobs.to(for_each(print))\n",
+    )
+    last = penstock("draw", path).out.splitlines()[-1]
+    assert last.startswith("Holds 1,280 events, and what stage 2 'offer' may hold")
+
+
+LIMITED = (
+    "from streams import Fixed\n"
+    "work = adaptive_flat_map(print, limit=Fixed(8), on_error=retry(2, then='skip'))\n"
+    "pipeline = read_jsonl().pipe(work).to(write_jsonl())\n"
+)
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
+def test_a_picture_is_that_of_a_run_with_the_same_limit(
+    form: str, penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file("job.py", "from streams import retry\n" + LIMITED)
+    # 256 results, and twice the ceiling, for half of it may wait to be tried again.
+    assert "272 events" in penstock("draw", path, "--format", form).out
+    drawn = penstock("draw", path, "--format", form, "--limit", "2:100").out
+    assert "456 events" in drawn
+    assert "Holds at most 1,480 events at once." in drawn
+    assert "258 events" in penstock("draw", path, "--format", form, "--limit", "1").out
+
+
+def test_a_limit_says_how_many_are_at_work_at_once(penstock: Penstock, write_file: Write) -> None:
+    path = write_file(
+        "job.py",
+        "async def work(value): ...\n"
+        "pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())\n",
+    )
+    assert "2 to 100 at once, 256 results" in penstock("draw", path, "--limit", "2:100").out
+
+
+def test_nothing_to_limit_is_said_so(penstock: Penstock, write_file: Write) -> None:
+    result = penstock("draw", write_file("job.py", FORK), "--limit", "3")
+    assert result.status == 2
+    assert "--limit: this pipeline has no adaptive_flat_map() to limit" in result.err
