@@ -191,7 +191,12 @@ class Ledger:
             while self._pending:
                 # A transaction under way is not broken off: `close` waits for it.
                 self._writing = asyncio.ensure_future(self._write_pending())
-                await asyncio.shield(self._writing)
+                try:
+                    await asyncio.shield(self._writing)
+                except Exception:
+                    # Told here, and not by `close` as well.
+                    self._writing = None
+                    raise
 
     async def _write_pending(self) -> None:
         async with self.turn:
@@ -337,7 +342,8 @@ class Ledger:
     async def close(self) -> None:
         """Write down all that is left. Raises DatabaseUnavailable after a few seconds."""
         self._insist.patience = min(self._insist.patience, _GRACE)
-        if self._writing is not None and not self._writing.done():
+        if self._writing is not None:
+            # It may have failed since there was nobody left to hear of it.
             await self._writing
         while self._pending:
             await self._write_pending()

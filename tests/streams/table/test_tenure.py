@@ -238,3 +238,24 @@ def test_later_rows_of_a_key_do_not_overtake_those_that_are_given_back() -> None
         assert ends == sorted(ends)
     assert {len(times) for times in reading.begun.values()} == {1}
     assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)
+
+
+def test_a_write_that_fails_while_the_run_ends_is_told() -> None:
+    class Failing(Table):
+        async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+            claim = await super().claim(count, terms, reclaim=reclaim)
+            if not claim.rows:
+                await asyncio.sleep(2.0)
+            return claim
+
+        async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+            await asyncio.sleep(1.0)
+            raise ValueError("no such table")
+
+    async def work() -> None:
+        running = Reading(Failing(1)).rows.to(collect([])).start()
+        await asyncio.sleep(0.5)
+        with pytest.raises(ValueError, match="no such table"):
+            await running.drain()
+
+    run_virtual(work())
