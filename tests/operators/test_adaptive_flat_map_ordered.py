@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operators import adaptive_flat_map
-from streams import Fixed
+from streams import Backoff, Fixed, retry
 from streams.testing import CountedSource, MemorySink, MemorySource, run_virtual
 from streams.testing.plugin import Run
 
@@ -120,3 +120,34 @@ def test_plain_results_are_in_order_by_nature() -> None:
     flow = CountedSource(range(600)).pipe(adaptive_flat_map(lambda n: n, ordered=True))
     flow.subscribe(seen.append)
     assert seen == list(range(600))
+
+
+def test_the_head_is_tried_again_within_the_limit_when_nobody_waits_for_room(run: Run) -> None:
+    """Beyond the limit it may begin only while all calls in flight wait for room."""
+    at_once = peak = attempts = 0
+
+    async def handler(value: int) -> Any:
+        nonlocal at_once, peak, attempts
+        at_once += 1
+        peak = max(peak, at_once)
+        try:
+            if value == 1:
+                attempts += 1
+                if attempts == 1:
+                    raise ValueError(value)
+            if value == 0:
+                # The sink is slow, so that this waits for room in between.
+                for part in range(6):
+                    yield part
+            else:
+                await asyncio.sleep(10 if value > 1 else 0)
+                yield value
+        finally:
+            at_once -= 1
+
+    sink = MemorySink(seconds=0.1)
+    again = retry(2, Backoff(2, jitter=0))
+    operator = adaptive_flat_map(handler, Fixed(2), ordered=True, window=1, on_error=again)
+    run(CountedSource(range(4)).pipe(operator).to(sink).run())
+    assert (peak, attempts) == (2, 2)
+    assert [value for _, value in sink.accepted] == [*range(6), 1, 2, 3]
