@@ -7,6 +7,8 @@ from typing import Any
 
 from streams.event import Event
 from streams.faults import blame
+from streams.flowable import Flowable
+from streams.nested import NOT_YET, Nested
 from streams.origins import Family, Nobody
 from streams.run import Run
 from streams.slices import Slice, fitting
@@ -23,7 +25,8 @@ class Expanding(Stage[Any, Any]):
 
     `answer` says what comes of a value, `rest` what there is to say after the last event, as
     nobody's event. An answer may be endless: the loop gets a turn between its values. The
-    clock is read once in a chunk of them.
+    clock is read once in a chunk of them. An answer may be a stream, by `self.read(stream)`: it is
+    asked for one event at a time, and need not have it at once.
     """
 
     __slots__ = (
@@ -60,6 +63,10 @@ class Expanding(Stage[Any, Any]):
     def answer(self, value: Any) -> Iterable[Any]:
         """What comes of one event."""
         raise NotImplementedError
+
+    def read(self, stream: Flowable[Any]) -> Iterable[Any]:
+        """The values of a stream, as an answer."""
+        return Nested(stream, self.run, self._pump)
 
     def rest(self) -> Iterable[Any]:
         """What comes after the last event."""
@@ -131,7 +138,8 @@ class Expanding(Stage[Any, Any]):
                     if not self._demand or self._is_out_of_time():
                         return
                     self._left -= 1
-                    self._step(*self._current)
+                    if not self._step(*self._current):
+                        return
                 elif self._completed:
                     if not self._say_rest():
                         return
@@ -153,7 +161,8 @@ class Expanding(Stage[Any, Any]):
         self._left = self._chunk
         return False
 
-    def _step(self, event: Event[Any], family: Family, items: Iterator[Any]) -> None:
+    def _step(self, event: Event[Any], family: Family, items: Iterator[Any]) -> bool:
+        """Take one value of the answer; whether it was there, or the end."""
         try:
             item = next(items)
         except StopIteration:
@@ -166,8 +175,14 @@ class Expanding(Stage[Any, Any]):
             self._broke(error)
             family.close()
         else:
+            if item is NOT_YET:
+                return False
+            child = family.child(item)
+            if type(items) is Nested:
+                child = items.joined(child)
             self._demand -= 1
-            self.downstream.on_next(family.child(item))
+            self.downstream.on_next(child)
+        return True
 
     def _say_rest(self) -> bool:
         """Say one value of the rest, if any may go now, and the end with the last."""

@@ -1,4 +1,4 @@
-"""flat_map over iterables and finished Observables, done without Rx in between."""
+"""flat_map over iterables, streams and finished Observables, done without Rx in between."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.operators import take
 
-from streams.errors import HoldExceeded, PenstockError, describe
+from streams.errors import BuildError, HoldExceeded, PenstockError, describe
 from streams.expanding import Expanding
+from streams.flowable import Flowable
+from streams.groups import Group
 from streams.lift import HOLD
 from streams.run import Run
 from streams.scheduler import LoopScheduler
@@ -37,7 +39,23 @@ class FlatMap(Expanding):
     def answer(self, value: Any) -> Iterable[Any]:
         result = self._function(value, self._index)
         self._index += 1
+        if isinstance(result, Flowable):
+            # What it is a stream of, nobody can say.
+            _check_moves(result)  # pyright: ignore[reportUnknownArgumentType]
+            return self.read(result)  # pyright: ignore[reportUnknownArgumentType]
         return _items(result, self._scheduler)
+
+
+def _check_moves(stream: Flowable[Any]) -> None:
+    """Raise BuildError for one that would wait for an event that waits for it."""
+    begin, *stages = stream.chain()
+    holding = next((stage.info for stage in stages if stage.info.until_more), None)
+    if isinstance(begin, Group) and holding is not None:
+        raise BuildError(
+            f"'{holding.name}' keeps a group's event until more come, and the group's next one "
+            "comes when that has ended: put it into group_by(each=lambda group: group.pipe(...), "
+            "idle=...)"
+        )
 
 
 def _items(result: object, scheduler: LoopScheduler) -> Iterable[Any]:
@@ -71,8 +89,8 @@ def _finished_items(observable: Observable[Any], scheduler: LoopScheduler) -> It
     if not ended:
         subscription.dispose()
         raise PenstockError(
-            "flat_map over an Observable that goes on later has no bound: use "
-            "adaptive_flat_map with an async iterator, or Flowable.of(observable, on_overflow=...)"
+            "flat_map over an Observable that goes on later has no bound: return "
+            "Flowable.of(observable, on_overflow=...), or use adaptive_flat_map with an async iterator"
         )
     if ended[0] is not None:
         raise ended[0]
@@ -84,6 +102,6 @@ def _beginning(items: list[Any]) -> Iterator[Any]:
     yield from items
     raise HoldExceeded(
         f"flat_map's function returned an Observable that emits more than {HOLD:,} values at once "
-        "and cannot be asked for fewer: return an iterable, such as a generator, which is read as "
-        "far as it is wanted"
+        "and cannot be asked for fewer: return an iterable, such as a generator, or a stream of "
+        "this library, such as from_iterable(...), which are read as far as they are wanted"
     )

@@ -80,6 +80,7 @@ class Run:
         self.on_stopping: Callable[[BaseException], None] | None = None
         self.blocks = Blocks(self)
         self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._nested: dict[Run, None] = {}
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._letters: dict[int, tuple[Sink[DeadLetter], Letters]] = {}
         self.errors = 0
@@ -157,6 +158,8 @@ class Run:
         self._held_by.add(why)
         for source in self.sources:
             source.pause()
+        for nested in self._nested:
+            nested.hold(why)
 
     def release(self, why: object) -> None:
         """Let all sources go on, unless something else holds them."""
@@ -165,6 +168,8 @@ class Run:
             if not self._held_by:
                 for source in self.sources:
                     source.resume()
+            for nested in list(self._nested):
+                nested.release(why)
 
     def on_failure(self, function: Callable[[BaseException], None]) -> None:
         """Whom to tell of an error that no subscriber can be told of."""
@@ -194,6 +199,38 @@ class Run:
         inner.add_stage = _ignore  # type: ignore[method-assign]
         inner.attaching = None
         return inner
+
+    def nested(self) -> Run:
+        """A run for a stream that a stage of this one reads, until it is left.
+
+        Its sources pause with those of this one, and what they give is not counted here; its errors
+        and its dead letters are this one's.
+        """
+        nested = copy.copy(self)
+        nested.sources, nested.stages, nested.tunable = [], [], {}
+        nested._tasks, nested._nested, nested._closers, nested._letters = {}, {}, [], {}
+        nested._held_by = set(self._held_by)
+        nested._engine = nested._failed = nested.slices = nested.attaching = None
+        nested.letters = self.letters  # type: ignore[method-assign]
+        nested.count_error = self.count_error  # type: ignore[method-assign]
+        nested.count_bad_line = self.count_bad_line  # type: ignore[method-assign]
+        self._nested[nested] = None
+        return nested
+
+    def leave(self, nested: Run) -> None:
+        """The stream of a nested run is over, and so are all events of it: close that run."""
+        if nested._tasks or nested._closers or nested._nested:
+            self.spawn(self._close_nested(nested), "close of a nested stream")
+        else:
+            self._nested.pop(nested, None)
+
+    async def _close_nested(self, nested: Run) -> None:
+        await nested.close()
+        self._nested.pop(nested, None)
+
+    async def _close_all_nested(self) -> None:
+        for nested in list(self._nested):
+            await self._close_nested(nested)
 
     def letters(self, sink: Sink[DeadLetter]) -> Letters:
         """The way to a dead-letter sink, which is opened once, whoever asks."""
@@ -240,7 +277,7 @@ class Run:
 
     def close_soon(self) -> None:
         """Close with nobody who waits for it; an error in it goes to the loop's handler."""
-        opened = self._tasks or self._closers or self._letters
+        opened = self._tasks or self._closers or self._letters or self._nested
         if opened and self._loop is not None and self._loop.is_running():
             closing = self._loop.create_task(self.close(), name="penstock close")
             # The loop itself remembers a task only weakly.
@@ -266,6 +303,7 @@ class Run:
         steps: list[Callable[[], Coroutine[Any, Any, None]]] = [
             *(partial(self._flush, *ways) for ways in self._letters.values()),
             self._end_tasks,
+            self._close_all_nested,
             *self._closers[::-1],
         ]
         self._closers.clear()

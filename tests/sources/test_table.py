@@ -771,3 +771,27 @@ def test_the_later_rows_of_a_suspect_wait_for_it(database: str) -> None:
             assert [row.id for row in (await store.claim(9, here)).rows] == [3, 4]
 
     run(work())
+
+
+def test_tables_that_are_read_inside_of_another_stream_are_closed_when_their_rows_are_done(
+    database: str,
+) -> None:
+    async def slow(value: dict[str, Any]) -> None:
+        await asyncio.sleep(0.005)
+
+    async def work() -> None:
+        tables = ["first", "second", "third"]
+        inner = Flowable.from_iterable(tables).flat_map(
+            lambda table: read_table(database, table, follow=False)
+        )
+        stores = [queue(database, 20, table) for table in tables]
+        async with stores[0] as first, stores[1] as second, stores[2] as third:
+            pipeline = inner.pipe(adaptive_flat_map(slow, Fixed(4))).to(collect([]))
+            async with pipeline.start() as running:
+                pass
+            assert running.report().statistics["finished"] == 3
+            for store in (first, second, third):
+                assert await statuses(store) == [1] * 20
+            assert not running._run.lessors
+
+    run(work())
