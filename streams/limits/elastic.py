@@ -36,7 +36,9 @@ _PAYS = 0.5  # above it, doubling is the quicker way
 _FLAT = 0.1  # below it, less does as well: too little loses work, too much a little time
 _HARMS = 0.2  # while sinking: above it, less does harm
 _SURE = 0.3  # a standard error of an elasticity that is good enough to go by
+_ENOUGH = 0.7  # of the error of what a probe is compared with: to know more tells nothing
 _PATIENCE = 8  # windows after which it has to be
+_REMEMBERED = 4  # windows at a limit that still count when a probe returns to it
 _AGE = 12  # probes that contradict one another, beyond which more of them change nothing
 _RAREST = 8  # upward probes to leave out at most before a limit that failed is tried again
 _MOST = 0.1  # what a sudden loss of goodput leaves of the limit at least
@@ -59,8 +61,10 @@ class Elastic(Windowed):
         self.elasticity = 1.0
         self._level = float(self.limit)  # the limit before rounding: small steps must add up
         self._here: Window | None = None  # the mean of the windows at this limit
-        self._stay = 0  # how many they are
+        self._size = 0  # how many they are
+        self._stay = 0  # and how many since the limit was last changed
         self._base: Window | None = None  # what they are compared with
+        self._base_size = 0
         self._origin: Window | None = None  # where the way down began
         self._usual = Usual(self._spread)
         self._evidence = self._weight = 0.0  # the mean elasticity of recent probes
@@ -92,7 +96,8 @@ class Elastic(Windowed):
             if self._usual.changed:
                 self._start_over(window)
             return
-        self._here = window if self._here is None else self._here.join(window, self._stay)
+        self._here = window if self._here is None else self._here.join(window, self._size)
+        self._size += 1
         self._stay += 1
         if self.mode == "hold":
             self._hold(self._here, window)
@@ -151,6 +156,7 @@ class Elastic(Windowed):
         """Follow a plant that has changed."""
         usual = self._usual.goodput
         assert usual is not None
+        self._base = None
         self._blocked = None
         self._up = True
         share = exp(min(0.0, window.goodput - usual))
@@ -162,13 +168,15 @@ class Elastic(Windowed):
         """Go on at `level` (any real number; the limit is the nearest int within bounds)."""
         self._level = min(max(level, float(self.floor)), float(self.ceiling))
         self.mode = mode
-        self._here, self._stay = None, 0
+        self._here, self._size, self._stay = None, 0, 0
         if self._change(round(self._level)):
             self.reason = reason
 
     def _settle(self, level: float, reason: str) -> None:
-        self._base = None
+        base, self._base = self._base, None
         self._move(level, "hold", reason)
+        if base is not None and base.limit == self.limit:
+            self._here, self._size = base, min(_REMEMBERED, self._base_size)
 
     def _top(self) -> int:
         return self.ceiling if self._blocked is None else min(self.ceiling, self._blocked - 1)
@@ -177,6 +185,7 @@ class Elastic(Windowed):
         drift = self._usual.drifts(window)
         failures = self._usual_failures
         if drift or exceeds(window.failed, window.calls, refused(failures.share)):
+            here, self._here, self._size = window, window, 1
             # Too little for a change of the plant, and reason enough to ask again what is best.
             self._forget()
             self._up = drift > 0
@@ -187,7 +196,7 @@ class Elastic(Windowed):
         needed = min(6 if self.limit < self._top() else 12, self._settled)
         # Looking here costs nothing, a probe does: look as exactly before one as in one, and well
         # where goodput goes up and down by itself.
-        known = sqrt(2) * here.error if self._settled >= 2 and self._blocked is None else 0.0
+        known = sqrt(2) * here.error if self._blocked is None else 0.0
         unsure = max(here.wobble, known) > _SURE * log(_PROBE) and self._stay < _PATIENCE
         if not unsure and (self._stay >= needed or self._settled < 3):
             self._start_probe(here)
@@ -207,9 +216,9 @@ class Elastic(Windowed):
             self._up = False
         target, self._up = (up if self._up else down), not self._up
         if target == limit:
-            self._here, self._stay = None, 0
+            self._size, self._stay = min(_REMEMBERED, self._size), 0
             return
-        level, self._base = self._level, here
+        level, self._base, self._base_size = self._level, here, self._size
         self._move(target, "probe", "probing")
         # A probe is no decision: the level to return to stays.
         self._level = level
@@ -227,7 +236,8 @@ class Elastic(Windowed):
         base = self._base
         assert base is not None
         slope, error = elasticity(base, here)
-        if error > _SURE and self._stay < _PATIENCE:
+        unsure = error > _SURE and here.error > _ENOUGH * base.error
+        if unsure and self._stay < _PATIENCE:
             return
         self.elasticity = slope
         if not -1.2 - 2 * error <= slope <= 1.4 + 2 * error:
@@ -271,10 +281,11 @@ class Elastic(Windowed):
         if up:
             level = min(level, max(self._level, float(self._top())))
         # At the right level probes contradict one another, and steps become smaller. Where they
-        # agree it may take several to come to the next limit; below one that dropped work they
-        # agree for ever.
+        # agree it may take several to come to the next limit; below one that dropped work, and
+        # at the floor, they agree for ever.
         moved = round(level) != round(self._level)
-        if up != self._went_up or (self._blocked is not None and not moved):
+        bound = self._blocked is not None or round(self._level) == self.floor
+        if up != self._went_up or (bound and not moved):
             self._settled = min(_AGE, self._settled + 1)
         elif moved:
             self._settled = max(-1, self._settled - 1)

@@ -92,7 +92,7 @@ class SlowStart:
         self.over = self.failed = False
         self.reason = "start"
         self._floor, self._ceiling = floor, ceiling
-        self._paid: deque[_Round] = deque(maxlen=2)
+        self._paid: deque[_Round] = deque()
         # Of all rounds: the squares of the deviations of ln latency from a round's mean.
         self._freedom = _KNOWN_WEIGHT if variance else _PRIOR_WEIGHT
         self._squares = self._freedom * (variance or _PRIOR_VARIANCE)

@@ -7,6 +7,7 @@ from math import inf, log, log1p, sqrt
 from typing import NamedTuple
 
 from streams.limits.failures import NATURAL, exceeds
+from streams.limits.rounds import Rounds
 from streams.limits.tally import Tally
 
 __all__ = ["Spread", "Window", "elasticity"]
@@ -14,25 +15,40 @@ __all__ = ["Spread", "Window", "elasticity"]
 # Added to every standard error: no plant is steadier than this from one window to the next.
 _UNSTEADY = 0.02
 
+# What rounds have shown counts less with every window that has more of them: some 14 decide.
+_KEEP = 0.93
+
+# Degrees of freedom below which their spread says too little.
+_FEWEST = 3
+
 
 class Spread:
     """The spread of recent windows, so that a lucky calm one looks no surer than the others.
 
+    `correlation` tells how alike the goodput and the latency of rounds err: 0 where each by chances
+    of its own, 1 where both by the same, as behind a queue.
     `wobble` is the standard deviation of ln goodput from one window at a limit to another, beyond
     what the spread of the single latencies explains: the plant's own ups and downs.
     """
 
-    __slots__ = ("_logs", "_ratio", "_wobble")
+    __slots__ = ("_both", "_freedom", "_goodputs", "_latencies", "_logs", "_ratio", "_wobble")
 
     def __init__(self) -> None:
         self._ratio = 0.0
         self._logs = 0.0
         self._wobble = 0.0
+        # Of rounds: degrees of freedom, and sums of squared deviations.
+        self._freedom = self._goodputs = self._latencies = self._both = 0.0
 
     @property
     def variance(self) -> float:
         """Of ln latency within a window; 0 if nothing is known."""
         return self._logs
+
+    @property
+    def correlation(self) -> float:
+        squares = self._goodputs * self._latencies
+        return min(1.0, max(0.0, self._both / sqrt(squares))) if squares else 0.0
 
     @property
     def wobble(self) -> float:
@@ -46,12 +62,28 @@ class Spread:
         square = away**2 * size / (size + 1)
         self._wobble = 0.8 * self._wobble + 0.2 * (square - window.goodput_error**2)
 
+    def learn(self, rounds: Rounds) -> None:
+        """Take in the rounds of one window."""
+        if rounds.number < 2:
+            return
+        self._freedom = _KEEP * self._freedom + rounds.number - 1
+        goodputs, latencies, both = rounds.deviations()
+        self._goodputs = _KEEP * self._goodputs + goodputs
+        self._latencies = _KEEP * self._latencies + latencies
+        self._both = _KEEP * self._both + both
+
     def pool(self, ratio: float, logs: float) -> tuple[float, float]:
-        """Take in one window's squared cv and variance of logarithms; return the larger ones."""
+        """Take in one window's squared cv and variance of logarithms; return the larger ones.
+
+        The first is no smaller than what rounds show.
+        """
         # 0.8 a window: recent windows decide, about five of them.
         self._ratio = 0.8 * self._ratio + 0.2 * ratio
         self._logs = 0.8 * self._logs + 0.2 * logs
-        return max(ratio, self._ratio), max(logs, self._logs)
+        ratio = max(ratio, self._ratio)
+        if self._freedom > _FEWEST:
+            ratio = max(ratio, self._goodputs / self._freedom)
+        return ratio, max(logs, self._logs)
 
 
 class Window(NamedTuple):
@@ -68,6 +100,7 @@ class Window(NamedTuple):
     wobble: float = 0.0
     calls: int = 0
     failed: int = 0
+    correlation: float = 0.0
 
     @classmethod
     def measure(
@@ -79,6 +112,7 @@ class Window(NamedTuple):
         """Boil down sums, in which there must be a success."""
         successes = tally.successes
         busy, busy2, logs, logs2 = tally.busy, tally.busy2, tally.logs, tally.logs2
+        spread.learn(tally.rounds)
         mean, mean_log = busy / successes, logs / successes
         ratio, variance = spread.pool(
             max(0.0, busy2 / successes / (mean * mean) - 1),
@@ -93,12 +127,14 @@ class Window(NamedTuple):
             spread.wobble,
             successes + tally.failed,
             tally.failed,
+            spread.correlation,
         )
 
     @property
     def error(self) -> float:
-        """The standard error of goodput and latency taken together, as they carry the same news."""
-        return 1 / sqrt(1 / self.goodput_error**2 + 1 / self.latency_error**2)
+        """The standard error of goodput and latency taken together."""
+        squares = self.goodput_error**2, self.latency_error**2
+        return sqrt(_together(*squares, self.correlation))
 
     def fails_more(self, base: Window) -> bool:
         """Whether more of the calls failed than in `base`, beyond chance."""
@@ -116,14 +152,15 @@ class Window(NamedTuple):
             sqrt((old * self.wobble) ** 2 + (new * later.wobble) ** 2),
             self.calls + later.calls,
             self.failed + later.failed,
+            later.correlation,
         )
 
 
 def elasticity(low: Window, high: Window) -> tuple[float, float]:
     """Return d ln goodput / d ln limit between two windows, and its standard error.
 
-    By Little's law goodput and latency carry the same news, so both are read and weighted by
-    their certainty.
+    By Little's law goodput and latency tell the same, so both are read and weighted by their
+    certainty. Where calls wait for one another they also err alike, and two are no surer than one.
     """
     step = abs(log(high.limit / low.limit))
     sign = 1 if high.limit > low.limit else -1
@@ -132,6 +169,13 @@ def elasticity(low: Window, high: Window) -> tuple[float, float]:
     error2b = (low.latency_error**2 + high.latency_error**2) / step**2
     slope2 = 1 - sign * (high.latency - low.latency) / step
     slope = (error2b * slope + error2 * slope2) / (error2 + error2b)
-    error2 = error2 * error2b / (error2 + error2b)
+    error2 = _together(error2, error2b, max(low.correlation, high.correlation))
     # When the plant slows down both show it, so this does not become less by averaging.
     return slope, sqrt(error2 + (low.wobble**2 + high.wobble**2) / step**2)
+
+
+def _together(one: float, other: float, correlation: float) -> float:
+    """The variance of a mean weighted by certainty; `one` and `other` are those of its parts."""
+    weight = other / (one + other)
+    mixed = 2 * weight * (1 - weight) * correlation * sqrt(one * other)
+    return weight**2 * one + (1 - weight) ** 2 * other + mixed

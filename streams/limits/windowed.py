@@ -26,6 +26,9 @@ _OVERDUE = 3.0
 # A share of drops that is too much even where they cost no time.
 _OFTEN = 0.2
 
+# And one that is an outage, whatever was before.
+_MOST = 0.5
+
 
 class Windowed(ABC):
     """Start slowly, then count completions at one limit into windows, each handed to `decide`.
@@ -63,8 +66,9 @@ class Windowed(ABC):
         # The limit before it was raised, until the first window after that; what failed since.
         self._risen_from: int | None = None
         self._trial = Failures()
-        # What was dropped at this limit, and what usually fails.
-        self._drops, self._usual_failures = Failures(), Failures()
+        # What was dropped at this limit, and in this window; what usually fails.
+        self._drops, self._window_drops = Failures(), Failures()
+        self._usual_failures = Failures()
         self._start_slowly(self.ceiling)
 
     @abstractmethod
@@ -109,9 +113,11 @@ class Windowed(ABC):
                 return
         if not self._skipping:
             self._drops.add(in_flight_at_start, failed=dropped)
+        if started >= self._changed:
+            self._window_drops.add(in_flight_at_start, failed=dropped)
         if dropped:
             self._dropped_busy += took
-            if not self._skipping and self._overloaded():
+            if self._overloaded():
                 self._drop_work()
                 return
         elif success and took <= 0:
@@ -136,6 +142,7 @@ class Windowed(ABC):
             else:
                 self._forgo_refill()
         self._tally.seconds += gap
+        self._tally.end_round(self.limit)
         self._left -= success or self._skipping
         if self._left <= 0 or (self._tally.seconds > self._overdue and not self._skipping):
             self._close()
@@ -206,6 +213,7 @@ class Windowed(ABC):
         self._overdue = _OVERDUE * self._left * self._per_success
         self._refill.clear()
         self._tally.clear()
+        self._window_drops.clear()
         self._below_busy = self._dropped_busy = 0.0
 
     def _close(self) -> None:
@@ -231,7 +239,9 @@ class Windowed(ABC):
             self._open()
 
     def _overloaded(self) -> bool:
-        return self._now - self._opened >= _SETTLED * self._latency and self._drops.exceed(NATURAL)
+        if self._now - self._opened < _SETTLED * self._latency:
+            return False
+        return self._drops.exceed(NATURAL) or self._window_drops.exceed(_MOST)
 
     def _drop_work(self) -> None:
         # By time in a slot: quick refusals would outnumber the work that does get done.

@@ -13,10 +13,6 @@ SEEDS = range(1000, 1020)
 NAMES = ("one server", "two servers", "three servers", "four servers")
 FEW = {scenario.name: scenario for scenario in EXTRAS if scenario.name in NAMES}
 
-SLOW = pytest.mark.xfail(
-    strict=True, reason="where calls queue, windows of 16 calls seem surer than they are"
-)
-
 
 def scored(scenario: Scenario, seed: int) -> float:
     limiter = default()
@@ -24,15 +20,7 @@ def scored(scenario: Scenario, seed: int) -> float:
     return score(scenario, 1.0, seed, simulate(scenario, limiter, 1.0, seed), initial)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("one server", marks=SLOW),
-        pytest.param("two servers", marks=SLOW),
-        "three servers",
-        "four servers",
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_limit_of_a_few_servers_without_noise_is_found_with_any_seed(name: str) -> None:
     assert min(scored(FEW[name], seed) for seed in SEEDS) >= 0.85
 

@@ -255,6 +255,11 @@ def test_when_everything_is_dropped_it_falls_to_the_floor_and_recovers_afterward
     assert plant.limiter.limit >= 30
 
 
+def test_at_the_floor_it_soon_asks_rarely() -> None:
+    plant = Plant(default(), varied(1, 0.1), lambda now: 1).run(200)
+    assert sum(limit > 1 for limit in plant.run(1000).limits[-1000:]) < 200
+
+
 def test_when_everything_is_dropped_from_the_start_it_falls_to_the_floor_at_once() -> None:
     plant = Plant(default(), constant(1.0, Outcome.DROPPED)).run(10)
     assert plant.limiter.limit == 1

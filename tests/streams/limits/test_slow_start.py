@@ -186,3 +186,15 @@ def test_a_clock_that_is_set_back_begins_the_round_anew() -> None:
     for began in (5.0, 6.0, 7.0, 8.0):
         start.on_complete(began + 1, began, 4, Outcome.SUCCESS)
     assert start.limit == 8
+
+
+def test_latency_that_grows_a_little_with_each_doubling_ends_it_as_soon_as_the_sum_is_sure() -> (
+    None
+):
+    # With one server latency doubles with the limit; a lucky round or two may hide a doubling.
+    rounds = slow_start(limit=1)
+    for latency in (0.1, 0.16, 0.21, 0.8):
+        assert not rounds.start.over
+        rounds.run(latency)
+    assert rounds.start.over
+    assert rounds.start.limit <= 2
