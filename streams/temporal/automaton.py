@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-__all__ = ["Automaton", "Edge", "components", "live"]
+from streams.temporal.errors import UnknownProposition
+
+__all__ = ["Automaton", "Edge", "components", "letter_of", "live"]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -60,9 +62,11 @@ class Automaton:
         )
 
     def letter(self, true: Iterable[str]) -> int:
-        """The letter of an event of which exactly the propositions `true` hold."""
-        names = frozenset(true)
-        return sum(1 << bit for bit, name in enumerate(self.propositions) if name in names)
+        """The letter of an event of which exactly the propositions `true` hold.
+
+        UnknownProposition for any other name.
+        """
+        return letter_of(self.propositions, true)
 
     def successors(self, state: int) -> Iterator[int]:
         return (edge.target for edge in self.edges[state])
@@ -74,6 +78,14 @@ class Automaton:
     def is_empty(self) -> bool:
         """Whether it accepts no word at all."""
         return self.live().isdisjoint(self.initial)
+
+
+def letter_of(propositions: Sequence[str], true: Iterable[str]) -> int:
+    """The bits of the propositions `true`. UnknownProposition for what is none of them."""
+    names = frozenset(true)
+    for name in sorted(names.difference(propositions), key=str):
+        raise UnknownProposition(name, None, propositions, in_letter=True)
+    return sum(1 << bit for bit, name in enumerate(propositions) if name in names)
 
 
 def live(leaving: Sequence[Collection[tuple[int, int]]], sets: int) -> frozenset[int]:

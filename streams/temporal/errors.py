@@ -39,18 +39,24 @@ class FormulaSyntaxError(BuildError, ValueError):
 
 
 class UnknownProposition(BuildError, KeyError):
-    """A formula names a proposition that nothing was given for."""
+    """A formula names a proposition that nothing was given for, or a letter one that is not in the
+    formula."""
 
-    def __init__(self, name: str, position: int | None, known: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, position: int | None, known: Iterable[str], *, in_letter: bool = False
+    ) -> None:
         self.name = name
         self.position = position
         self.known = tuple(sorted(known))
         near = get_close_matches(name, self.known, 1)
         where = "" if position is None else f" at position {position}"
-        self._message = (
-            f"the formula has a proposition {name!r}{where} that is not given; "
-            f"given are: {', '.join(self.known) or 'none'}"
-            + (f". Did you mean {_as_written(near[0])}?" if near else "")
+        problem = (
+            f"a letter cannot have {name!r}: the propositions are"
+            if in_letter
+            else f"the formula has a proposition {name!r}{where} that is not given; given are"
+        )
+        self._message = f"{problem}: {', '.join(self.known) or 'none'}" + (
+            f". Did you mean {_as_written(near[0])}?" if near else ""
         )
         super().__init__(self._message)
 

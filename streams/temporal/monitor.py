@@ -6,9 +6,11 @@ the three verdicts, and "Comparing LTL semantics for runtime verification" (JLC 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from streams.temporal.automaton import letter_of
 from streams.temporal.continuations import Continuations, leading_on
 from streams.temporal.errors import bounded_recursion
 from streams.temporal.formula import Formula, propositions
@@ -58,9 +60,13 @@ class Monitor:
             return self.machine.next(state, letter)
         return self.table[state | letter]
 
-    def letter(self, true: frozenset[str] | set[str]) -> int:
-        """The letter of an event of which exactly the propositions `true` hold."""
-        return sum(1 << bit for bit, name in enumerate(self.propositions) if name in true)
+    def letter(self, true: Iterable[str]) -> int:
+        """The letter of an event of which exactly the propositions `true` hold.
+
+        UnknownProposition for what the formula does not speak of. Of facts that may have more than
+        it speaks of, give `facts & set(monitor.propositions)`.
+        """
+        return letter_of(self.propositions, true)
 
     def verdict(self, state: int) -> Verdict:
         """`TRUE` or `FALSE` when nothing that may follow can change it, else `INCONCLUSIVE`."""

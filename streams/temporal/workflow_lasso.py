@@ -105,7 +105,10 @@ class _Product:
         self, workflow: Workflow, rule: Rule, automaton: Automaton, max_states: int
     ) -> None:
         space = Space(workflow, rule, max_states)
-        letters = {name: automaton.letter(node.facts) for name, node in workflow.nodes.items()}
+        asked = frozenset(automaton.propositions)
+        letters = {
+            name: automaton.letter(node.facts & asked) for name, node in workflow.nodes.items()
+        }
         chosen = selected(workflow, rule.initial)
         self._rule = rule
         self._max_states = max_states

@@ -176,10 +176,13 @@ class _Product:
         self._final = selected(workflow, rule.final)
         formula = rule.formula_for(workflow)
         self._monitor = None if formula is None else Monitor(formula)
-        self._letters = {
-            name: 0 if self._monitor is None else self._monitor.letter(node.facts)
-            for name, node in workflow.nodes.items()
-        }
+        self._letters: dict[str, int] = {}
+        if self._monitor is not None:
+            asked = frozenset(self._monitor.propositions)
+            self._letters = {
+                name: self._monitor.letter(node.facts & asked)
+                for name, node in workflow.nodes.items()
+            }
         chosen = selected(workflow, rule.initial)
         first = [(name, self._space.first(name)) for name in workflow.nodes if name in chosen]
         self._initial = self._states(first, Monitor.first, 0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streams.temporal import decisions
 from streams.temporal.automaton import Automaton
-from streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge
+from streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge, UnknownProposition
 from streams.temporal.formula import Formula, Unary
 from streams.temporal.machine import Machine
 from streams.temporal.monitor import Monitor
@@ -52,9 +52,9 @@ PUBLISHED = "G(soi -> X(!input U (input & Fcoi)))"
 
 
 def run(monitor: Monitor, trace: Word) -> int:
-    state = monitor.first
+    state, names = monitor.first, frozenset(monitor.propositions)
     for letter in trace:
-        state = monitor.step(state, monitor.letter(letter))
+        state = monitor.step(state, monitor.letter(letter & names))
     return state
 
 
@@ -328,3 +328,18 @@ def test_a_formula_of_too_many_propositions_is_refused(
 ) -> None:
     with pytest.raises(FormulaTooLarge):
         make(operator.join(f"p{n}" for n in range(3_000)))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [Monitor("G(paid -> X sent)"), translate(parse("G(paid -> X sent)"))],
+    ids=["monitor", "automaton"],
+)
+def test_a_letter_with_an_unknown_proposition_is_refused(what: Monitor | Automaton) -> None:
+    assert what.letter({"sent"}) == 2
+    assert what.letter([]) == 0
+    with pytest.raises(
+        UnknownProposition, match=r"are: paid, sent\. Did you mean 'paid'"
+    ) as raised:
+        what.letter({"sent", "payd"})
+    assert (raised.value.name, raised.value.known) == ("payd", ("paid", "sent"))

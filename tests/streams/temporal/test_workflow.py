@@ -309,7 +309,7 @@ def shortest_in_the_product(
 ) -> tuple[int, int] | None:
     """How long the stem and the loop are, by trying each length with all runs of that length."""
     assert callable(rule.initial)
-    nodes = workflow.nodes
+    nodes, names = workflow.nodes, frozenset(automaton.propositions)
     every = (1 << automaton.sets) - 1
     # Two paths that differ in other nodes only may go on in the same ways.
     watched = {name for node in nodes.values() for name in (*node.through, *node.not_through)}
@@ -317,7 +317,7 @@ def shortest_in_the_product(
     def steps(state: tuple[str, frozenset[str], int]) -> Iterator[tuple[Any, int]]:
         name, seen, at = state
         for edge in automaton.edges[at]:
-            if edge.allows(automaton.letter(nodes[name].facts)):
+            if edge.allows(automaton.letter(nodes[name].facts & names)):
                 for other in workflow.following(name):
                     if allowed(nodes[other], tuple(seen)):
                         yield (other, seen | {other} & watched, edge.target), edge.marks
