@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     from streams.temporal.degeneralise import degeneralised
     from streams.temporal.drawing import to_dot, to_svg
     from streams.temporal.hoa import from_hoa, to_hoa
-    from streams.temporal.intervals import IntervalError, LateInterval, Period, Watermark
+    from streams.temporal.intervals import (
+        IntervalError,
+        LateInterval,
+        Period,
+        RowTypeError,
+        Watermark,
+    )
     from streams.temporal.lbtt import from_lbtt, to_lbtt
     from streams.temporal.violation import Violated, Violation
     from streams.temporal.workflow import Node, Workflow, WorkflowError, read_workflow
@@ -44,6 +50,7 @@ __all__ = [
     "Monitor",
     "Node",
     "Period",
+    "RowTypeError",
     "Rule",
     "SearchTooLarge",
     "UnknownProposition",
@@ -77,7 +84,7 @@ _ELSEWHERE = {
     "degeneralise": ("degeneralised",),
     "drawing": ("to_dot", "to_svg"),
     "hoa": ("from_hoa", "to_hoa"),
-    "intervals": ("IntervalError", "LateInterval", "Period", "Watermark"),
+    "intervals": ("IntervalError", "LateInterval", "Period", "RowTypeError", "Watermark"),
     "lbtt": ("from_lbtt", "to_lbtt"),
     "violation": ("Violated", "Violation"),
     "workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from streams.errors import describe
 from streams.keys import By
-from streams.temporal.intervals import Axis, Period, amount, read_all, read_ends, reader
+from streams.temporal.intervals import Axis, Period, amount, in_row, read_all, read_ends
 from streams.temporal.tallies import Aggregate, Tally, tally_maker
 
 __all__ = ["Sweep", "sequenced"]
@@ -52,9 +52,9 @@ def sequenced(
     period; `include_zero` adds those with a count of 0 that lie between others.
 
     O(n log n) time, O(n) memory. Before anything is returned raises IntervalError for a row
-    that does not begin before it ends, TypeError for ends that cannot be compared, NaN, and
-    amounts that are no finite numbers, each with the row's number, counted from 0; BuildError
-    for options that do not go together.
+    that does not begin before it ends, RowTypeError (a TypeError) for ends that cannot be compared,
+    NaN, and amounts that are no finite numbers, each with the row's place as `row`, counted from 0;
+    BuildError for options that do not go together.
 
     >>> for period in sequenced([(0, 10), (2, 5), (5, 7)], begin=0, end=1):
     ...     print(period.begin, period.end, period.value)
@@ -125,13 +125,12 @@ def _swept(
 
 
 def _amounts(table: list[T], of: By[T], name: Callable[[int], str]) -> list[Any]:
-    read = reader(of)
     amounts: list[Any] = []
-    for i, row in enumerate(table):
+    for i, value in enumerate(read_all(table, of)):
         try:
-            amounts.append(amount(read(row)))
+            amounts.append(amount(value))
         except TypeError as error:
-            raise TypeError(f"{name(i)}: {error}") from None
+            raise in_row(error, i, name(i)) from None
     return amounts
 
 
@@ -143,7 +142,8 @@ def _by_key(keys: list[Any], columns: _Columns) -> Iterator[tuple[Any, _Columns]
             places.setdefault(key, []).append(i)
         except TypeError:
             kind = type(key).__name__
-            raise TypeError(f"row {i}: {describe(key)} of type {kind} cannot be a key") from None
+            unfit = TypeError(f"{describe(key)} of type {kind} cannot be a key")
+            raise in_row(unfit, i) from None
     for key, mine in places.items():
         begins, ends, amounts = ([column[i] for i in mine] for column in columns)
         yield key, (begins, ends, amounts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,8 +19,10 @@ __all__ = [
     "IntervalError",
     "LateInterval",
     "Period",
+    "RowTypeError",
     "Watermark",
     "amount",
+    "in_row",
     "read_all",
     "read_ends",
     "reader",
@@ -28,7 +30,21 @@ __all__ = [
 
 
 class IntervalError(PenstockError, ValueError):
-    """An interval that does not begin before it ends, lacks its beginning, or is out of range."""
+    """An interval that does not begin before it ends, lacks its beginning, or is out of range.
+
+    `row` is the place of its row in a table, counted from 0; None in a stream.
+    """
+
+    row: int | None = None
+
+
+class RowTypeError(PenstockError, TypeError):
+    """A row of a table with ends that cannot be compared, or an amount that is no number.
+
+    `row` is its place in the table, counted from 0.
+    """
+
+    row: int
 
 
 class LateInterval(IntervalError):
@@ -60,6 +76,16 @@ class Watermark:
     """Says that no row will begin, and none will end, before `time`."""
 
     time: Any
+
+
+def in_row(
+    error: TypeError | IntervalError, row: int, name: str | None = None
+) -> IntervalError | RowTypeError:
+    """The same error of a row of a table, with its place, and in the message its name."""
+    kind = IntervalError if isinstance(error, IntervalError) else RowTypeError
+    told = kind(f"{name or f'row {row}'}: {error}")
+    told.row = row
+    return told
 
 
 class Axis:
@@ -107,13 +133,13 @@ class Axis:
                 try:
                     begin, end = self.interval(*pair)
                 except (TypeError, IntervalError) as error:
-                    raise type(error)(f"{name(i)}: {error}") from None
+                    raise in_row(error, i, name(i)) from None
                 begins.append(begin)
                 ends.append(end)
         if _NONE in map(type, ends) or not all(map(lt, begins, ends)):
             for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
                 if end is not None and not begin < end:
-                    raise IntervalError(f"{name(i)}: {_not_before(begin, end)}")
+                    raise in_row(IntervalError(_not_before(begin, end)), i, name(i))
         return begins, ends
 
     def _check(self, kind: str, value: Any) -> None:
@@ -211,7 +237,7 @@ def amount(value: Any) -> Any:
 
 
 def read_ends(rows: list[Any], begin: By[Any], end: By[Any]) -> tuple[list[Any], list[Any]]:
-    """Both ends of each row, texts of dates as dates. Raises as `reader` does.
+    """Both ends of each row, texts of dates as dates. Raises as `read_all` does.
 
     A block at a time, whose texts are still in the processor's cache when they are looked up.
     """
@@ -220,17 +246,33 @@ def read_ends(rows: list[Any], begin: By[Any], end: By[Any]) -> tuple[list[Any],
     ends: list[Any] = []
     for at in range(0, len(rows), _BLOCK):
         some = rows[at : at + _BLOCK]
-        begins += _as_dates(read_all(some, begin), dates)
-        ends += _as_dates(read_all(some, end, optional=True), dates)
+        begins += _as_dates(read_all(some, begin, first=at), dates)
+        ends += _as_dates(read_all(some, end, first=at, optional=True), dates)
     return begins, ends
 
 
-def read_all(rows: list[Any], by: By[Any], *, optional: bool = False) -> list[Any]:
-    """A part of each row, in a fraction of the time of `reader`. Raises as that does."""
+def read_all(rows: list[Any], by: By[Any], *, first: int = 0, optional: bool = False) -> list[Any]:
+    """A part of each row, in a fraction of the time of `reader`, which says what is raised.
+
+    It is raised with the place of the row, of which the first is `first`.
+    """
     try:
         return list(map(key_function(by), rows))
     except (LookupError, TypeError):
-        return list(map(reader(by, optional=optional), rows))
+        return list(_read_each(rows, by, first, optional))
+
+
+def _read_each(rows: list[Any], by: By[Any], first: int, optional: bool) -> Iterator[Any]:
+    read = reader(by, optional=optional)
+    for i, row in enumerate(rows, first):
+        try:
+            yield read(row)
+        except (LookupError, TypeError, IntervalError) as error:
+            # What a function raises is left as it is.
+            if callable(by) or isinstance(error, LookupError):
+                error.add_note(f"in row {i}")
+                raise
+            raise in_row(error, i) from None
 
 
 def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streams.errors import BuildError
 from streams.temporal.counts import sequenced
-from streams.temporal.intervals import IntervalError, Period
+from streams.temporal.intervals import IntervalError, Period, RowTypeError
 
 Row = tuple[int, int | None]
 
@@ -250,13 +250,16 @@ DAY = datetime(2024, 1, 1)
 def test_a_bad_interval_is_named_with_its_row_and_both_ends(
     row: Any, kind: type[Exception], said: str
 ) -> None:
-    with pytest.raises(kind, match=rf"row 0: .*{said}"):
+    with pytest.raises(kind, match=rf"row 0: .*{said}") as raised:
         count([row])
+    assert isinstance(raised.value, IntervalError | RowTypeError)
+    assert raised.value.row == 0
 
 
 def test_a_bad_interval_is_named_with_its_key() -> None:
-    with pytest.raises(IntervalError, match="row 1 of 'x': from 5 comes after to 3"):
+    with pytest.raises(IntervalError, match="row 1 of 'x': from 5 comes after to 3") as raised:
         sequenced([(1, 2, "y"), (5, 3, "x")], begin=0, end=1, by=2)
+    assert raised.value.row == 1
 
 
 @pytest.mark.parametrize(
@@ -274,8 +277,9 @@ def test_rows_of_different_kinds_are_refused(table: list[Any]) -> None:
 
 @pytest.mark.parametrize("amount", [nan, inf, None, "3", True, [1], Decimal("sNaN")])
 def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
-    with pytest.raises(TypeError, match=r"row 1: .* is no amount"):
+    with pytest.raises(RowTypeError, match=r"row 1: .* is no amount") as raised:
         sequenced([(0, 1, 1), (0, 1, amount)], "sum", begin=0, end=1, of=2)
+    assert raised.value.row == 1
 
 
 @pytest.mark.parametrize(
@@ -290,8 +294,9 @@ def test_one_bad_row_of_a_long_table_of_dates_is_named(bad: Any, error: Any, sai
     table: list[Any] = [("2004-07-12", None), *[("2004-07-12", "2004-07-14")] * 2_999]
     assert [value for *_, value in count(table)] == [3_000, 1]
     table[2300] = bad
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=said) as raised:
         count(table)
+    assert raised.value.row == 2300
 
 
 def test_a_long_count_leaves_the_garbage_collector_as_it_was() -> None:
@@ -301,15 +306,23 @@ def test_a_long_count_leaves_the_garbage_collector_as_it_was() -> None:
 
 
 def test_a_row_without_a_beginning_is_named() -> None:
-    with pytest.raises(IntervalError, match="has no 'from'"):
-        sequenced([{"to": 3}])
+    with pytest.raises(IntervalError, match=r"row 1500: .* has no 'from'") as raised:
+        sequenced([*[{"from": 1}] * 1_500, {"to": 3}])
+    assert raised.value.row == 1500
+    with pytest.raises(RowTypeError, match="row 1: 7 of type int is no row with 'from'") as wrong:
+        sequenced([{"from": 1}, 7])
+    assert wrong.value.row == 1
+    with pytest.raises(KeyError) as own:
+        sequenced([{"from": 1}, {}], begin=lambda row: row["from"])
+    assert own.value.__notes__ == ["in row 1"]
 
 
 def test_a_row_without_a_key_or_with_one_that_cannot_be_is_named() -> None:
-    with pytest.raises(IntervalError, match=r"'from': 1.* has no 'client'"):
+    with pytest.raises(IntervalError, match=r"row 0: .*'from': 1.* has no 'client'"):
         sequenced([{"from": 1}], by="client")
-    with pytest.raises(TypeError, match=r"row 1: \[2\] of type list cannot be a key"):
+    with pytest.raises(RowTypeError, match=r"row 1: \[2\] of type list cannot be a key") as raised:
         sequenced([{"from": 1, "client": 1}, {"from": 1, "client": [2]}], by="client")
+    assert raised.value.row == 1
 
 
 @pytest.mark.parametrize(
