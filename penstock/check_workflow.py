@@ -13,7 +13,7 @@ from penstock.output import put
 from streams.errors import BuildError, CannotOpen, PenstockError
 from streams.temporal.printer import to_text
 from streams.temporal.workflow import Workflow, read_workflow
-from streams.temporal.workflow_paths import counter_example, counter_examples
+from streams.temporal.workflow_paths import SearchTooLarge, counter_example, counter_examples
 from streams.temporal.workflow_rule import CounterExample, Rule
 
 __all__ = ["call"]
@@ -43,6 +43,9 @@ def call(options: Namespace, words: list[str]) -> int:
         try:
             nothing = rule.vacuous(workflow)
             found = _found(workflow, rule, options.all)
+        except SearchTooLarge as error:
+            # It names its rule.
+            raise BuildError(f"{options.rules}: {error}") from error
         except PenstockError as error:
             raise BuildError(f"{options.rules}: rule {rule.name!r}: {error}") from error
         except Exception as error:

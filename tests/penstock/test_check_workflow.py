@@ -123,6 +123,16 @@ def test_what_cannot_be_checked_is_explained_without_a_traceback(
     assert "penstock/check_workflow.py" not in result.err
 
 
+def test_a_search_that_is_too_large_names_its_rule_once(penstock: Penstock, files: Any) -> None:
+    # It takes a second: half a million states are allowed, and the command has no other bound.
+    nodes = {str(n): {"goto": [str(m) for m in range(20)]} for n in range(20)}
+    rule = "rule = Rule('r', '0', '1', min_nodes=9, max_nodes=9, sees='path', arcs=lambda *_: True)"
+    result = penstock("check-workflow", *files(rule + "\n", {**nodes, "1": {}}))
+    assert result.status == 2
+    assert "shop_rules.py: rule 'r': the search came to" in result.err
+    assert result.err.count("rule 'r'") == 1
+
+
 def test_a_file_that_is_missing_is_named(penstock: Penstock, files: Any, tmp_path: Path) -> None:
     graph, rules = files(PAY)
     assert "none.json" in penstock("check-workflow", tmp_path / "none.json", rules).err
