@@ -4,9 +4,10 @@ Items:   the events of all groups, round-robin over the groups that have work; a
          group leaves only when the group's previous event has ended its turn. Over a plain
          stream of iterables: their items, one iterable after the other in rotation.
 Time:    at once; no timers. Over plain iterables a free feeder has its group before the others go
-         on, however long the source and the steps above work on it: the order depends on the
-         groups alone. Where they wait for something, such as the network, it does not hold the
-         others up, and a group joins the rotation when it comes.
+         on, however long the source and the steps above work on it, a plain handler of
+         `adaptive_flat_map` included: the order depends on the groups alone. Where they wait for
+         something, such as an async handler for the network or `batch` for company, it does not
+         hold the others up, and a group joins the rotation when it comes.
 Memory:  one entry for each group with work; over plain iterables, `feeders` open iterators
          (1,024 where no number is given).
 Demand:  takes an event out of a group only for a unit of demand. A plain iterable is asked
@@ -37,7 +38,7 @@ from streams.flowable import Flowable
 from streams.groups import Group, Grouped
 from streams.origins import Family
 from streams.run import Run
-from streams.slices import Slice, slices_made
+from streams.slices import Slice, Sliced, slices_made
 from streams.stage import Stage, StageInfo, Subscriber
 
 __all__ = ["spread"]
@@ -120,7 +121,7 @@ class _Spreader(Stage[Any, Any]):
     only lets the loop have its turn gives it in that turn, unless it lets the loop have another.
     """
 
-    above: list[Slice]
+    above: list[Sliced]
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, feeders: int, info: StageInfo

@@ -51,6 +51,8 @@ class Inline(Plain):
         self._late: deque[Event[Any]] = deque()
         self._at_work = self._slice_is_due = self._waits_for_slice = False
         self._completed = False
+        if run.slices is not None:
+            run.slices.append(self)
 
     # Strides.
 
@@ -218,6 +220,10 @@ class Inline(Plain):
             self._slice_end = now + SLICE
             self._run.loop.call_soon(self._next_slice)
         return False
+
+    @property
+    def is_left(self) -> bool:
+        return self._slice_is_due and bool(self._late or self._waits_for_slice or self._may_begin())
 
     def _next_slice(self) -> None:
         """The loop has had its turn."""

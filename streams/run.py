@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streams.engine import Engine
     from streams.flowable import Flowable
     from streams.sink import Sink
-    from streams.slices import Slice
+    from streams.slices import Sliced
 
 __all__ = ["Run", "Source", "Statistics"]
 
@@ -90,7 +90,7 @@ class Run:
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
         # Those of the stages above one that asks for them.
-        self.slices: list[Slice] | None = None
+        self.slices: list[Sliced] | None = None
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
         # Why the sources are paused.
         self._held_by: set[object] = set()

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from streams.run import Run
 
-__all__ = ["LARGEST", "SLICE", "Slice", "fitting", "slices_made"]
+__all__ = ["LARGEST", "SLICE", "Slice", "Sliced", "fitting", "slices_made"]
 
 SLICE = 0.005
 """The loop gets a turn at least this often (seconds), unless a single step takes longer."""
 
 LARGEST = 256
 """Events taken at a time, however quick they are."""
+
+
+class Sliced(Protocol):
+    """A slice of time, or a stage that keeps its own."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its owner has more to do at once, when the loop has had its turn."""
+        ...
 
 
 class Slice:
@@ -62,7 +71,7 @@ class Slice:
 
 
 @contextmanager
-def slices_made(run: Run) -> Generator[list[Slice]]:
+def slices_made(run: Run) -> Generator[list[Sliced]]:
     """The slices of the stages that are attached meanwhile."""
     outer, run.slices = run.slices, []
     try:

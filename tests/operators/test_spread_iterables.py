@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import chain, zip_longest
+from itertools import chain, cycle, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as ops
 
-from operators import distinct_within, rate_limit, spread
+from operators import adaptive_flat_map, distinct_within, rate_limit, spread
 from sinks import collect
 from sources import read_jsonl
 from streams import from_async_iterable, from_iterable, run
@@ -311,24 +311,36 @@ def test_the_published_order_does_not_depend_on_the_time_that_a_step_before_it_t
     assert spreads == job_spreader(whole, 3)
 
 
-@given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 6), st.data())
+@pytest.mark.parametrize("handled", [False, True], ids=["source", "source and plain handler"])
+@given(
+    st.lists(st.integers(0, 4), max_size=40),
+    st.integers(1, 6),
+    st.lists(st.sampled_from([0.0, 0.001, 0.004, 0.02]), min_size=1, max_size=30),
+)
 def test_the_published_order_holds_whatever_takes_how_long(
-    sizes: list[int], feeders: int, data: st.DataObject
+    handled: bool, sizes: list[int], feeders: int, takes: list[float]
 ) -> None:
     groups = named(sizes)
-    takes = st.sampled_from([0.0, 0.001, 0.004, 0.02])
+    taken = cycle(takes)
     done: list[str] = []
 
     def jobs(group: list[str]) -> Iterator[str]:
         for job in group:
-            yield from slowly([job], data.draw(takes))
+            yield from slowly([job], next(taken))
 
     def dispatched() -> Iterator[Iterator[str]]:
         for group in groups:
-            yield from slowly([jobs(group)], data.draw(takes))
+            yield from slowly([jobs(group)], next(taken))
+
+    def handler(group: Iterator[str]) -> Iterator[str]:
+        # A generator would be refused as work that is left to do.
+        return map(str, next(slowly([group], next(taken))))
 
     async def story() -> None:
-        await from_iterable(dispatched).pipe(spread(feeders)).to(collect(done)).run()
+        source = from_iterable(dispatched)
+        if handled:
+            source = source.pipe(adaptive_flat_map(handler))
+        await source.pipe(spread(feeders)).to(collect(done)).run()
 
     run_virtual(story())
     assert done == job_spreader(groups, feeders)
