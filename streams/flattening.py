@@ -90,7 +90,8 @@ def _finished_items(observable: Observable[Any], scheduler: LoopScheduler) -> It
         subscription.dispose()
         raise PenstockError(
             "flat_map over an Observable that goes on later has no bound: return "
-            "Flowable.of(observable, on_overflow=...), or use adaptive_flat_map with an async iterator"
+            "Flowable.of(observable, on_overflow=...), "
+            "or use adaptive_flat_map with an async iterator"
         )
     if ended[0] is not None:
         raise ended[0]
