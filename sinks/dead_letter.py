@@ -2,7 +2,8 @@ r"""Write down what was given up on, one JSON object a line.
 
 Items:   one line for each letter, in order: `value`, `error` (its type), `message`, `notes`,
          `stage`, `attempts`, `created` and `failed` (ISO 8601, UTC), `token` (the source's own
-         mark, such as a line's number). What JSON cannot hold is written as its `repr`.
+         mark, such as a line's number). Values are written as by `write_jsonl`, and what JSON
+         cannot hold as its `repr`.
 Time:    as `write_jsonl`.
 Memory:  at most 1,024 letters and their lines.
 Demand:  as `write_jsonl`.
@@ -26,6 +27,7 @@ from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
 
 from streams import clock
 from streams.compression import check_suffix
+from streams.encoding import as_json
 from streams.errors import describe, message_of, printable
 from streams.faults import DeadLetter, LettersOnly
 from streams.paths import Path, output_name
@@ -91,7 +93,14 @@ def _encoder(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:
 
 
 def _dumps(fields: dict[str, Any]) -> bytes:
-    return dumps(fields, default=_repr, option=OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS)
+    return dumps(fields, default=_shown, option=OPT_APPEND_NEWLINE | OPT_NON_STR_KEYS)
+
+
+def _shown(value: object) -> Any:
+    try:
+        return as_json(value)
+    except Exception:
+        return _repr(value)
 
 
 def _repr(value: object) -> str:

@@ -1,7 +1,8 @@
 r"""Write each value as a line of JSON.
 
 Items:   one line for each event, in order, ended by `\n`, as orjson encodes it (dataclasses,
-         datetimes and UUIDs too; not-a-number becomes null; no integer beyond 64 bits).
+         datetimes and UUIDs too; not-a-number becomes null; no integer beyond 64 bits). A Struct
+         of msgspec and a model of pydantic are written as their own library says.
 Time:    a batch is written when it has 64 KiB or 512 events, or when nothing more came in the
          same turn of the loop. No timers. A pipe or socket that is full never blocks the loop;
          a regular file is written on it, which lasts as long as its disk takes, and for ever if
@@ -30,6 +31,7 @@ from typing import Any
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from streams.compression import check_suffix
+from streams.encoding import as_json
 from streams.faults import OnError, check_policy, letters_of
 from streams.paths import Path, output_name
 from streams.run import Run
@@ -75,4 +77,4 @@ class _JsonLines(Sink[Any]):
 
 
 # A partial, which costs less than a function of Python's around it.
-_line = partial(dumps, option=OPT_APPEND_NEWLINE)
+_line = partial(dumps, default=as_json, option=OPT_APPEND_NEWLINE)

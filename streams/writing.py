@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from streams.compression import compressor
+from streams.encoding import without_hook
 from streams.errors import OutputClosed
 from streams.event import Event, finish_all
 from streams.faults import Faults, OnError
@@ -104,6 +105,7 @@ class LineWriting(SinkStage[Any]):
             try:
                 self._buffer += self._encode(event.value)
             except Exception as error:
+                without_hook(error)
                 refused.append((event, error))
             else:
                 self._accepted.append(event)

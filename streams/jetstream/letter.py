@@ -10,6 +10,7 @@ from typing import Any
 
 from orjson import OPT_NON_STR_KEYS, JSONDecodeError, dumps, loads
 
+from streams.encoding import encoded
 from streams.errors import BadLine, EventOmitted, describe, message_of, printable
 from streams.faults import DeadLetter
 from streams.jetstream.body import text_of
@@ -120,7 +121,7 @@ def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **
         "key": getattr(letter.token, "key", ""),
         "origin": str(letter.token),
     }
-    return dumps({**said, **more}, option=OPT_NON_STR_KEYS)
+    return encoded({**said, **more}, OPT_NON_STR_KEYS)
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -128,7 +129,7 @@ def _bytes_of(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     try:
-        return dumps(value, option=OPT_NON_STR_KEYS)
+        return encoded(value, OPT_NON_STR_KEYS)
     except TypeError:
         return _shown(value).encode()
 

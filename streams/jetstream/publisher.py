@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from orjson import dumps
 
+from streams.encoding import encoded
 from streams.jetstream.batches import LARGEST, body_of, header_of
 from streams.jetstream.layout import token
 from streams.jetstream.outbox import Outbox
@@ -66,7 +67,7 @@ class Publisher:
         Raises PayloadTooLarge, StreamMissing, PublishFailed when the servers have not taken it in
         time, which says whether it may be stored, and what reading the identity or the key raises.
         """
-        body = dumps(value)
+        body = encoded(value)
         identity = token(self._identity(value)) if self._identity else uuid4().hex
         self._count += 1
         key = self._key(value) if self._key else self._count
@@ -90,7 +91,7 @@ class Publisher:
         Raises what `publish` does; those before the one that it is about may be stored then.
         """
         partition = self.partition_of(values[0])
-        bodies = [dumps(value) for value in values]
+        bodies = [encoded(value) for value in values]
         identities = [] if self._identity is None else [_plain(self._identity(v)) for v in values]
         for begin, end in _parts(bodies, identities, self._large):
             await self._outbox.stored(

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from orjson import OPT_NON_STR_KEYS, dumps
+from orjson import OPT_NON_STR_KEYS
 
+from streams.encoding import encoded
 from streams.errors import PenstockError, StreamMissing
 from streams.event import Event
 from streams.faults import Faults, OnError
@@ -98,7 +99,7 @@ class Writing(SinkStage[Any]):
         try:
             subject = settings.subject
             to = subject if isinstance(subject, str) else subject(value)
-            body = value if isinstance(value, bytes) else dumps(value, option=OPT_NON_STR_KEYS)
+            body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
             id = uuid4().hex if self._id is None else str(self._id(value))
             self._open[event] = None
             self._outbox.send(to, body, id, partial(self._done, event))

@@ -10,10 +10,10 @@ from hashlib import sha256
 from typing import Any
 
 import psycopg
-from orjson import dumps
 from psycopg import AsyncConnection, errors
 from psycopg.sql import Literal
 
+from streams.encoding import encoded
 from streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from streams.table import postgres_sql as sql
 from streams.table.position import Position
@@ -198,8 +198,8 @@ class PostgresTable(Store):
 
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
         if fields is None:
-            return dumps(value).decode()
-        return dumps(dict(zip(fields, columns_of(value, fields), strict=True)))
+            return encoded(value).decode()
+        return encoded(dict(zip(fields, columns_of(value, fields), strict=True)))
 
     async def insert(self, insertions: Sequence[Insertion]) -> None:
         async with self._transaction(durable=True) as db:

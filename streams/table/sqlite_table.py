@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from orjson import dumps
-
 from streams import clock
+from streams.encoding import encoded
 from streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from streams.table import sqlite_sql as sql
 from streams.table.position import Position
@@ -196,7 +195,7 @@ class SqliteTable(Store):
 
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
         if fields is None:
-            return dumps(value).decode()
+            return encoded(value).decode()
         return tuple(_plain(part) for part in columns_of(value, fields))
 
     async def insert(self, insertions: Sequence[Insertion]) -> None:
@@ -298,4 +297,4 @@ def _plain(value: Any) -> Any:
     """`value` as SQLite can hold it: what has parts becomes JSON."""
     if value is None or isinstance(value, str | bytes | int | float):
         return value
-    return dumps(value).decode()
+    return encoded(value).decode()

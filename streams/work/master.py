@@ -10,6 +10,7 @@ from uuid import uuid4
 from orjson import OPT_NON_STR_KEYS, Fragment, dumps, loads
 
 from streams import clock
+from streams.encoding import encoded
 from streams.errors import (
     JobFailed,
     LeaseLost,
@@ -186,7 +187,7 @@ class Master:
     def hand_out(self, number: int, event: Event[Any]) -> None:
         assert self._client is not None
         try:
-            body = dumps(event.value, option=OPT_NON_STR_KEYS)
+            body = encoded(event.value, OPT_NON_STR_KEYS)
             largest = self._client.max_payload - _FRAME
             if len(body) > largest:
                 raise PayloadTooLarge(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orjson import OPT_NON_STR_KEYS, Fragment, dumps
 
+from streams.encoding import encoded
 from streams.errors import PayloadTooLarge
 from streams.work.wire import Wire
 
@@ -74,7 +75,7 @@ class Reports:
 
     def done(self, job: RemoteJob, value: Any, known: Known) -> None:
         """A job's result. Raises what writing it as JSON raises, and PayloadTooLarge."""
-        body = dumps(value, option=OPT_NON_STR_KEYS)
+        body = encoded(value, OPT_NON_STR_KEYS)
         if len(body) > self._largest:
             raise PayloadTooLarge(
                 f"a result of {len(body):,} bytes is more than the server takes "

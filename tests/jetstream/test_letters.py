@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,6 +152,15 @@ class Unspeakable(Exception):
 def test_whatever_an_error_says_its_letter_is_written(error: Exception, said: str) -> None:
     (found,) = read(written({"part": 1}, error))
     assert (found.value, found.error, found.message) == ({"part": 1}, type(error).__name__, said)
+
+
+def test_a_record_stands_in_its_letter_by_its_fields() -> None:
+    class Order(msgspec.Struct):
+        number: int
+
+    (found,) = read(written(Order(7), ValueError("no")))
+    assert found.value == {"number": 7}
+    assert id_of("s", letter(Order(7))) == id_of("s", letter({"number": 7}))
 
 
 def test_a_value_and_an_error_that_quotes_it_fit_together() -> None:

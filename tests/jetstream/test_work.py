@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nats.js.errors import NotFoundError
 
@@ -397,6 +398,26 @@ def test_an_epic_survives_a_server_that_is_started_again(tmp_path: Path) -> None
 
     with Servers(tmp_path) as servers:
         asyncio.run(story(servers))
+
+
+class Order(msgspec.Struct):
+    number: int
+
+
+def test_jobs_and_results_may_be_records(server: Servers) -> None:
+    async def story() -> None:
+        pool = WorkPool(server.urls, "records")
+
+        async def next_one(job: Any) -> Any:
+            return Order(job["number"] + 1)
+
+        worker = pool.work(next_one).start()
+        results: list[Any] = []
+        await pool.offer([Order(1), Order(2)]).to(collect(results)).run()
+        assert sorted(result["number"] for result in results) == [2, 3]
+        await worker.drain()
+
+    asyncio.run(story())
 
 
 def test_jobs_and_results_that_cannot_be_sent_fail_by_name(server: Servers, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -67,6 +68,10 @@ class Odd:
         return "Odd()"
 
 
+class Order(msgspec.Struct):
+    number: Any
+
+
 class Worse:
     def __repr__(self) -> str:
         raise RuntimeError("not even that")
@@ -84,6 +89,9 @@ class Worse:
         ("lone \ud800 surrogate", "'lone \\ud800 surrogate'"),
         (2**70, str(2**70)),
         (float("nan"), None),
+        (Order(7), {"number": 7}),
+        ({"inner": [Order(7), Odd()]}, {"inner": [{"number": 7}, "Odd()"]}),
+        (Order(Odd()), "Order(number=Odd())"),
     ],
 )
 def test_what_json_cannot_hold_is_written_as_its_repr(

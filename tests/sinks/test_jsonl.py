@@ -7,11 +7,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
+import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -358,6 +361,28 @@ def test_a_value_that_cannot_be_encoded_stops_the_pipeline_and_is_named(
     assert "<object object" in note
     assert caught.value.__context__ is None
     assert file.read_bytes().startswith(b'{"n":0}\n')
+
+
+class Order(msgspec.Struct):
+    number: Any
+
+
+class Model(pydantic.BaseModel):
+    number: int
+
+
+@dataclass
+class Data:
+    number: int
+
+
+def test_records_are_written_by_their_fields(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    orders = [Order(0), Model(number=1), Data(2), Order(object()), Order([Data(4)])]
+    report = run(CountedSource(orders).to(write_jsonl(file, on_error="skip")).run())
+    numbers = [0, 1, 2, [{"number": 4}]]
+    assert [*map(orjson.loads, file.read_bytes().splitlines())] == [{"number": n} for n in numbers]
+    assert report.statistics["failed"] == 1
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from reactivex import operators as ops
 
@@ -38,6 +39,18 @@ def test_what_was_written_into_a_queue_is_read_from_it(database: str) -> None:
         assert report.statistics["finished"] == 3000
         values, _ = await numbers_of(read_table(database, follow=False))
         assert values == list(range(3000))
+
+    run(work())
+
+
+def test_records_are_rows_of_a_queue(database: str) -> None:
+    class Order(msgspec.Struct):
+        n: int
+
+    async def work() -> None:
+        await from_iterable(map(Order, range(3))).to(write_table(database)).run()
+        values, _ = await numbers_of(read_table(database, follow=False))
+        assert values == [0, 1, 2]
 
     run(work())
 

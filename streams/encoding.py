@@ -1,0 +1,45 @@
+"""How a value becomes JSON: as orjson writes it, and models of msgspec and pydantic too."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from orjson import dumps
+
+__all__ = ["as_json", "encoded", "without_hook"]
+
+
+class _Unknown(TypeError):
+    """What orjson says of such a value is enough."""
+
+
+def as_json(value: Any) -> Any:
+    """What stands for a value that orjson does not know: a Struct of msgspec, a model of pydantic.
+
+    It is orjson's `default`. TypeError for any other value.
+    """
+    kind = cast(Any, type(value))
+    if not isinstance(value, type):
+        if hasattr(kind, "__struct_fields__"):
+            # Imported already, by whoever has made the Struct.
+            from msgspec import to_builtins
+
+            return to_builtins(value, enc_hook=as_json)
+        if hasattr(kind, "__pydantic_serializer__") and hasattr(kind, "model_dump"):
+            return value.model_dump(mode="json")
+    raise _Unknown
+
+
+def encoded(value: Any, option: int = 0) -> bytes:
+    """A value as JSON. Raises TypeError for one that cannot be."""
+    try:
+        return dumps(value, as_json, option)
+    except TypeError as error:
+        without_hook(error)
+        raise
+
+
+def without_hook(error: Exception) -> None:
+    """Take out of an error of orjson that `as_json` did not know the value either."""
+    if isinstance(error.__cause__, _Unknown):
+        error.__cause__ = error.__context__ = None
