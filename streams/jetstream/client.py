@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import StreamWriter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import nats.aio.client
+from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error
 
-from streams.errors import RightsMissing
 from streams.jetstream.frames import Arrived, Frames
+from streams.jetstream.refusals import rights_missing
 
-__all__ = ["Client"]
+__all__ = ["Client", "Refused"]
+
+# Seconds in which a server that is there answers.
+_ANSWER = 2
+
+Refused = Callable[[str], None]
 
 
 class Client(nats.aio.client.Client):
@@ -24,7 +32,8 @@ class Client(nats.aio.client.Client):
     have: ten microseconds a message, more than a pipeline takes for it.
 
     A request that the server refuses fails at once: the client as it comes waits for an answer,
-    since the refusal names no request, but only its subject.
+    since the refusal names no request, but only its subject. So does a subscription by `listen`;
+    whoever publishes hears of refusals by `watch`.
     """
 
     def __init__(self) -> None:
@@ -32,6 +41,7 @@ class Client(nats.aio.client.Client):
         self._ps = self._frames = Frames(self)
         self._asking: dict[asyncio.Task[Any], str] = {}
         self._refused: dict[asyncio.Task[Any], str] = {}
+        self._watching: dict[Refused, None] = {}
 
     async def request(self, subject: str, *arguments: Any, **options: Any) -> Any:
         """As the client's. Raises RightsMissing."""
@@ -42,14 +52,45 @@ class Client(nats.aio.client.Client):
             return await asking
         except asyncio.CancelledError:
             if asking in self._refused:
-                raise RightsMissing(
-                    f"The NATS server refuses a request to {subject!r} ({self._refused[asking]}). "
-                    "Give the user permission to publish there, and to subscribe to _INBOX.>."
+                raise rights_missing(
+                    f"a request to {subject!r}",
+                    self._refused[asking],
+                    "publish there, and to subscribe to _INBOX.>",
                 ) from None
             raise
         finally:
             del self._asking[asking]
             self._refused.pop(asking, None)
+
+    async def listen(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        """Have `heard` called with each message on `subject`. Raises RightsMissing."""
+        refusals: list[str] = []
+
+        def refused(text: str) -> None:
+            if f'subscription to "{subject.lower()}"' in text:
+                refusals.append(text)
+
+        self.watch(refused)
+        try:
+            untyped: Any = self
+            subscription: Subscription = await untyped.subscribe(subject, cb=heard)
+            # The server refuses before it answers. One that is away is told again by the client.
+            with suppress(Error, TimeoutError):
+                await self.flush(_ANSWER)
+        finally:
+            self.unwatch(refused)
+        if refusals:
+            raise rights_missing(f"a subscription to {subject!r}", refusals[0], "subscribe there")
+        return subscription
+
+    def watch(self, refused: Refused) -> None:
+        """Call `refused` with the server's words, in small letters, when it refuses something to
+        this user: they quote the subject."""
+        self._watching[refused] = None
+
+    def unwatch(self, refused: Refused) -> None:
+        """Call it no more."""
+        self._watching.pop(refused, None)
 
     async def _process_err(self, err_msg: str) -> None:
         # The parser has made small letters of it.
@@ -58,6 +99,8 @@ class Client(nats.aio.client.Client):
             if f'"{subject.lower()}"' in err_msg or f'to "{answers}' in err_msg:
                 self._refused[asking] = err_msg.strip("'")
                 asking.cancel()
+        for refused in list(self._watching):
+            refused(err_msg.strip("'"))
         await super()._process_err(err_msg)
 
     async def subscribe_at_once(self, subject: str, arrived: Arrived) -> Subscription:

@@ -50,8 +50,7 @@ class News:
         self._told = asyncio.Event()
 
     async def start(self) -> None:
-        client: Any = self._client
-        self._subscription = await client.subscribe(self._subject, cb=self._hear)
+        self._subscription = await self._client.listen(self._subject, self._hear)
 
     async def stop(self) -> None:
         from nats.errors import Error

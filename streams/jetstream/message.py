@@ -25,7 +25,7 @@ def header_with(fields: Mapping[str, str]) -> bytes:
 
 def fields_of(header: bytes) -> dict[str, str]:
     """The fields of a message's header, and its `Status` if it is about a request."""
-    first, *lines = header.decode("utf-8", "replace").splitlines()
+    first, *lines = header.decode("utf-8", "replace").splitlines() or [""]
     _, _, status = first.partition(" ")
     fields = {"Status": status[:3]} if status else {}
     for line in lines:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from orjson import loads
+from orjson import JSONDecodeError, loads
 
 from streams.errors import PayloadTooLarge, PublishFailed, StreamMissing
 from streams.jetstream.message import header_with
-from streams.jetstream.refusals import refusal_of
+from streams.jetstream.refusals import refusal_of, rights_missing
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -34,7 +35,10 @@ _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _LONGEST_SUBJECT = 3900
 _ID = "Nats-Msg-Id"
 _NONE: Mapping[str, str] = {}
+_NO_RESPONDERS = "503"
 _NOBODY = "no stream takes its subject, or its servers choose a leader"
+
+log = logging.getLogger("penstock")
 
 Done = Callable[[Exception | None, bool], None]
 """Told once of each message: the error, or that it is stored, and whether it was there before."""
@@ -88,6 +92,8 @@ class Outbox:
         self._open: dict[str, _Letter] = {}
         self._waiting: deque[str] = deque()
         self._count = 0
+        # Answers of others than streams.
+        self.foreign = 0
         self._has_stored = False
         self._subscription: Subscription | None = None
         self._wanted = asyncio.Event()
@@ -105,10 +111,12 @@ class Outbox:
         await self.stop()
 
     async def start(self) -> None:
-        client: Any = self._client
+        """Publish from now on. Raises RightsMissing."""
+        client = self._client
         inbox: str = client.new_inbox()
         self._prefix = f"{inbox}."
-        self._subscription = await client.subscribe(f"{inbox}.*", cb=self._answered)
+        self._subscription = await client.listen(f"{inbox}.*", self._answered)
+        client.watch(self._refused)
         self._tasks = [
             asyncio.create_task(work(), name="penstock publishing")
             for work in (self._publish, self._look)
@@ -156,7 +164,8 @@ class Outbox:
     ) -> bool:
         """Publish a message and wait until it is stored; whether it was there before.
 
-        Raises PayloadTooLarge, and what it is given up with: PublishFailed or StreamMissing.
+        Raises PayloadTooLarge, and what it is given up with: PublishFailed, StreamMissing or
+        RightsMissing.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -183,6 +192,7 @@ class Outbox:
         self._open.clear()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
+            self._client.unwatch(self._refused)
             with suppress(Error):
                 await subscription.unsubscribe()
 
@@ -221,15 +231,18 @@ class Outbox:
         letter = self._open.get(number)
         if letter is None:
             return
-        answer: dict[str, Any] = loads(message.data or b'{"error": {}}')
+        if (message.headers or {}).get("Status") == _NO_RESPONDERS:
+            self._put_off(letter, _NOBODY)
+            return
+        answer = _answer_in(message.data)
+        if answer is None:
+            self._foreign(letter)
+            return
         error: dict[str, Any] | None = answer.get("error")
         if error is None:
             del self._open[number]
             self._has_stored = True
             letter.done(None, bool(answer.get("duplicate")))
-            return
-        if not message.data:
-            self._put_off(letter, _NOBODY)
             return
         text = str(error.get("description"))
         refusal = refusal_of(error)
@@ -243,6 +256,25 @@ class Outbox:
         if refusal == "perhaps stored":
             letter.doubt(text)
         self._put_off(letter, text)
+
+    def _foreign(self, letter: _Letter) -> None:
+        """Somebody else answers what is published to this subject; a stream may still do so."""
+        self.foreign += 1
+        if self.foreign == 1:
+            log.warning(
+                f"an answer to a message for '{letter.subject}' is not that of a stream, and does "
+                "not count: something else answers to this subject as well"
+            )
+
+    def _refused(self, text: str) -> None:
+        """The server refuses something to this user."""
+        if "publish to" not in text:
+            return
+        for number, letter in list(self._open.items()):
+            if f'"{letter.subject.lower()}"' in text:
+                del self._open[number]
+                what = f"a message for {letter.subject!r}"
+                letter.done(rights_missing(what, text, "publish there"), False)
 
     def _put_off(self, letter: _Letter, refusal: str) -> None:
         """Its last try is over, and it is not stored by that one."""
@@ -290,3 +322,16 @@ class Outbox:
             f"{what} {self._patience:g} s ({letter.refusal}); it is not stored. Check that the "
             "stream has a leader and room, and publish again"
         )
+
+
+def _answer_in(data: bytes) -> dict[str, Any] | None:
+    """What a stream says of a message; None where it is not a stream that answers."""
+    try:
+        said: Any = loads(data)
+    except JSONDecodeError:
+        return None
+    match said:
+        case {"error": {"code": int()}} | {"stream": str(), "seq": int()}:
+            return cast(dict[str, Any], said)
+        case _:
+            return None

@@ -1,4 +1,4 @@
-"""What a server's refusal of a message means for the next try.
+"""What a server's refusal of a message means for the next try, and of a right for the user.
 
 Source: `server/errors.json` of nats-server 2.15, and there the ways of a published message through
 `processClusteredInboundMsg` and `processJetStreamMsg`.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["Refusal", "refusal_of"]
+from streams.errors import RightsMissing
+
+__all__ = ["Refusal", "refusal_of", "rights_missing"]
 
 Refusal = Literal["final", "not stored", "perhaps stored"]
 """Final: every other try would be answered in the same way. The other two pass with time."""
@@ -46,3 +48,10 @@ def refusal_of(error: Mapping[str, Any]) -> Refusal:
     if code == _IN_PROCESS or int(error.get("code") or 0) >= 500:
         return "perhaps stored"
     return "final"
+
+
+def rights_missing(what: str, text: str, rights: str) -> RightsMissing:
+    """The error for what a server refuses to this user, in the words of `text`."""
+    return RightsMissing(
+        f"The NATS server refuses {what} ({text}). Give the user permission to {rights}."
+    )

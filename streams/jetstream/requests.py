@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from orjson import dumps
 from streams.errors import StreamMissing
 from streams.jetstream.connection import jetstream
 from streams.jetstream.message import Message, fields_of
+from streams.jetstream.refusals import rights_missing
 
 if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Requests"]
 
+log = logging.getLogger("penstock")
+
 _NANOSECONDS = 1_000_000_000
+# How the subject begins that acknowledges a message.
+_ACK = "$JS.ACK."
 # Seconds that the server keeps a request for which there is no message.
 _EXPIRES = 30.0
 # Messages in one request at most; twice as many are on request, however great the demand.
@@ -62,6 +68,7 @@ class Requests:
         self._stream = stream
         self._consumer = consumer
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._acks = f"$JS.ACK.{stream}.{consumer}."
         self._room = room
         self._arrived = arrived
         self._failed = failed
@@ -72,9 +79,12 @@ class Requests:
         self._subscription: Subscription | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._doubtful = False
+        # Messages that are neither of the stream nor about a request.
+        self.foreign = 0
 
     async def start(self) -> None:
         """Ask for messages from now on."""
+        self._client.watch(self._refused)
         await self._subscribe()
         name = f"penstock {self._stream}.{self._consumer}"
         self._tasks = [
@@ -97,6 +107,7 @@ class Requests:
 
         for task in self._tasks:
             task.cancel()
+        self._client.unwatch(self._refused)
         await asyncio.gather(*self._tasks, return_exceptions=True)
         subscription: Any = self._subscription
         self._subscription = None
@@ -136,7 +147,7 @@ class Requests:
 
     def _message(self, message: Message) -> None:
         self._signs += 1
-        if message.reply:
+        if message.reply.startswith(_ACK):
             self.on_request = max(0, self.on_request - 1)
             try:
                 self._arrived(message)
@@ -146,12 +157,14 @@ class Requests:
             return
         fields = fields_of(message.header)
         status = fields.get("Status")
-        if status == "100":
+        if status is None or message.reply:
+            self._passed_over(message)
+        elif status == "100":
             if self._beat is not None:
-                self._beat(int(fields.get("Nats-Last-Consumer", 0)))
+                self._beat(_number(fields, "Nats-Last-Consumer", 0))
         else:
             # A request is over, with so many messages of it not sent.
-            left = int(fields.get("Nats-Pending-Messages", self.on_request))
+            left = _number(fields, "Nats-Pending-Messages", self.on_request)
             self.on_request = max(0, self.on_request - left)
             if status in ("404", "408"):
                 self.look()
@@ -159,6 +172,23 @@ class Requests:
                 # No leader, a server that shuts down, or a consumer that was deleted.
                 self._doubt()
                 asyncio.get_running_loop().call_later(_PAUSE, self.look)
+
+    def _passed_over(self, message: Message) -> None:
+        self.foreign += 1
+        if self.foreign == 1:
+            log.warning(
+                f"a message of {len(message.data):,} bytes on {message.subject} is not from the "
+                f"stream '{self._stream}', and was passed over"
+            )
+
+    def _refused(self, text: str) -> None:
+        """The server refuses something to this user."""
+        for subject, whole in ((self._subject, True), (self._acks, False)):
+            if f'publish to "{subject.lower()}{chr(34) * whole}' in text:
+                self._failed(rights_missing(f"a message for {subject!r}", text, "publish there"))
+        if f'subscription to "{self._inbox.lower()}"' in text:
+            what = f"a subscription to {self._inbox!r}"
+            self._failed(rights_missing(what, text, "subscribe there"))
 
     def _doubt(self) -> None:
         if self._easily:
@@ -215,6 +245,11 @@ class Requests:
             f"the consumer '{self._consumer}' of the stream '{self._stream}' is no more: somebody "
             "deleted it. Start again, which makes it anew."
         )
+
+
+def _number(fields: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = fields.get(name, "")
+    return int(text) if text.isdecimal() else otherwise
 
 
 def _ignored(message: Message) -> None:

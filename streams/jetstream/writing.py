@@ -11,7 +11,7 @@ from uuid import uuid4
 from orjson import OPT_NON_STR_KEYS
 
 from streams.encoding import encoded
-from streams.errors import PenstockError, StreamMissing
+from streams.errors import PenstockError, RightsMissing, StreamMissing
 from streams.event import Event
 from streams.faults import Faults, OnError
 from streams.jetstream.connection import connect
@@ -68,12 +68,13 @@ class Writing(SinkStage[Any]):
         settings = self._settings
         try:
             self._client = await connect(settings.servers, counts=False)
+            outbox = Outbox(self._client, patience=settings.patience, doubt=settings.patience)
+            await outbox.start()
         except PenstockError as error:
             self._give_back()
             self.break_off(error)
             return
-        self._outbox = Outbox(self._client, patience=settings.patience, doubt=settings.patience)
-        await self._outbox.start()
+        self._outbox = outbox
         while self._waiting:
             self._publish(self._waiting.popleft())
         self._close_if_over()
@@ -118,7 +119,7 @@ class Writing(SinkStage[Any]):
 
     def _failed(self, event: Event[Any], error: Exception) -> None:
         self._open.pop(event, None)
-        if isinstance(error, StreamMissing):
+        if isinstance(error, StreamMissing | RightsMissing):
             # No other event would fare better.
             event.fail(error)
         elif self._faults.survives(event, error):

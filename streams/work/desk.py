@@ -113,6 +113,7 @@ class RemoteDesk(Emission[Any]):
             client: Any = await connect(wire.servers, name=f"worker of {wire.name}", counts=False)
             self._client = client
             self._lease = await wire.prepare(client)
+            await client.listen(wire.call, self._called)
         except PenstockError as error:
             self.error(error)
             return
@@ -123,7 +124,6 @@ class RemoteDesk(Emission[Any]):
         self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.error)
         self._heard = self.run.now()
         await self._requests.start()
-        await client.subscribe(wire.call, cb=self._called)
         self.run.spawn(self._renew(), "leases of jobs")
         self.run.spawn(self._greet(), "greetings")
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from orjson import OPT_NON_STR_KEYS, Fragment, dumps, loads
+from orjson import OPT_NON_STR_KEYS, Fragment, dumps
 
 from streams import clock
 from streams.encoding import encoded
@@ -17,6 +17,7 @@ from streams.errors import (
     PayloadTooLarge,
     PenstockError,
     PoolBusy,
+    RightsMissing,
 )
 from streams.event import Event
 from streams.jetstream.answers import answered
@@ -26,6 +27,7 @@ from streams.jetstream.letters import JetStreamLetters
 from streams.jetstream.outbox import Outbox
 from streams.work.crew import Crew
 from streams.work.wire import BEAT, Wire
+from streams.work.words import hello_in, report_in
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -63,6 +65,8 @@ class Master:
         self._seconds = wire.lease
         self._outbox: Outbox | None = None
         self._letters = 0
+        # Messages that no worker has sent.
+        self.foreign = 0
         self._ready = self._closed = False
         self._crew = Crew()
         self._began = clock.monotonic()
@@ -114,9 +118,9 @@ class Master:
             await answered(lambda: js.purge_stream(wire.stream, subject=wire.jobs(">")))
             self._outbox = Outbox(client)
             await self._outbox.start()
-            await client.subscribe(wire.hello, cb=self._greeted)
-            await client.subscribe(wire.reports(self.epic), cb=self._reported)
-            await client.subscribe(wire.about, cb=self._asked)
+            await client.listen(wire.hello, self._greeted)
+            await client.listen(wire.reports(self.epic), self._reported)
+            await client.listen(wire.about, self._asked)
             self._ready = True
             await client.publish(wire.call, b"")
         except PenstockError as error:
@@ -223,7 +227,10 @@ class Master:
         )
 
     def _published(self, numbers: list[int], error: Exception | None) -> None:
-        if error is not None:
+        if isinstance(error, RightsMissing):
+            # No other job would fare better.
+            self.offering.stop(error)
+        elif error is not None:
             for number in numbers:
                 self._give_up(number, error, 0)
 
@@ -239,12 +246,27 @@ class Master:
     # Workers.
 
     async def _greeted(self, message: Msg) -> None:
-        hello: dict[str, Any] = loads(message.data)
-        self._crew.hear(hello["worker"], hello["capacity"])
+        try:
+            hello = hello_in(message.data)
+        except ValueError as error:
+            self._foreign(message, error)
+            return
+        self._crew.hear(*hello)
         self.offering.look()
+
+    def _foreign(self, message: Msg, error: ValueError) -> None:
+        """Somebody else uses a subject of the pool."""
+        self.foreign += 1
+        if self.foreign == 1:
+            self.offering.run.on_warning(
+                f"a message of {len(message.data):,} bytes on {message.subject} is not a worker's, "
+                f"and was passed over: {error}"
+            )
 
     async def _asked(self, message: Msg) -> None:
         """Somebody wants to know how far the epic is."""
+        if not message.reply:
+            return
         assert self._client is not None
         about = {
             "epic": self.epic,
@@ -260,17 +282,21 @@ class Master:
     async def _reported(self, message: Msg) -> None:
         from nats.errors import Error
 
-        report: dict[str, Any] = loads(message.data)
-        self._crew.hear(report["worker"], report["capacity"])
+        try:
+            report = report_in(message.data)
+        except ValueError as error:
+            self._foreign(message, error)
+            return
+        self._crew.hear(*report.hello)
         if not self._closed:
-            for number, generation, value in report["done"]:
+            for number, generation, value in report.done:
                 self._done(number, generation, value)
-            for number, generation, kind, text, attempts in report["failed"]:
+            for number, generation, kind, text, attempts in report.failed:
                 if self._is_current(number, generation):
                     self._give_up(number, JobFailed(f"{kind}: {text}"), attempts)
-            for number, generation in report["returned"]:
+            for number, generation in report.returned:
                 self._again(number, generation, lost=False)
-            for number, generation in report["asked"]:
+            for number, generation in report.asked:
                 self._again(number, generation, lost=True)
             self._measure()
         assert self._client is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orjson import loads
+from orjson import JSONDecodeError, loads
 
 from streams.jetstream.answers import answered
 from streams.jetstream.connection import jetstream
@@ -59,6 +59,15 @@ async def pools_there(js: JetStreamContext) -> list[Wire]:
     return sorted(found, key=lambda wire: wire.name)
 
 
+def _epic_in(data: bytes) -> Epic | None:
+    """What a master has answered; None where somebody else did."""
+    try:
+        said: Any = loads(data)
+        return Epic(**said)
+    except (JSONDecodeError, TypeError):
+        return None
+
+
 async def look_at(client: Client, wire: Wire) -> PoolView:
     """Ask the servers, and the master if there is one."""
     from nats.errors import NoRespondersError
@@ -73,6 +82,5 @@ async def look_at(client: Client, wire: Wire) -> PoolView:
     except (NoRespondersError, NoAnswer):
         pass
     else:
-        said: dict[str, Any] = loads(answer.data)
-        epic = Epic(**said)
+        epic = _epic_in(answer.data)
     return PoolView(wire.name, queue.num_pending or 0, queue.num_ack_pending or 0, letters, epic)

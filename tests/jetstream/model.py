@@ -168,6 +168,12 @@ class Client:
 
         return SimpleNamespace(unsubscribe=unsubscribe, drain=unsubscribe)
 
+    def watch(self, refused: Callable[[str], None]) -> None:
+        """Nothing is ever refused."""
+
+    def unwatch(self, refused: Callable[[str], None]) -> None:
+        """Nothing ever was."""
+
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
         if subject.startswith("$JS.API.CONSUMER.MSG.NEXT"):
             self.server.pull(self, reply, json.loads(payload)["batch"])

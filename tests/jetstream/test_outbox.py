@@ -81,9 +81,15 @@ class Server:
     def new_inbox(self) -> str:
         return "inbox"
 
-    async def subscribe(self, subject: str, cb: Callable[[Msg], Awaitable[None]]) -> Any:
-        self.answered = cb
+    async def listen(self, subject: str, heard: Callable[[Msg], Awaitable[None]]) -> Any:
+        self.answered = heard
         return self
+
+    def watch(self, refused: Callable[[str], None]) -> None:
+        self.refused = refused
+
+    def unwatch(self, refused: Callable[[str], None]) -> None:
+        """Nothing is refused any more."""
 
     async def unsubscribe(self) -> None:
         """Nobody is told anything any more."""
@@ -98,7 +104,8 @@ class Server:
         if isinstance(answer, Exception):
             raise answer
         if answer is not None:
-            message = Msg(cast(Client, self), subject=reply, data=answer)
+            status = {} if answer else {"Status": "503"}
+            message = Msg(cast(Client, self), subject=reply, data=answer, headers=status)
             asyncio.get_running_loop().call_later(
                 0.001, lambda: asyncio.ensure_future(self.answered(message))
             )
@@ -151,6 +158,20 @@ def test_what_may_be_stored_is_never_tried_after_the_server_may_have_forgotten_i
     said, seconds = given_up(then(answer, 1000, STORED), run)
     assert "it may or may not be stored" in said
     assert 4 <= seconds < 8
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"{}", b"OK", b"7", b"[]", b"null", b'{"error": "no"}', b'{"error": {}}', b'{"stream": "s"}'],
+)
+def test_an_answer_of_somebody_else_is_not_that_it_is_stored_and_is_told_once(
+    answer: bytes, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = then(answer, 3, STORED)
+    run(publish(server))
+    assert server.tries[-1] >= 3
+    (told,) = caplog.messages
+    assert "is not that of a stream" in told
 
 
 @pytest.mark.parametrize("window", [0.5, 1.0, 3.0])

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ import nkeys
 import pytest
 import trustme
 
-from sinks import write_jetstream
+from sinks import collect, write_jetstream
+from sources import WorkPool, read_jetstream
+from streams import Pipeline, from_iterable
 from streams.errors import BuildError, CannotConnect, RightsMissing
 from streams.jetstream.addresses import addresses_of, shown
 from streams.jetstream.answers import answered
@@ -189,6 +191,11 @@ USERS = """authorization { users: [
     {user: no_api, password: right, permissions: {publish: {deny: "$JS.API.STREAM.INFO.KV_B"}}}
     {user: no_keys, password: right, permissions: {publish: {deny: "$KV.>"}}}
     {user: no_answers, password: right, permissions: {subscribe: {deny: "_INBOX.>"}}}
+    {user: no_things, password: right, permissions: {publish: {deny: "things.secret"}}}
+    {user: no_hello, password: right, permissions: {subscribe: {deny: "penstock.work.*.hello"}}}
+    {user: no_call, password: right, permissions: {subscribe: {deny: "penstock.work.*.call"}}}
+    {user: no_next, password: right, permissions: {publish: {deny: "$JS.API.CONSUMER.MSG.NEXT.>"}}}
+    {user: no_acks, password: right, permissions: {publish: {deny: "$JS.ACK.>"}}}
 ] }"""
 
 
@@ -230,6 +237,70 @@ def test_a_right_that_is_missing_on_a_table_of_keys_is_named_at_once(
 def restricted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     with Servers(tmp_path_factory.mktemp("restricted"), settings=USERS) as servers:
         yield servers
+
+
+@pytest.fixture
+def things(restricted: Servers) -> None:
+    """A stream with one event."""
+
+    async def story() -> None:
+        client = await connect(with_user(restricted, "all:right", "nats"))
+        js: Any = jetstream(client)
+        await js.add_stream(name="THINGS", subjects=["things.*"])
+        await js.publish("things.open", b'{"n": 1}')
+        await client.close()
+
+    asyncio.run(story())
+
+
+async def nothing_of(job: Any) -> None:
+    raise AssertionError(job)
+
+
+@pytest.mark.parametrize(
+    ("user", "subject", "work"),
+    [
+        (
+            "no_things",
+            "things.secret",
+            lambda urls: from_iterable([{}]).to(write_jetstream("things.secret", urls)),
+        ),
+        (
+            "no_answers",
+            "_INBOX.",
+            lambda urls: from_iterable([{}]).to(write_jetstream("things.open", urls)),
+        ),
+        (
+            "no_hello",
+            "penstock.work.pool.hello",
+            lambda urls: WorkPool(urls, "pool").offer(from_iterable([1])).to(collect([])),
+        ),
+        (
+            "no_call",
+            "penstock.work.pool.call",
+            lambda urls: WorkPool(urls, "pool").work(nothing_of),
+        ),
+        (
+            "no_next",
+            "$JS.API.CONSUMER.MSG.NEXT.THINGS.",
+            lambda urls: read_jetstream("THINGS", servers=urls).to(collect([])),
+        ),
+        (
+            "no_acks",
+            "$JS.ACK.THINGS.",
+            lambda urls: read_jetstream("THINGS", servers=urls).to(collect([])),
+        ),
+    ],
+)
+def test_a_right_to_publish_or_to_subscribe_that_is_missing_ends_the_run_and_is_named(
+    restricted: Servers, things: None, user: str, subject: str, work: Callable[[Any], Pipeline]
+) -> None:
+    async def story() -> None:
+        with pytest.raises(RightsMissing, match=re.escape(subject)):
+            async with asyncio.timeout(20):
+                await work(with_user(restricted, f"{user}:right", "nats")).run()
+
+    asyncio.run(story())
 
 
 # Mistakes.

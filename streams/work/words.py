@@ -1,0 +1,73 @@
+"""What workers say to masters, taken apart. What no worker has said is a ValueError."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+from orjson import loads
+
+__all__ = ["Hello", "Report", "hello_in", "report_in"]
+
+
+class Hello(NamedTuple):
+    """That a worker is there, and how many jobs it can hold in all."""
+
+    worker: str
+    capacity: int
+
+
+class Report(NamedTuple):
+    """What became of jobs, each by its number and how often it went out before: their results,
+    the errors they were given up with, those that were not done, and those that are asked about."""
+
+    hello: Hello
+    done: list[tuple[int, int, Any]]
+    failed: list[tuple[int, int, str, str, int]]
+    returned: list[tuple[int, int]]
+    asked: list[tuple[int, int]]
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "done": (int, int, object),
+    "failed": (int, int, str, str, int),
+    "returned": (int, int),
+    "asked": (int, int),
+}
+
+
+def hello_in(data: bytes) -> Hello:
+    """The greeting in a message."""
+    return _hello(_fields(data))
+
+
+def report_in(data: bytes) -> Report:
+    """The report in a message."""
+    fields = _fields(data)
+    for kind, types in _KINDS.items():
+        items: Any = fields.get(kind)
+        if items.__class__ is not list or not all(_fits(item, types) for item in items):
+            raise ValueError(f"its {kind!r} lists no jobs")
+    return Report(_hello(fields), *(fields[kind] for kind in _KINDS))
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    said: Any = loads(data)
+    if said.__class__ is not dict:
+        raise ValueError("it is not a JSON object")
+    return cast(dict[str, Any], said)
+
+
+def _hello(fields: dict[str, Any]) -> Hello:
+    worker: Any = fields.get("worker")
+    capacity: Any = fields.get("capacity")
+    if worker.__class__ is not str or capacity.__class__ is not int or capacity < 0:
+        raise ValueError("it names no worker, or no number of jobs that one can hold")
+    return Hello(worker, capacity)
+
+
+def _fits(item: Any, types: tuple[type, ...]) -> bool:
+    return (
+        item.__class__ is list
+        and len(item) == len(types)
+        and all(isinstance(part, kind) for part, kind in zip(item, types, strict=True))
+    )
