@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nats.protocol.parser import Parser
 
 from streams.jetstream.client import Client
+from streams.jetstream.connection import connect
 from streams.jetstream.message import Message, fields_of
 
 HEADER = b"NATS/1.0\r\nNats-Msg-Id: MSG 1\r\n\r\n"
@@ -108,3 +109,26 @@ def test_a_header_tells_its_fields_and_the_status() -> None:
     assert fields_of(HEADER) == {"Nats-Msg-Id": "MSG 1"}
     header = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 7\r\n\r\n"
     assert fields_of(header) == {"Status": "408", "Nats-Pending-Messages": "7"}
+
+
+def test_a_flush_does_not_overtake_what_was_sent_before_it() -> None:
+    got = bytearray()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"s","version":"2.15.0","max_payload":1000}\r\n')
+        while data := await reader.read(1000):
+            got.extend(data)
+            writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
+        writer.close()
+
+    async def story() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1")
+        port = server.sockets[0].getsockname()[1]
+        client: Any = await connect([f"nats://127.0.0.1:{port}"], counts=False)
+        await client.publish("subject", b"first")
+        await client.flush()
+        await client.close()
+        server.close()
+
+    asyncio.run(story())
+    assert got.index(b"first") < got.rindex(b"PING\r\n")
