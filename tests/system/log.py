@@ -18,14 +18,14 @@ from orjson import OPT_APPEND_NEWLINE, dumps, loads
 
 __all__ = ["Entry", "Log", "What", "entries_of"]
 
-What = Literal["start", "end", "cancel", "sink", "gone", "frozen", "woken"]
+What = Literal["there", "start", "end", "cancel", "sink", "gone", "frozen", "woken"]
 
 
 class Entry(NamedTuple):
     """`start`, `end`, `cancel` of a handler's work on one event, and its arrival at the `sink`.
 
-    A process that is `gone` (killed, or ended), `frozen` or `woken` has entries of its own, written
-    by whoever did it, without a client.
+    A process that is `there`, `gone` (killed, or ended), `frozen` or `woken` has entries of its
+    own, written by itself or by whoever did it, without a client.
     """
 
     at: float
@@ -70,6 +70,10 @@ class Log:
 
 
 def entries_of(path: str | Path) -> list[Entry]:
-    """What is in a log, by time; entries of one process stay in their order."""
+    """What is in a log, by time; entries of one process stay in their order.
+
+    A line without its end is being written just now.
+    """
     with open(path, "rb") as file:
-        return sorted((Entry(*loads(line)) for line in file), key=lambda entry: entry.at)
+        lines = [line for line in file if line.endswith(b"\n")]
+    return sorted((Entry(*loads(line)) for line in lines), key=lambda entry: entry.at)

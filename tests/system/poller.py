@@ -93,6 +93,8 @@ class _Poller:
         if not orders.ahead_from:
             _set_clock(orders.ahead)
         self._know_connections()
+        for store in (SqliteStore, PostgresStore):
+            _after(store, "open", lambda *_: self._log.note("there"))
         rows = read_table(
             orders.url,
             by="client" if orders.by else None,
@@ -192,7 +194,6 @@ def _doom(step: Step, nth: int) -> None:
 def _end_after(
     store: type[Any], name: str, nth: int, when: Callable[..., bool] = lambda *_: True
 ) -> None:
-    method = getattr(store, name)
     left = nth
 
     def count_down(*arguments: Any) -> None:
@@ -202,14 +203,21 @@ def _end_after(
             if not left:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def ending(self: Any, *arguments: Any, **options: Any) -> Any:
+    _after(store, name, count_down)
+
+
+def _after(store: type[Any], name: str, then: Callable[..., None]) -> None:
+    """Have a store call `then` with what a method of it was called with, when that is done."""
+    method = getattr(store, name)
+
+    def done(self: Any, *arguments: Any, **options: Any) -> Any:
         result = method(self, *arguments, **options)
-        count_down(*arguments)
+        then(*arguments)
         return result
 
-    async def ending_later(self: Any, *arguments: Any, **options: Any) -> Any:
+    async def done_later(self: Any, *arguments: Any, **options: Any) -> Any:
         result = await method(self, *arguments, **options)
-        count_down(*arguments)
+        then(*arguments)
         return result
 
-    setattr(store, name, ending_later if iscoroutinefunction(method) else ending)
+    setattr(store, name, done_later if iscoroutinefunction(method) else done)

@@ -111,8 +111,13 @@ class Pollers:
     def start_two(self) -> tuple[str, str]:
         """Start two, and wait until they are at work."""
         first, second = self.start(), self.start()
-        self.until(lambda: self.arrived() > len(self.sent))
+        self.until(lambda: self.are_there(first, second) and self.arrived() > len(self.sent))
         return first, second
+
+    def are_there(self, *names: str) -> bool:
+        """Whether they have found the table."""
+        there = {entry.process for entry in entries_of(self.path) if entry.what == "there"}
+        return there >= set(names)
 
     def kill(self, name: str) -> None:
         self._processes[name].kill()
