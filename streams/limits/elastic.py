@@ -277,7 +277,7 @@ class Elastic(Windowed):
     def _step(self, slope: float, error: float) -> None:
         up = slope > _TARGET
         gain = 0.5 / (1 + (2 * error) ** 2) / (1 + 0.35 * self._settled)
-        level = self._level * exp(gain * _clip(slope - _TARGET, -0.3, 0.6))
+        level = self._level * exp(gain * _clip(slope - _TARGET, -0.4, 0.5))
         if up:
             level = min(level, max(self._level, float(self._top())))
         # At the right level probes contradict one another, and steps become smaller. Where they
