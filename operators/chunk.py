@@ -56,7 +56,7 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
             )
 
         def attach(downstream: Subscriber[list[T]], run: Run) -> None:
-            stage = _Filling(downstream, run, size, wait)
+            stage = _Filling(downstream, run, flowable.info, size, wait)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
@@ -73,10 +73,16 @@ class _Filling(Stage[Any, Any]):
     """Holds the events of one list, which goes when it is full or due, and is wanted."""
 
     def __init__(
-        self, downstream: Subscriber[Any], run: Run, size: int, wait: float | None
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        size: int,
+        wait: float | None,
     ) -> None:
         super().__init__(downstream)
         self._run = run
+        self._info = info
         self._size = size
         self._wait = wait
         self._list: list[Event[Any]] = []
@@ -95,7 +101,7 @@ class _Filling(Stage[Any, Any]):
             return
         self._list.append(event)
         if len(self._list) == 1 and self._wait is not None and self._size > 1:
-            self._timer = self._run.loop.call_later(self._wait, self._wait_is_over)
+            self._timer = self._run.call_later(self._wait, self._info, self._wait_is_over)
         self._pass_on()
 
     def _wait_is_over(self) -> None:

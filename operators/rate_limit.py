@@ -106,7 +106,7 @@ def rate_limit(
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
             bucket = shared or RateLimit(limit.rate, limit.per, limit.burst)
-            stage = _Bucket(downstream, run, bucket)
+            stage = _Bucket(downstream, run, flowable.info, bucket)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
@@ -125,9 +125,12 @@ class _Bucket(Stage[Any, Any]):
     is idle keeps no token from others that share the limit.
     """
 
-    def __init__(self, downstream: Subscriber[Any], run: Run, limit: RateLimit) -> None:
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, limit: RateLimit
+    ) -> None:
         super().__init__(downstream)
         self._run = run
+        self._info = info
         self._limit = limit
         self._demand = 0
         self._asking = False
@@ -170,7 +173,7 @@ class _Bucket(Stage[Any, Any]):
             self.downstream.on_next(event)
             self._complete_if_empty()
         else:
-            self._timer = self._run.loop.call_later(self._limit.wait(now), self._due)
+            self._timer = self._run.call_later(self._limit.wait(now), self._info, self._due)
 
     def _due(self) -> None:
         self._timer = None

@@ -218,7 +218,7 @@ class _Spreader(Stage[Any, Any]):
         if not self._waits_for_turn:
             self._waits_for_turn = True
             # They have their turns in the order in which they asked for them, so all before this.
-            self._run.loop.call_soon(self._had_turn)
+            self._run.call_soon(self._info, self._had_turn)
         return True
 
     def _had_turn(self) -> None:

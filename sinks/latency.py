@@ -139,7 +139,7 @@ class _Recording(SinkStage[Any]):
         count = len(batch)
         if count == 1:
             # Those that come in the same turn of the loop are accepted together.
-            self._run.loop.call_soon(self._accept)
+            self._run.call_soon(self.info, self._accept)
         elif count >= _BATCH:
             self._accept()
 
@@ -170,7 +170,7 @@ class _Recording(SinkStage[Any]):
         if self.finishes:
             finish_all(batch)
         if self._timer is None and self._every is not None and batch:
-            self._timer = self._run.loop.call_later(self._every, self._tick)
+            self._timer = self._run.call_later(self._every, self.info, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

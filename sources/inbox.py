@@ -230,7 +230,7 @@ class _Entrance(Generic[T]):
             self._check_open()
             self._from_threads.append((accepted, (value, ended)))
             if self.reader is not None:
-                self.reader.run.loop.call_soon_threadsafe(self.reader.admit)
+                self.reader.run.call_soon_threadsafe(self.reader.info, self.reader.admit)
 
     def let_threads_in_line(self) -> None:
         """Put the threads that have come among the callers."""

@@ -54,7 +54,7 @@ class Batching(Gathering):
             event.started = started
         self._watch.begin()
         # As soon as the call has begun: the next batch is made while this one is worked on.
-        self._run.loop.call_soon(self._go_on)
+        self._run.call_soon(self._info, self._go_on)
         outcome = Outcome.SUCCESS
         parts = [batch]
         try:

@@ -185,7 +185,7 @@ class _Listening(Emission[T]):
     def produce(self) -> None:
         if not self._subscribed:
             self._subscribed = True
-            scheduler = LoopScheduler(lambda: self.run.loop, self.run.now)
+            scheduler = LoopScheduler(self.run, self.info)
             subscription = self._observable.subscribe(
                 self._on_value, self._on_error, self._on_completed, scheduler=scheduler
             )
@@ -248,7 +248,7 @@ class _Listening(Emission[T]):
         elif is_first:
             # Nobody reads what comes when the loop has gone.
             with suppress(RuntimeError):
-                self.run.loop.call_soon_threadsafe(self._take_in)
+                self.run.call_soon_threadsafe(self.info, self._take_in)
 
     # On the stream's own thread.
 

@@ -34,7 +34,7 @@ class FlatMap(Expanding):
         self._function = function
         self._index = 0
         # One of its own: in reactivex's trampoline, where this stage may run, they would wait.
-        self._scheduler = LoopScheduler(lambda: run.loop, run.now)
+        self._scheduler = LoopScheduler(run, info)
 
     def answer(self, value: Any) -> Iterable[Any]:
         result = self._function(value, self._index)

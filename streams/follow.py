@@ -10,6 +10,7 @@ from collections.abc import Callable
 from streams.errors import CannotOpen
 from streams.input import CHUNK, OPEN_FLAGS
 from streams.run import Run
+from streams.stage import StageInfo
 
 __all__ = ["INTERVAL", "Following"]
 
@@ -32,11 +33,13 @@ class Following:
         self,
         name: str,
         run: Run,
+        info: StageInfo,
         ready: Callable[[], None],
         opened: Callable[[int], int] | None = None,
     ) -> None:
         self._name = name
         self._run = run
+        self._info = info
         self._ready = ready
         self._opened = opened
         self._descriptor: int | None = None
@@ -65,7 +68,7 @@ class Following:
             if data is not None:
                 return data
         if self._timer is None:
-            self._timer = self._run.loop.call_later(INTERVAL, self._look)
+            self._timer = self._run.call_later(INTERVAL, self._info, self._look)
         return None
 
     def _read_on(self) -> bytes | None:

@@ -138,7 +138,7 @@ class Gathering(InFlight, ABC):
         if left <= 0:
             return True
         if self._timer is None:
-            self._timer = self._run.loop.call_later(left, self._waited)
+            self._timer = self._run.call_later(left, self._info, self._waited)
         return False
 
     def _gather(self) -> None:

@@ -74,7 +74,7 @@ class GroupReader(OneByOne, Rotation):
         # Not before the readers had the time to cancel too.
         if any(self._readers.values()) and self._run.has_loop:
             left = PenstockError("the stream of groups was left before its groups ended")
-            self._run.loop.call_soon(self._fail_readers, left)
+            self._run.call_soon(self._info, self._fail_readers, left)
 
     def _emit_groups(self) -> None:
         # Whoever gets a group may ask for the next one there.
@@ -98,7 +98,7 @@ class GroupReader(OneByOne, Rotation):
                 raise PenstockError(
                     f"the group {lane.key!r} has ended or is being read: a group can be read once"
                 )
-            reading = self._readers[lane] = _Reading(self, self._run, lane, subscriber)
+            reading = self._readers[lane] = _Reading(self, self._run, self._info, lane, subscriber)
             subscriber.on_subscribe(reading)
 
         return attach
@@ -129,7 +129,9 @@ class GroupReader(OneByOne, Rotation):
 
     def _unread(self, lane: Lane, settle: Callable[[Event[Any]], None]) -> None:
         if lane in self._readers and self._readers[lane] is None:
-            reading = self._readers[lane] = _Reading(self, self._run, lane, _Discard(settle))
+            reading = self._readers[lane] = _Reading(
+                self, self._run, self._info, lane, _Discard(settle)
+            )
             reading.request(UNBOUNDED)
 
     def finished(self, event: Event[Any], /) -> None:
@@ -149,10 +151,16 @@ class _Reading:
     """One group being read: one event at a time, each holding the group's turn."""
 
     def __init__(
-        self, rotation: Rotation, run: Run, lane: Lane, subscriber: Subscriber[Any]
+        self,
+        rotation: Rotation,
+        run: Run,
+        info: StageInfo,
+        lane: Lane,
+        subscriber: Subscriber[Any],
     ) -> None:
         self._rotation = rotation
         self._run = run
+        self._info = info
         # A source may fill the group again as fast as it is read.
         self._at_a_turn = _AT_A_TURN if run.has_loop else UNBOUNDED
         self._lane = lane
@@ -183,7 +191,7 @@ class _Reading:
                 self._rotation.made_room()
         finally:
             self._emitting = False
-        self._run.loop.call_soon(self.go_on)
+        self._run.call_soon(self._info, self.go_on)
 
     def request(self, n: int, /) -> None:
         self._demand += n

@@ -30,6 +30,7 @@ class Idle(Generic[T]):
         self._seconds = seconds
         self._run = run
         self._end = end
+        self._info = run.attaching
         self._items = _Expiring(seconds, run.now, end)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -59,7 +60,7 @@ class Idle(Generic[T]):
     def _arm(self) -> None:
         # Without a loop there is no time to wait for: an item that is due ends with the next use.
         if self._timer is None and self._run.has_loop and (due := self._items.due()) is not None:
-            self._timer = self._run.loop.call_at(due, self._ring)
+            self._timer = self._run.call_at(due, self._info, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

@@ -218,7 +218,7 @@ class Inline(Plain):
         if self._run.has_loop:
             self._slice_is_due = True
             self._slice_end = now + SLICE
-            self._run.loop.call_soon(self._next_slice)
+            self._run.call_soon(self._info, self._next_slice)
         return False
 
     @property

@@ -33,6 +33,7 @@ class Letters(Interposed):
         self.settled = 0
         """Letters that the sink is done with, by which to see that it is not stuck."""
         self._run = run
+        self._info = sink.info
         self._waiting: deque[Event[Any]] = deque()
         self._open = 0
         # Of a sink without a bound nobody knows how many it takes before it accepts the first.
@@ -97,7 +98,7 @@ class Letters(Interposed):
     def hurry(self, grace: float) -> None:
         """Wait at most `grace` seconds more for the sink; then take back what is not out."""
         if not self._sink_closed and self._overdue is None:
-            self._overdue = self._run.loop.call_later(grace, self._give_up)
+            self._overdue = self._run.call_later(grace, self._info, self._give_up)
 
     def _give_up(self) -> None:
         self.cancel()

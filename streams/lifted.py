@@ -45,7 +45,7 @@ class Lifted(Stage[Any, Any]):
         super().__init__(downstream)
         self.run = run
         self.info = info
-        self.scheduler = LoopScheduler(lambda: run.loop, run.now, self.on_due)
+        self.scheduler = LoopScheduler(run, info, self.on_due)
         self.demand = 0
         self.outstanding = 0
         self.pending: deque[Event[Any]] = deque()
@@ -90,7 +90,7 @@ class Lifted(Stage[Any, Any]):
         if self.run.has_loop:
             # Nobody reads what comes when the loop has gone.
             with suppress(RuntimeError):
-                self.run.loop.call_soon_threadsafe(self._failed, error)
+                self.run.call_soon_threadsafe(self.info, self._failed, error)
         else:
             self._failed(error)
         return False

@@ -127,7 +127,7 @@ class Limited(InFlight, ABC):
         self._special = True
         if self._hold_timer is not None:
             self._hold_timer.cancel()
-        self._hold_timer = self._run.loop.call_later(seconds, self._go_on_again)
+        self._hold_timer = self._run.call_later(seconds, self._info, self._go_on_again)
 
     def _go_on_again(self) -> None:
         self._hold_timer = None

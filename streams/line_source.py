@@ -209,7 +209,7 @@ class _Reading(Emission[T]):
     def _open(self) -> Unpacked | Following:
         opened = self._begin_at if self._position is not None else None
         if self._follow:
-            return Following(self._name, self.run, self.wake, opened)
+            return Following(self._name, self.run, self.info, self.wake, opened)
         return open_input(self._path, self.run, self.wake, opened)
 
     def _begin_at(self, descriptor: int) -> int:

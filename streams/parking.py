@@ -23,6 +23,7 @@ class Parking:
     def __init__(self, policy: Retry, run: Run, again: Callable[[Event[Any], bool], None]) -> None:
         self._policy = policy
         self._run = run
+        self._info = run.attaching
         self._again = again
         # Imported here: slow to import, and most pipelines retry nothing.
         import random
@@ -58,7 +59,7 @@ class Parking:
         if in_slot:
             self._in_slot.add(event)
         delay = self._policy.backoff.delay(attempts, self._rng)
-        self._timers[event] = self._run.loop.call_later(delay, self._over, event)
+        self._timers[event] = self._run.call_later(delay, self._info, self._over, event)
 
     def _over(self, event: Event[Any]) -> None:
         del self._timers[event]

@@ -48,6 +48,7 @@ class Position:
     def __init__(self, path: str, run: Run, finished: Callable[[], None]) -> None:
         self._path = path
         self._run = run
+        self._info = run.attaching
         self._finished = finished
         self._saved = _saved(path)
         self._lock = _locked(f"{path}.lock")
@@ -209,7 +210,7 @@ class Position:
             del self._begins[end], self._ends[begin]
         if not self._writing:
             self._writing = True
-            self._run.loop.call_soon(self._write_finished)
+            self._run.call_soon(self._info, self._write_finished)
         if not self._starts:
             self._finished()
 

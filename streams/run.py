@@ -259,6 +259,42 @@ class Run:
             {"message": "penstock: a subscriber raised", "exception": error}
         )
 
+    # What the loop calls for a stage: an error in it ends the run, or nobody would know why
+    # nothing moves any more.
+
+    def call_soon(
+        self, info: StageInfo | None, callback: Callable[..., object], *args: Any
+    ) -> asyncio.Handle:
+        """Have the loop call `callback` next, for the stage `info`: an error in it ends the run."""
+        return self.loop.call_soon(self.call, info, callback, *args)
+
+    def call_later(
+        self, seconds: float, info: StageInfo | None, callback: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        """The same, in so many seconds."""
+        return self.loop.call_later(seconds, self.call, info, callback, *args)
+
+    def call_at(
+        self, when: float, info: StageInfo | None, callback: Callable[..., object], *args: Any
+    ) -> asyncio.TimerHandle:
+        """The same, at a time of the loop."""
+        return self.loop.call_at(when, self.call, info, callback, *args)
+
+    def call_soon_threadsafe(
+        self, info: StageInfo | None, callback: Callable[..., object], *args: Any
+    ) -> asyncio.Handle:
+        """The same as `call_soon`, from another thread."""
+        return self.loop.call_soon_threadsafe(self.call, info, callback, *args)
+
+    def call(self, info: StageInfo | None, callback: Callable[..., object], *args: Any) -> None:
+        """Call `callback` now, where the loop called: an error in it ends the run."""
+        try:
+            callback(*args)
+        except Exception as error:
+            if info is not None:
+                error.add_note(f"in {info}")
+            self.failed(error)
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, `close` cancels it."""
         task = self.loop.create_task(work, name=f"penstock {name}")

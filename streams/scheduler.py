@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,9 @@ from typing import Any, TypeVar
 from reactivex import abc, typing
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
 from reactivex.scheduler.periodicscheduler import PeriodicScheduler
+
+from streams.run import Run
+from streams.stage import StageInfo
 
 __all__ = ["LoopScheduler"]
 
@@ -31,13 +33,13 @@ class LoopScheduler(PeriodicScheduler):
 
     def __init__(
         self,
-        loop: Callable[[], asyncio.AbstractEventLoop],
-        now: Callable[[], float],
+        run: Run,
+        info: StageInfo,
         on_due: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         super().__init__()
-        self._loop = loop
-        self._seconds = now
+        self._run = run
+        self._info = info
         self._on_due = on_due
         self.pending = 0
         self._due: deque[Callable[[], None]] = deque()
@@ -46,7 +48,7 @@ class LoopScheduler(PeriodicScheduler):
     @property
     def now(self) -> datetime:
         """The loop's time, as a time of day counted from the epoch."""
-        return _EPOCH + timedelta(seconds=self._seconds())
+        return _EPOCH + timedelta(seconds=self._run.now())
 
     def schedule(
         self, action: typing.ScheduledAction[State], state: State | None = None
@@ -97,7 +99,7 @@ class LoopScheduler(PeriodicScheduler):
                 self._on_due(run)
 
         self.pending += 1
-        handle = self._loop().call_later(seconds, due)
+        handle = self._run.call_later(seconds, self._info, due)
 
         def dispose() -> None:
             nonlocal waiting

@@ -34,10 +34,11 @@ class Slice:
     turn if it was left for it. Costs one callback of the loop in `SLICE` seconds at most.
     """
 
-    __slots__ = ("_due", "_go_on", "_left", "_run", "end")
+    __slots__ = ("_due", "_go_on", "_info", "_left", "_run", "end")
 
     def __init__(self, run: Run, go_on: Callable[[], object] = lambda: None) -> None:
         self._run = run
+        self._info = run.attaching
         self._go_on = go_on
         self.end = float("-inf")
         # Whether the loop has had no turn since the slice began, and whether work waits for it.
@@ -60,7 +61,7 @@ class Slice:
         if self._run.has_loop:
             self._due = True
             self.end = now + SLICE
-            self._run.loop.call_soon(self._turn)
+            self._run.call_soon(self._info, self._turn)
         return False
 
     def _turn(self) -> None:

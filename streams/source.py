@@ -111,7 +111,7 @@ class Emission(Generic[T]):
         """Wake in the loop's next turn: what comes in one turn goes on together."""
         if not self._waking:
             self._waking = True
-            self.run.loop.call_soon(self._wake)
+            self.run.call_soon(self.info, self._wake)
 
     def _wake(self) -> None:
         self._waking = False

@@ -151,7 +151,7 @@ class Workers(Working):
                 turn = event.turn
                 event.turn = None
                 if not waiting:
-                    self._run.loop.call_soon(self._pass_on)
+                    self._run.call_soon(self._info, self._pass_on)
                 elif waiting >= window:
                     results.deliver()
                 ready.append(event)

@@ -73,7 +73,7 @@ class LineWriting(SinkStage[Any]):
         append = append or run.has_engine
         if append and self._compressor is None:
             _end_line(path)
-        self._output = open_output(path, run, self._has_room, append=append)
+        self._output = open_output(path, run, self._has_room_again, append=append)
         run.on_close(self._release)
 
     def on_next(self, event: Event[Any], /) -> None:
@@ -115,13 +115,16 @@ class LineWriting(SinkStage[Any]):
 
     def _schedule(self) -> None:
         self._scheduled = True
-        self._run.loop.call_soon(self._idle)
+        self._run.call_soon(self.info, self._idle)
 
     def _idle(self) -> None:
         """Nothing more has come in this turn of the loop."""
         self._scheduled = False
         if not self._full:
             self._write()
+
+    def _has_room_again(self) -> None:
+        self._run.call(self.info, self._has_room)
 
     def _has_room(self) -> None:
         self._full = False

@@ -143,7 +143,7 @@ class TableWriter(SinkStage[Any]):
         if not done or self._ending or self._closed is None:
             return
         if not self._owed:
-            self._run.loop.call_soon(self._request)
+            self._run.call_soon(self.info, self._request)
         self._owed += done
 
     def _request(self) -> None:

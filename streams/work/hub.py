@@ -132,7 +132,7 @@ class Counter:
 
     def begin(self) -> None:
         """It is this master's turn."""
-        self.offering.run.loop.call_soon(self.offering.look)
+        self.offering.call_soon(self.offering.look)
 
 
 class _Job:

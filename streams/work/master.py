@@ -199,13 +199,13 @@ class Master:
                     "max_payload in its configuration)"
                 )
         except Exception as error:
-            self.offering.run.loop.call_soon(self.offering.failed, number, error, 0)
+            self.offering.call_soon(self.offering.failed, number, error, 0)
             return
         generation = self._generation.get(number, 0)
         if generation or self._bytes + len(body) > _BYTES:
             self._send()
         if not self._packed:
-            self.offering.run.loop.call_soon(self._send)
+            self.offering.call_soon(self._send)
         self._packed.append((number, generation, Fragment(body)))
         self._bytes += len(body)
         if generation or len(self._packed) >= self._size:

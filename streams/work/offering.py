@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from streams.errors import PenstockError
@@ -99,6 +100,10 @@ class Offering(Stage[Any, Any]):
         self._results.begin(event)
         event.started = self.run.now()
         self._office.hand_out(number, event)
+
+    def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
+        """Have the loop call something of the stage's next."""
+        self.run.call_soon(self.info, callback, *args)
 
     @property
     def out(self) -> int:

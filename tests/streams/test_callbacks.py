@@ -1,0 +1,155 @@
+"""What goes wrong where the loop calls a stage ends the run, which would else stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reactivex import operators as ops
+
+from operators import adaptive_flat_map, batch, chunk, group_by, rate_limit, spread
+from operators.chunk import _Filling
+from operators.rate_limit import _Bucket
+from sinks import latency_histogram, write_jsonl
+from sinks.latency import _Recording
+from streams import Backoff, Fixed, from_async_iterable, retry
+from streams.batching import Batching
+from streams.holding import LiftedHolding
+from streams.idle import Idle
+from streams.limited import Limited
+from streams.parking import Parking
+from streams.run import Run as PipelineRun
+from streams.testing import MemorySink, MemorySource
+from streams.testing.plugin import Run
+from streams.workers import Workers
+from streams.writing import LineWriting
+
+HOME = Path(__file__).parents[2]
+
+
+async def work(value: Any) -> Any:
+    await asyncio.sleep(0)
+    return value
+
+
+async def works_on_all(values: list[Any]) -> list[Any]:
+    return values
+
+
+async def fails(value: Any) -> Any:
+    raise ValueError(value)
+
+
+async def slowly() -> AsyncIterator[int]:
+    for n in range(9):
+        await asyncio.sleep(1)
+        yield n
+
+
+held_back = adaptive_flat_map(fails, on_error="skip", overload=lambda _: 1.0)
+tried_again = adaptive_flat_map(fails, on_error=retry(2, Backoff(1)))
+grouped = group_by(lambda n: n, each=lambda group: group, idle=0.5)
+
+# The stage, what it has the loop call, and how it comes to that.
+CASES: list[tuple[str, type, str, tuple[Any, ...]]] = [
+    ("adaptive_flat_map", Workers, "_pass_on", (adaptive_flat_map(work, Fixed(4)),)),
+    ("adaptive_flat_map", Limited, "_go_on_again", (held_back,)),
+    ("adaptive_flat_map", Parking, "_over", (tried_again,)),
+    ("batch", Batching, "_go_on", (batch(works_on_all),)),
+    ("chunk", _Filling, "_wait_is_over", (chunk(9, 0.5),)),
+    ("rate_limit", _Bucket, "_due", (rate_limit(1),)),
+    ("spread", Idle, "_ring", (grouped, spread())),
+    ("delay", LiftedHolding, "on_due", (ops.delay(1),)),
+]
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "name", "operators"), CASES, ids=[f"{c[0]} {c[2]}" for c in CASES]
+)
+def test_an_error_in_what_the_loop_calls_ends_the_run_and_names_the_stage(
+    stage: str,
+    kind: type,
+    name: str,
+    operators: tuple[Any, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+) -> None:
+    whole = getattr(kind, name)
+
+    def broken(*args: Any) -> Any:
+        above = sys._getframe(1)
+        if PipelineRun.call.__code__ in (above.f_code, above.f_back and above.f_back.f_code):
+            raise RuntimeError("broken")
+        return whole(*args)
+
+    monkeypatch.setattr(kind, name, broken)
+    source: Any = MemorySource(range(30))
+    if stage in ("chunk", "spread"):
+        source = from_async_iterable(slowly)
+    with pytest.raises(RuntimeError, match="broken") as told:
+        run(source.pipe(*operators).to(MemorySink()).run())
+    assert any(f"'{stage}'" in note for note in told.value.__notes__)
+    if isinstance(source, MemorySource):
+        assert not source.unsettled
+
+
+def test_an_error_in_what_the_loop_calls_of_a_sink_ends_the_run_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(LineWriting, "_idle", broken)
+    monkeypatch.setattr(_Recording, "_tick", broken)
+    for sink in (write_jsonl(tmp_path / "lines.jsonl"), latency_histogram(0.5, report=None)):
+        with pytest.raises(RuntimeError, match="broken") as told:
+            run(from_async_iterable(slowly).pipe(ops.map(lambda n: {"n": n})).to(sink).run())
+        assert sink.info.name in told.value.__notes__[0]
+
+
+def test_without_anybody_to_tell_it_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, run: Run
+) -> None:
+    async def story() -> None:
+        def broken() -> None:
+            raise RuntimeError("broken")
+
+        PipelineRun().call_soon(None, broken)
+        await asyncio.sleep(0)
+
+    run(story())
+    assert "broken" in caplog.text
+
+
+# Where something else sees to errors: the watches and the control of a running do not fail it, and
+# what belongs to a connection has no run.
+NOT_A_STAGES = {
+    "blocking.py",
+    "inbox.py",
+    "input.py",
+    "output.py",
+    "pipeline.py",
+    "run.py",
+    "running.py",
+    "watchdog.py",
+    "partition.py",
+    "requests.py",
+    "sqlite_table.py",
+    "worker.py",
+}
+
+
+def test_all_stages_have_the_loop_call_them_through_their_run() -> None:
+    calls = re.compile(r"loop(\(\))?\.call_(soon|later|at|soon_threadsafe)\(")
+    found = {
+        path.name
+        for package in ("streams", "operators", "sources", "sinks")
+        for path in (HOME / package).rglob("*.py")
+        if "testing" not in path.parts and calls.search(path.read_text(encoding="utf-8"))
+    }
+    assert found <= NOT_A_STAGES
