@@ -6,11 +6,10 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from typing import Any
 from unittest.mock import patch
 
-from nats.aio.msg import Msg
-from orjson import dumps
 from reactivex import operators as ops
 
 from operators import (
@@ -45,6 +44,7 @@ from streams.run import Run
 from streams.sink import Closed
 from streams.stage import StageInfo
 from streams.testing import MemorySink, MemorySource
+from tests.jetstream.test_outbox import STORED, Server, refused
 
 __all__ = ["FEATURES", "RandomPipeline"]
 
@@ -109,37 +109,18 @@ class _Patient(SinkStage[Any]):
             self.close()
 
 
-class Server:
-    """As much of a client of JetStream as is needed to store messages, or to refuse every other."""
-
-    max_payload = 1 << 20
-    is_connected = True
+class Stream(Server):
+    """Stores every other message, and refuses the others for good."""
 
     def __init__(self) -> None:
-        self._count = 0
-
-    def new_inbox(self) -> str:
-        return "inbox"
-
-    async def subscribe(self, subject: str, cb: Any) -> Any:
-        self._answered = cb
-        return self
-
-    async def unsubscribe(self) -> None: ...
+        answers = cycle([refused(400, 10111, "rollup not permitted"), STORED])
+        super().__init__(lambda _: next(answers))
 
     async def close(self) -> None: ...
 
-    async def publish(self, subject: str, payload: bytes, reply: str, headers: Any) -> None:
-        self._count += 1
-        refused = {"error": {"code": 400, "err_code": 10111, "description": "no"}}
-        data = dumps(refused if self._count % 2 else {"stream": "s", "seq": self._count})
-        message = Msg(Any, subject=reply, data=data)  # type: ignore[arg-type]
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.01, lambda: loop.create_task(self._answered(message)))
 
-
-async def _connect(*_: Any, **__: Any) -> Server:
-    return Server()
+async def _connect(*_: Any, **__: Any) -> Stream:
+    return Stream()
 
 
 class RandomPipeline:
