@@ -38,7 +38,7 @@ from streams.errors import BuildError, HoldExceeded
 from streams.event import Event
 from streams.faults import Faults, OnError, check_policy, letters_of
 from streams.flowable import Flowable
-from streams.keys import By, KeyFaults, key_function, key_name
+from streams.keys import By, Key, KeyFaults, key_name
 from streams.run import Run
 from streams.sieve import Sieve
 from streams.stage import StageInfo, Subscriber
@@ -66,10 +66,11 @@ def distinct_within(
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let a key pass once in `seconds`.
 
-    `by` is the key and `time` the event's own time, each a field name, an index or a function.
-    A time is a number of seconds, an ISO 8601 text or a datetime; without a zone it is UTC.
-    `hold` duplicates may wait for the end of unfinished events. Raises BuildError when `seconds` is
-    not positive or `max_keys` or `hold` is below 1.
+    `by` is the key and `time` the event's own time, each a name, an index or a function. A name is
+    read of mappings by item, and of any other object by attribute. A time is a number of seconds,
+    an ISO 8601 text or a datetime; without a zone it is UTC. `hold` duplicates may wait for the
+    end of unfinished events. Raises BuildError when `seconds` is not positive or `max_keys` or
+    `hold` is below 1.
     """
     if not is_positive(seconds):
         raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds")
@@ -78,8 +79,8 @@ def distinct_within(
     if not is_count(hold):
         raise BuildError(f"distinct_within(hold={hold!r}): must be at least 1 duplicate")
     check_policy(on_error, "distinct_within")
-    key_of = key_function(by)
-    time_of = None if time is None else key_function(time)
+    key = Key(by)
+    time_key = None if time is None else Key(time)
     detail = f"{seconds:g} s by {key_name(by)}"
     note = "remembers keys of the window" + ("" if max_keys is None else f", at most {max_keys:,}")
 
@@ -91,7 +92,7 @@ def distinct_within(
             faults = KeyFaults(on_error, run, flowable.info, by, time)
             until_more = next((info for info, _ in run.stages if info.until_more), None)
             bound = _Bound(hold, flowable.info, until_more)
-            stage = _Window(downstream, run.now, key_of, time_of, seconds, max_keys, faults, bound)
+            stage = _Window(downstream, run.now, key, time_key, seconds, max_keys, faults, bound)
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
@@ -137,7 +138,7 @@ class _Window(Sieve[T]):
     """
 
     __slots__ = (
-        *("_base", "_bound", "_event_time", "_faults", "_forgotten", "_key_of", "_max_keys"),
+        *("_base", "_bound", "_event_time", "_faults", "_forgotten", "_key", "_max_keys"),
         *(
             "_now",
             "_owed",
@@ -145,7 +146,7 @@ class _Window(Sieve[T]):
             "_room",
             "_seconds",
             "_seen",
-            "_time_of",
+            "_time_key",
             "_times",
             "_unfinished",
         ),
@@ -155,8 +156,8 @@ class _Window(Sieve[T]):
         self,
         downstream: Subscriber[T],
         now: Callable[[], float],
-        key_of: Callable[[Any], Any],
-        time_of: Callable[[Any], Any] | None,
+        key: Key,
+        time_key: Key | None,
         seconds: float,
         max_keys: int | None,
         faults: Faults,
@@ -165,8 +166,8 @@ class _Window(Sieve[T]):
         super().__init__(downstream)
         self._bound = bound
         self._now = now
-        self._key_of = key_of
-        self._time_of = time_of
+        self._key = key
+        self._time_key = time_key
         self._seconds = seconds
         self._max_keys = max_keys
         self._faults = faults
@@ -195,11 +196,18 @@ class _Window(Sieve[T]):
                     # All times are read before all keys: which event it was shows one by one.
                     stride = 1
                     continue
+                if self._adapts(events[place].value):
+                    continue
                 if not self._faults.survives(events[place], error):
                     self._broke(error, fresh, events[place + 1 :])
                     return
                 place += 1
         self._let_pass(fresh, len(events))
+
+    def _adapts(self, value: Any) -> bool:
+        """Whether what has just been read of a value in vain can be read now."""
+        keys = (self._key, self._time_key)
+        return any(key is not None and key.adapts(value) for key in keys)
 
     def ask_again(self, n: int) -> None:
         self._owed += n
@@ -227,7 +235,7 @@ class _Window(Sieve[T]):
 
     def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> None:
         """Number `events` and add those with a new key to `fresh`, up to one that raises."""
-        now = self._now() if self._time_of is None else self._event_time
+        now = self._now() if self._time_key is None else self._event_time
         times, seconds = self._times, self._seconds
         quarter = max(_LEAST_REMOVED, len(times) // 4)
         if len(times) > quarter and times[quarter] + seconds <= now:
@@ -241,12 +249,12 @@ class _Window(Sieve[T]):
         # What came before an error is in the lists: extend appends one by one.
         try:
             values = [event.value for event in events]
-            if self._time_of is None:
+            if self._time_key is None:
                 times += array("d", (now,)) * len(values)
             else:
                 times.extend(map(self._time, values))
                 _check_all_read("time", len(times) - (begin - base), values)
-            keys.extend(map(self._key_of, values))
+            keys.extend(map(self._key.get, values))
             _check_all_read("key", len(keys), values)
         except Exception as raised:
             error = raised
@@ -286,8 +294,8 @@ class _Window(Sieve[T]):
             event.drop("duplicate")
 
     def _time(self, value: Any) -> float:
-        assert self._time_of is not None
-        time: Any = self._time_of(value)
+        assert self._time_key is not None
+        time: Any = self._time_key.get(value)
         # Spares numbers, which most times are, a call.
         if type(time) not in _NUMBERS or not isfinite(time):
             time = seconds_of(time)
@@ -327,7 +335,7 @@ class _Window(Sieve[T]):
         `waiting` are duplicates of events that are unfinished.
         """
         if self._seen:
-            self._expire(self._now() if self._time_of is None else self._event_time)
+            self._expire(self._now() if self._time_key is None else self._event_time)
         keys = len(self._seen)
         return {
             "waiting": self._unfinished.sharing,

@@ -33,7 +33,7 @@ from streams.faults import OnError, check_policy, letters_of
 from streams.flowable import Flowable
 from streams.group_reader import GroupReader
 from streams.groups import Group, Grouped
-from streams.keys import By, KeyFaults, key_function, key_name
+from streams.keys import By, Key, KeyFaults, key_name
 from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
@@ -93,8 +93,9 @@ def group_by(
     *,
     on_error: OnError = "stop",
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
-    """Group events by the key `by`: a field name, an index or a function.
+    """Group events by the key `by`: a name, an index or a function.
 
+    A name is read of mappings by item, and of any other object by attribute.
     `each=lambda group: group.pipe(...)` runs operators on each group's own stream; its state
     ends when the group has been empty for `idle` seconds, which must then be given, or is the
     least recently used empty one above `max_groups` or when the buffer is full. Raises BuildError
@@ -115,7 +116,7 @@ def group_by(
     if max_groups is not None and not is_count(max_groups):
         raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
     check_policy(on_error, "group_by")
-    key_of = key_function(by)
+    key = Key(by)
     # What operators make of a group's events may be made of all that fit.
     gathers = 1 if each is None else buffer
     info = StageInfo(
@@ -135,14 +136,14 @@ def group_by(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
         ) -> None:
             faults = KeyFaults(on_error, run, grouped.info, by)
-            rotation = Rotation(downstream, key_of, buffer, faults, feeders, states(run))
+            rotation = Rotation(downstream, key, buffer, faults, feeders, states(run))
             run.add_stage(grouped.info, rotation.group_statistics)
             run.add_stage(spread, rotation.spread_statistics)
             source.attach(rotation, run)
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             faults = KeyFaults(on_error, run, grouped.info, by)
-            reader = GroupReader(downstream, key_of, buffer, faults, states(run), grouped.info, run)
+            reader = GroupReader(downstream, key, buffer, faults, states(run), grouped.info, run)
             run.add_stage(grouped.info, reader.group_statistics)
             source.attach(reader, run)
 

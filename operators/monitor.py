@@ -67,7 +67,7 @@ def monitor(
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
 ) -> Callable[[Flowable[T]], Flowable[T]]:
-    """Watch `formula` for each key `by` (a field name, an index or a function), or for all events
+    """Watch `formula` for each key `by` (a name, an index or a function), or for all events
     together.
 
     `on_violation` says what to do with a `Violation`: "report" counts it in the statistics and

@@ -55,7 +55,7 @@ def violations(
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
 ) -> Callable[[Flowable[T]], Flowable[Violation[T]]]:
-    """Watch `formula` for each key `by` (a field name, an index or a function), or for all events
+    """Watch `formula` for each key `by` (a name, an index or a function), or for all events
     together, and emit the violations.
 
     A proposition is a plain function of the event, or a mapping of the fields that it must have,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streams import clock
-from streams.keys import By, key_function
+from streams.keys import By, Key
 from streams.stamps import seconds_of
 
 __all__ = ["Creation"]
@@ -22,15 +22,17 @@ class Creation:
     """
 
     def __init__(self, by: By[Any], now: Callable[[], float]) -> None:
-        self._stamp_of = key_function(by)
+        self._key = Key(by)
         self._offset = now() - clock.wall()
         self.in_future = self.unknown = 0
 
     def __call__(self, value: Any, received: float) -> float:
         """The time of creation in seconds of the loop's clock, at most `received`."""
         try:
-            created = seconds_of(self._stamp_of(value)) + self._offset
+            created = seconds_of(self._key.get(value)) + self._offset
         except Exception:
+            if self._key.adapts(value):
+                return self(value, received)
             # Whatever the function raises: the event has no usable stamp, which is counted.
             self.unknown += 1
             return received

@@ -42,4 +42,4 @@ def encoded(value: Any, option: int = 0) -> bytes:
 def without_hook(error: Exception) -> None:
     """Take out of an error of orjson that `as_json` did not know the value either."""
     if isinstance(error.__cause__, _Unknown):
-        error.__cause__ = error.__context__ = None
+        error.__cause__ = None

@@ -10,6 +10,7 @@ from streams.errors import PenstockError
 from streams.event import Event
 from streams.faults import Faults
 from streams.groups import Group
+from streams.keys import Key
 from streams.lane import Lane
 from streams.origins import OneByOne
 from streams.rotation import Rotation
@@ -35,14 +36,14 @@ class GroupReader(OneByOne, Rotation):
     def __init__(
         self,
         downstream: Subscriber[Any],
-        key_of: Callable[[Any], Any],
+        key: Key,
         buffer: int,
         faults: Faults,
         states: GroupStates | None,
         info: StageInfo,
         run: Run,
     ) -> None:
-        super().__init__(downstream, key_of, buffer, faults, None, states)
+        super().__init__(downstream, key, buffer, faults, None, states)
         # A lane with work is a group to be read, and does not stand in line.
         self.direct = False
         self._info = info

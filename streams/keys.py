@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from inspect import iscoroutinefunction, isgeneratorfunction
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import BuiltinMethodType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from streams.errors import WrongType
 from streams.event import Event
@@ -16,28 +17,86 @@ from streams.stamps import seconds_of
 if TYPE_CHECKING:
     from streams.run import Run
 
-__all__ = ["By", "KeyFaults", "key_function", "key_name"]
+__all__ = ["By", "Key", "KeyFaults", "key_function", "key_name"]
 
 T = TypeVar("T")
+
+_METHODS = (MethodType, BuiltinMethodType, MethodWrapperType)
 
 _ADVICE = '; to go on without such events give on_error="skip", or on_error=route(sink)'
 
 By = str | int | Callable[[T], Hashable]
 
 
+class Key:
+    """Reads the key `by` of values: of mappings by item, of any other object by attribute.
+
+    `get` reads mappings and rows at no cost beyond `itemgetter`. Where it raises, `adapts(value)`
+    says whether it would not do so again, because it has learnt that the value's type has the field
+    as an attribute. WrongType if `by` names no key.
+    """
+
+    __slots__ = ("_types", "by", "get")
+
+    def __init__(self, by: By[Any]) -> None:
+        if isinstance(by, bool) or not (isinstance(by, str | int) or callable(by)):
+            raise WrongType(
+                f"by={by!r} is no key: give a field name, an index or a function of the value"
+            )
+        name = key_name(by)
+        if iscoroutinefunction(by) or isgeneratorfunction(by):
+            raise WrongType(
+                f"by={name}: its result would be a new object for every event; give a plain "
+                "function that returns the key"
+            )
+        self.by = by
+        self.get: Callable[[Any], Any] = by if callable(by) else itemgetter(by)
+        self._types: set[type] = set()
+
+    def adapts(self, value: Any) -> bool:
+        """Whether `get`, which has just failed on `value`, reads it from now on."""
+        by, kind = self.by, cast(Any, type(value))
+        if not isinstance(by, str) or kind in self._types or isinstance(value, Mapping):
+            return False
+        try:
+            found = getattr(value, by)
+        except AttributeError:
+            return False
+        except Exception:
+            # It has the field, which says itself what is wrong.
+            found = None
+        # The methods of a text, or of a list, are no fields.
+        if isinstance(found, _METHODS):
+            return False
+        self._types.add(kind)
+        self.get = _by_attribute(by, self._types)
+        return True
+
+
+def _by_attribute(name: str, types: set[type]) -> Callable[[Any], Any]:
+    """Reads values of these types by attribute, and others by item."""
+
+    def read(value: Any) -> Any:
+        return getattr(value, name) if type(value) in types else value[name]
+
+    return read
+
+
 def key_function(by: By[Any]) -> Callable[[Any], Any]:
-    """The function that reads the key `by` from a value. TypeError if it names no key."""
-    if isinstance(by, bool) or not (isinstance(by, str | int) or callable(by)):
-        raise WrongType(
-            f"by={by!r} is no key: give a field name, an index or a function of the value"
-        )
-    name = key_name(by)
-    if iscoroutinefunction(by) or isgeneratorfunction(by):
-        raise WrongType(
-            f"by={name}: its result would be a new object for every event; give a plain "
-            "function that returns the key"
-        )
-    return by if callable(by) else itemgetter(by)
+    """The function that reads the key `by` from any value. WrongType if it names no key."""
+    key = Key(by)
+    if not isinstance(by, str):
+        return key.get
+
+    def read(value: Any) -> Any:
+        try:
+            return key.get(value)
+        except Exception:
+            if not key.adapts(value):
+                raise
+        return key.get(value)
+
+    return read
 
 
 def key_name(by: By[Any]) -> str:
@@ -76,14 +135,14 @@ def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) ->
         return None
     part = f"item {key}" if isinstance(key, int) else f"field {key!r}"
     try:
-        found = value[key]
+        found = key_function(key)(value)
     except LookupError:
         return f"the event has no {part}"
+    except (TypeError, AttributeError):
+        return f"the event is of type {type(value).__name__}, which has no {part}"
     except Exception:
-        kind = type(value).__name__
-        if isinstance(key, str) and hasattr(value, key):
-            return f"the event, of type {kind}, is not a mapping: give lambda event: event.{key}"
-        return f"the event is of type {kind}, which has no {part}"
+        # A property of the event, whose own error it is.
+        return None
     try:
         use(found)
     except Exception:

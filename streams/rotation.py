@@ -8,13 +8,14 @@ when the event's turn ends. A lane lives only while it holds an event or a turn.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from streams.event import Event
 from streams.faults import Faults
 from streams.feeders import Feeders
+from streams.keys import Key
 from streams.lane import Lane
 from streams.queues import taken
 from streams.stage import ChunkSubscriber, Subscriber, Subscription, in_chunks, is_second
@@ -35,7 +36,7 @@ class Rotation:
     def __init__(
         self,
         downstream: Subscriber[Any],
-        key_of: Callable[[Any], Any],
+        key: Key,
         buffer: int,
         faults: Faults,
         feeders: int | None,
@@ -48,7 +49,7 @@ class Rotation:
         self._on_turns = getattr(downstream, "on_turns", None) if states is None else None
         self.waiting = self._peak = self._peak_groups = 0
         self.lanes: dict[Any, Lane] = {}
-        self._key_of = key_of
+        self._key = key
         self._buffer = buffer
         # Asking anew for a quarter of the buffer at a time keeps the source in long strides.
         self._batch = max(1, buffer // 4)
@@ -87,6 +88,9 @@ class Rotation:
         fill = self._fill if self.direct and not self._done else self._fill_one_by_one
         while (refused := fill(events)) is not None:
             place, error = refused
+            if self._key.adapts(events[place].value):
+                events = events[place:]
+                continue
             event, events = events[place], events[place + 1 :]
             if self._faults.survives(event, error):
                 self._freed += 1
@@ -107,7 +111,7 @@ class Rotation:
 
     def _fill(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """Put events into the lanes of their keys, up to the place of one whose key raises."""
-        lane_of, key_of, line = self.lanes.get, self._key_of, self.line
+        lane_of, key_of, line = self.lanes.get, self._key.get, self.line
         for event in events:
             try:
                 key = key_of(event.value)
@@ -135,12 +139,13 @@ class Rotation:
 
     def _fill_one_by_one(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """The same where an event that comes in may send others on, or end the stream."""
+        key_of = self._key.get
         for place, event in enumerate(events):
             if self._states is not None:
                 # First: the lane of a group that ends may become another's.
                 self._states.end_expired()
             try:
-                key = self._key_of(event.value)
+                key = key_of(event.value)
                 lane = self.lanes.get(key)
             except Exception as error:
                 return place, error

@@ -9,10 +9,12 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from streams.errors import PenstockError
+from streams.keys import key_function
 from streams.table.schema import DEAD, IN_PROCESS, Layout
 
 __all__ = [
@@ -281,10 +283,16 @@ class Store(ABC):
 
 def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:
     """The fields of a value that go into columns; one that is missing is null."""
-    if not isinstance(value, Mapping):
-        raise TypeError(f"columns take fields, and a {type(value).__name__} has none")
-    found = cast(Mapping[str, Any], value)
-    return [found.get(name) for name in fields.values()]
+    if isinstance(value, Mapping):
+        found = cast(Mapping[str, Any], value)
+        return [found.get(name) for name in fields.values()]
+    read: dict[str, Any] = {}
+    for name in fields.values():
+        with suppress(LookupError, TypeError, AttributeError):
+            read[name] = key_function(name)(value)
+    if not read:
+        raise TypeError(f"columns take fields, and a {type(value).__name__} has none of them")
+    return [read.get(name) for name in fields.values()]
 
 
 def new_token(*, alone: bool = False) -> int:

@@ -12,7 +12,7 @@ from operator import eq, lt
 from typing import Any
 
 from streams.errors import PenstockError, describe
-from streams.keys import By, key_function, key_name
+from streams.keys import By, Key, key_name
 
 __all__ = [
     "Axis",
@@ -257,7 +257,7 @@ def read_all(rows: list[Any], by: By[Any], *, first: int = 0, optional: bool = F
     It is raised with the place of the row, of which the first is `first`.
     """
     try:
-        return list(map(key_function(by), rows))
+        return list(map(Key(by).get, rows))
     except (LookupError, TypeError):
         return list(_read_each(rows, by, first, optional))
 
@@ -277,18 +277,20 @@ def _read_each(rows: list[Any], by: By[Any], first: int, optional: bool) -> Iter
 
 def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:
     """What reads a part of a row. IntervalError if it is missing; None if it is `optional`."""
-    get = key_function(by)
+    key = Key(by)
     if callable(by):
-        return get
+        return key.get
 
     def read(row: Any) -> Any:
         try:
-            return get(row)
-        except LookupError:
+            return key.get(row)
+        except (LookupError, AttributeError):
             if optional:
                 return None
             raise IntervalError(f"the row {describe(row)} has no {key_name(by)!r}") from None
         except TypeError:
+            if key.adapts(row):
+                return key.get(row)
             raise TypeError(f"{describe(row)} of type {type(row).__name__} is no row with "
                             f"{key_name(by)!r}") from None  # fmt: skip
 

@@ -16,7 +16,7 @@ from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.faults import Faults, OnError, letters_of
-from streams.keys import By, KeyFaults, key_function, key_name
+from streams.keys import By, Key, KeyFaults, key_name
 from streams.stage import StageInfo
 from streams.temporal.formula import Formula
 from streams.temporal.monitor import Monitor
@@ -98,8 +98,8 @@ class Rule:
         return letters(self.monitor.formula, self.tests, strict=self.strict)
 
     @cached_property
-    def key_of(self) -> Callable[[Any], Any] | None:
-        return None if self.by is None else key_function(self.by)
+    def key(self) -> Key | None:
+        return None if self.by is None else Key(self.by)
 
     def faults(self, on_error: OnError, run: Run, info: StageInfo) -> Faults:
         """What a running stage does with events that cannot be judged."""
@@ -148,6 +148,20 @@ class _Instances(dict[Any, _Instance | None]):
         return one
 
 
+def _keys(key: Key, values: list[Any]) -> Iterator[Any]:
+    # No map, which a StopIteration out of a key function would end.
+    get = key.get
+    for value in values:
+        try:
+            found = get(value)
+        except Exception:
+            if not key.adapts(value):
+                raise
+            get = key.get
+            found = get(value)
+        yield found
+
+
 class Watch:
     """One running of a rule.
 
@@ -162,7 +176,7 @@ class Watch:
         self._now = now
         self._monitor = monitor = rule.monitor
         self._letters_of = rule.letters_of
-        self._key_of = rule.key_of
+        self._key = rule.key
         self._table = monitor.table
         self._most = rule.evidence if isinstance(rule.evidence, int) else -1
         self._keeps_letters = rule.evidence == "letters"
@@ -187,9 +201,7 @@ class Watch:
         table, step, telling = self._table, self._monitor.step, self._telling
         values = [event.value for event in (events[begin:] if begin else events)]
         coming = iter(values)
-        key_of = self._key_of
-        # No map, which a StopIteration out of a key function would end.
-        keys = repeat(None, len(values)) if key_of is None else (key_of(value) for value in values)
+        keys = repeat(None, len(values)) if self._key is None else _keys(self._key, values)
         try:
             # What raises is one of the two iterators, when the value has been taken.
             for value, letter, key in zip(coming, self._letters_of(values), keys, strict=True):
@@ -217,10 +229,10 @@ class Watch:
         return len(events), None
 
     def _name_key(self, value: Any, error: Exception) -> None:
-        if self._key_of is not None:
+        if self._key is not None:
             # What has no key is told of elsewhere.
             with suppress(Exception):
-                error.add_note(f"of the key {describe(self._key_of(value))}")
+                error.add_note(f"of the key {describe(self._key.get(value))}")
 
     def _tell(self, key: Any, one: _Instance) -> Violation[Any] | None:
         verdict = self._monitor.presumable(one.state)

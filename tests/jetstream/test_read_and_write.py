@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from nats.js.api import ConsumerConfig, StreamConfig
 from nats.js.errors import NotFoundError
@@ -312,10 +313,14 @@ def test_an_event_is_finished_when_the_server_has_it(server: Servers) -> None:
     asyncio.run(story())
 
 
+class Order(msgspec.Struct):
+    n: int
+
+
 def test_what_has_the_same_id_is_stored_once(server: Servers) -> None:
     async def story() -> None:
         async with stream(server, "unique") as it:
-            values = [{"n": n % 10} for n in range(30)]
+            values = [Order(n % 10) for n in range(30)]
             sink = write_jetstream("unique.new", it.urls, id="n")
             report = await from_iterable(values).to(sink).run()
             assert report.statistics["finished"] == 30

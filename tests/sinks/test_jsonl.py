@@ -359,7 +359,7 @@ def test_a_value_that_cannot_be_encoded_stops_the_pipeline_and_is_named(
     (note,) = caught.value.__notes__
     assert "write_jsonl" in note
     assert "<object object" in note
-    assert caught.value.__context__ is None
+    assert caught.value.__context__ is caught.value.__cause__ is None
     assert file.read_bytes().startswith(b'{"n":0}\n')
 
 

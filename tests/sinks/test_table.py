@@ -43,10 +43,11 @@ def test_what_was_written_into_a_queue_is_read_from_it(database: str) -> None:
     run(work())
 
 
-def test_records_are_rows_of_a_queue(database: str) -> None:
-    class Order(msgspec.Struct):
-        n: int
+class Order(msgspec.Struct):
+    n: int
 
+
+def test_records_are_rows_of_a_queue(database: str) -> None:
     async def work() -> None:
         await from_iterable(map(Order, range(3))).to(write_table(database)).run()
         values, _ = await numbers_of(read_table(database, follow=False))
@@ -72,6 +73,10 @@ def test_fields_go_into_the_columns_of_a_table(database: str) -> None:
                 .run()
             )
             assert (await results(store))[-1] == (4, None)
+            sink = write_table(database, "results", columns=["n", "who"], on_error="skip")
+            report = await from_iterable([Order(5), "text", 6]).to(sink).run()
+            assert (await results(store))[-1] == (5, None)
+            assert report.statistics["failed"] == 2
 
     run(work())
 

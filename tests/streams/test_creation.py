@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,14 @@ def test_a_stamp_lies_as_far_in_the_past_on_the_loops_clock(
     stamps = creation()
     assert stamps({"at": stamp}, 60.0) == 30.0
     assert (stamps.in_future, stamps.unknown) == (0, 0)
+
+
+def test_a_stamp_may_be_an_attribute(creation: Callable[..., Creation]) -> None:
+    stamps = creation()
+    assert stamps(SimpleNamespace(at=WALL - 20), 60.0) == 30.0
+    assert stamps(SimpleNamespace(to=WALL - 20), 60.0) == 60.0
+    assert stamps({"at": WALL - 20}, 60.0) == 30.0
+    assert stamps.unknown == 1
 
 
 def test_a_stamp_in_the_future_counts_as_the_receipt(creation: Callable[..., Creation]) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from datetime import date
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +33,7 @@ class Struct(msgspec.Struct, rename="camel"):
 
 class Model(pydantic.BaseModel):
     id: UUID = ID
+    price: Decimal = Decimal("1.50")
     day: date = pydantic.Field(DAY, serialization_alias="of")
     inner: Any = None
 
@@ -41,7 +43,7 @@ class Model(pydantic.BaseModel):
     [
         (Data(), {"day": "2024-01-02", "inner": []}),
         (Struct(), {"ofDay": "2024-01-02", "inner": None}),
-        (Model(), {"id": str(ID), "day": "2024-01-02", "inner": None}),
+        (Model(), {"id": str(ID), "price": "1.50", "day": "2024-01-02", "inner": None}),
         (Data(inner=[Struct(inner=Model())]), None),
         (Struct(inner=[Struct(), Data(), Model()]), None),
         ({"deep": [Model(inner=Data())]}, None),
@@ -57,8 +59,9 @@ def test_a_record_is_written_by_its_fields(value: Any, written: Any) -> None:
 
 @pytest.mark.parametrize("value", [object(), Struct, Model, Data, Struct(inner=object()), {1}])
 def test_what_has_no_fields_cannot_be_encoded(value: Any) -> None:
-    with pytest.raises(TypeError, match="not JSON serializable"):
+    with pytest.raises(TypeError, match="not JSON serializable") as raised:
         encoded(value)
+    assert raised.value.__cause__ is None
 
 
 def test_an_error_of_encoding_is_told_once() -> None:

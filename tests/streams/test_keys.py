@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+import msgspec
+import pydantic
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reactivex import operators as ops
 
-from operators import distinct_within, group_by, spread
+from operators import distinct_within, group_by, spread, violations
 from sinks import collect
-from streams import from_iterable, route, run
+from streams import from_iterable, route
 from streams.errors import describe
 from streams.faults import Faults
 from streams.keys import KeyFaults, key_function
@@ -106,10 +114,108 @@ def test_a_function_whose_every_result_is_a_new_object_is_no_key(by: Any) -> Non
         key_function(by)
 
 
-def test_a_field_of_an_object_that_is_not_a_mapping_is_advised_as_a_function() -> None:
-    class Order:
-        client = "a"
+class Struct(msgspec.Struct, frozen=True):
+    client: str
+    at: float = 0.0
 
-    with pytest.raises(TypeError) as caught:
-        run(from_iterable([Order()]).pipe(group_by("client"), spread()).to(collect([])))
-    assert any("give lambda event: event.client" in note for note in caught.value.__notes__)
+
+class Model(pydantic.BaseModel):
+    client: str
+    at: float = 0.0
+
+
+@dataclass
+class Data:
+    client: str
+    at: float = 0.0
+
+
+class Named(NamedTuple):
+    client: str
+    at: float = 0.0
+
+
+def mapping(client: str, at: float = 0.0) -> dict[str, Any]:
+    return {"client": client, "at": at}
+
+
+def frozen(client: str, at: float = 0.0) -> Mapping[str, Any]:
+    return MappingProxyType({"client": client, "at": at})
+
+
+KINDS = st.sampled_from([Struct, lambda client, at: Model(client=client, at=at), Data, Named,
+                         mapping, frozen])  # fmt: skip
+
+
+@given(st.lists(st.tuples(KINDS, st.sampled_from("abc")), max_size=30))
+def test_a_name_is_read_of_mappings_by_item_and_of_other_objects_by_attribute(
+    kinds: list[tuple[Any, str]],
+) -> None:
+    values = [kind(client, float(at)) for at, (kind, client) in enumerate(kinds)]
+    clients = [client for _, client in kinds]
+    first = [clients.index(client) for client in dict.fromkeys(clients)]
+
+    def read(*stages: Any) -> list[Any]:
+        probe = Probe[Any](request=99)
+        from_iterable(values).pipe(*stages).connect(probe)
+        assert probe.completed
+        return probe.values
+
+    assert [*map(key_function("client"), values)] == clients
+    assert read(distinct_within(9, by="client")) == [values[at] for at in first]
+    # By their own time, all but the first of each client within three ticks are duplicates.
+    kept = read(distinct_within(3, by="client", time="at"))
+    assert kept == read(distinct_within(3, by=key_function("client"), time=key_function("at")))
+    groups = read(
+        group_by("client", each=lambda group: group.pipe(ops.to_list()), idle=1), spread()
+    )
+    places = {id(value): at for at, value in enumerate(values)}
+    assert sorted([places[id(value)] for value in group] for group in groups) == sorted(
+        [at for at, client in enumerate(clients) if client == one] for one in set(clients)
+    )
+    assert sorted(map(id, read(group_by("client"), spread()))) == sorted(map(id, values))
+    violated = read(violations("G !late", by="client", late=lambda value: True, evidence=0))
+    assert [one.key for one in violated] == [clients[at] for at in first]
+
+
+@pytest.mark.parametrize("value", [Struct("a"), Data("a"), Model(client="a"), Named("a")])
+def test_an_object_without_the_attribute_gets_the_same_advice(value: Any) -> None:
+    where, hint = notes_for(value, "clint")
+    said = f"the event is of type {type(value).__name__}, which has no field 'clint'; to go on"
+    assert hint.startswith(said)
+    assert "'group_by', on the event" in where
+
+
+@pytest.mark.parametrize("value", ["text", [1], (1, 2), b"1", {1}])
+def test_a_method_is_no_field(value: Any) -> None:
+    name = "count" if hasattr(value, "count") else "add"
+    _, hint = notes_for(value, name)
+    assert hint.startswith(f"the event is of type {type(value).__name__}, which has no field")
+
+
+def test_an_item_that_is_named_as_a_method_of_mappings_is_read_beside_attributes() -> None:
+    class Basket(NamedTuple):
+        items: int
+
+    read = key_function("items")
+    assert [*map(read, [{"items": 1}, Basket(2), {"items": 3}])] == [1, 2, 3]
+
+
+def test_a_mapping_has_no_fields_but_its_items() -> None:
+    class Row(dict[str, Any]):
+        client = "every"
+
+    _, hint = notes_for(Row(at=1), "client")
+    assert hint.startswith("the event has no field 'client'")
+
+
+def test_an_error_of_a_property_is_its_own() -> None:
+    class Order:
+        @property
+        def client(self) -> str:
+            raise ValueError("not paid yet")
+
+    source, probe = MemorySource([Order()]), Probe[Any](request=9)
+    source.pipe(group_by("client"), spread()).connect(probe)
+    assert isinstance(probe.error, ValueError)
+    assert len(probe.error.__notes__) == 1

@@ -6,7 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -303,6 +303,20 @@ def test_a_long_count_leaves_the_garbage_collector_as_it_was() -> None:
     assert len(count([(2 * at, 2 * at + 1) for at in range(110_000)])) == 110_000
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+def test_rows_may_be_objects_with_attributes() -> None:
+    class Row(NamedTuple):
+        begin: int
+        end: int | None
+        of: int
+
+    rows: list[Any] = [Row(1, 4, 2), {"begin": 2, "of": 3}, Row(2, 4, 0)]
+    options: Any = {"begin": "begin", "end": "end"}
+    assert shown(sequenced(rows, **options)) == [(1, 2, 1), (2, 4, 3), (4, None, 1)]
+    assert shown(sequenced(rows, "sum", of="of", **options))[1] == (2, 4, 5)
+    with pytest.raises(RowTypeError, match=r"row 0: .* is no row with 'too'"):
+        sequenced(rows, begin="begin", end="too")
 
 
 def test_a_row_without_a_beginning_is_named() -> None:
