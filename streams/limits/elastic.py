@@ -33,12 +33,12 @@ _TARGET = 0.15  # the elasticity to settle at; chosen, see the module's text
 _PROBE = 1.25  # a probe's step: measurable within a few windows, harmless if wrong
 _FINE = 1.12  # the smallest one once the level has settled; tried: 1.08 brings no more
 _PAYS = 0.5  # above it, doubling is the quicker way
-_FLAT = 0.1  # below it, less does as well: too little loses work, too much a little time
-_HARMS = 0.2  # while sinking: above it, less does harm
+_FLAT = 0.12  # below it, less does as well: too little loses work, too much a little time
+_HARMS = 0.22  # while sinking: above it, less does harm
 _SURE = 0.3  # a standard error of an elasticity that is good enough to go by
-_ENOUGH = 0.7  # of the error of what a probe is compared with: to know more tells nothing
+_ENOUGH = 0.75  # of the error of what a probe is compared with: to know more tells nothing
 _PATIENCE = 8  # windows after which it has to be
-_REMEMBERED = 4  # windows at a limit that still count when a probe returns to it
+_REMEMBERED = 6  # windows at a limit that still count when a probe returns to it
 _AGE = 12  # probes that contradict one another, beyond which more of them change nothing
 _RAREST = 8  # upward probes to leave out at most before a limit that failed is tried again
 _MOST = 0.1  # what a sudden loss of goodput leaves of the limit at least
@@ -277,7 +277,7 @@ class Elastic(Windowed):
     def _step(self, slope: float, error: float) -> None:
         up = slope > _TARGET
         gain = 0.5 / (1 + (2 * error) ** 2) / (1 + 0.35 * self._settled)
-        level = self._level * exp(gain * _clip(slope - _TARGET, -0.4, 0.5))
+        level = self._level * exp(gain * _clip(slope - _TARGET, -0.35, 0.6))
         if up:
             level = min(level, max(self._level, float(self._top())))
         # At the right level probes contradict one another, and steps become smaller. Where they

@@ -31,7 +31,7 @@ _PAYS = 0.7
 _PRIOR_VARIANCE, _PRIOR_WEIGHT, _KNOWN_WEIGHT = 0.25, 2, 16
 
 # In standard errors. A round too many is soon over; one too few leaves the work to the windows.
-_SURE = 2.0
+_SURE = 2.2
 
 
 class _Round(NamedTuple):
