@@ -98,8 +98,15 @@ def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> P
     elif layout.key is None and layout.identity is None:
         sent = source.pipe(lists, several)
     else:
+        groups = group_by(
+            publisher.partition_of,
+            each=lambda group: group.pipe(lists),
+            idle=_IDLE,
+            # Of each partition one message is under way while the next one is filled.
+            buffer=2 * len(layout.numbers) * (layout.batch or 1),
+        )
         sent = source.pipe(
-            group_by(publisher.partition_of, each=lambda group: group.pipe(lists), idle=_IDLE),
+            groups,
             spread(),
             several,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from streams.jetstream.message import Message, header_with
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers
 from streams.testing import MemorySink
+from streams.testing.plugin import Run
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text()),
@@ -46,6 +47,28 @@ def test_what_is_put_into_a_message_is_found_in_it(
     body = body_of(said, identities)
     assert identities_of(message(body, len(events))) == (identities, len(events))
     assert events_of(body) == said
+
+
+def test_as_many_messages_as_there_are_partitions_are_filled_at_once(run: Run) -> None:
+    layout = Layout("p", "id", "id", partitions=64, batch=128)
+    sizes: Counter[int] = Counter()
+
+    class Publisher:
+        def partition_of(self, value: int) -> int:
+            return value % 64
+
+        async def publish(self, value: int) -> None:
+            raise AssertionError(value)
+
+        async def publish_all(self, values: list[int]) -> None:
+            sizes[len(values)] += 1
+            # Less than others wait for, so that each message is full.
+            await asyncio.sleep(0.001)
+
+    untyped: Any = Publisher()
+    report = run(publishing(from_iterable(range(64 * 128 * 3)), untyped, layout).run())
+    assert sizes == {128: 64 * 3}
+    assert report.statistics["closed_early"] == {}
 
 
 @pytest.mark.parametrize(
