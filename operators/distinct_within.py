@@ -4,7 +4,8 @@ Items:   the first event of each key, and again the first one `seconds` or more 
          A duplicate does not renew the window. A key whose event failed or was returned is
          forgotten, so that a redelivery passes; a duplicate of an event that is still
          unfinished leaves the stream and shares its outcome towards the source: it is dropped
-         when that one ends well, fails with the same error, or is returned with it.
+         when that one ends well, is skipped here when that one is skipped or routed, fails with
+         the same error, or is returned with it.
 Time:    at once. The clock is the loop's; with `time`, the largest event time seen so far,
          which makes a replay exact. No timers.
 Memory:  one key and one number for each key of the window and for at most a third as many
@@ -332,17 +333,19 @@ class _Window(Sieve[T]):
     def statistics(self) -> dict[str, Any]:
         """`keys` remembered now, their `peak`, and those `forgotten_early` for `max_keys`.
 
-        `waiting` are duplicates of events that are unfinished.
+        `waiting` are duplicates of events that are unfinished; those of events that a later stage
+        skipped or routed are among the `skipped`.
         """
         if self._seen:
             self._expire(self._now() if self._time_key is None else self._event_time)
-        keys = len(self._seen)
+        keys, faults = len(self._seen), self._faults.statistics()
         return {
             "waiting": self._unfinished.sharing,
             "keys": keys,
             "peak": max(self._peak, keys),
             "forgotten_early": self._forgotten,
-            **self._faults.statistics(),
+            **faults,
+            "skipped": faults["skipped"] + self._unfinished.skipped,
         }
 
 

@@ -26,6 +26,8 @@ class Unfinished(Interposed):
         """`shared` is called when duplicates have shared the end of an event."""
         self.sharing = 0
         """Duplicates that wait."""
+        self.skipped = 0
+        """Those that ended with an event that was skipped or routed."""
         self._shared = shared
         self.keys: dict[int, Any] = {}
         self.source: Origin | None = None
@@ -87,6 +89,8 @@ class Unfinished(Interposed):
         if duplicates is None:
             return
         self.sharing -= len(duplicates)
+        if ending is Ending.FORGIVEN:
+            self.skipped += len(duplicates)
         for duplicate in duplicates:
             if error is not None:
                 duplicate.fail(error, acknowledged=ending is Ending.FORGIVEN)

@@ -325,6 +325,20 @@ def test_a_duplicate_of_an_unfinished_event_shares_its_outcome(ending: str) -> N
     assert source.redeliver() == (0 if forgotten else 3)
 
 
+def test_a_duplicate_of_a_skipped_event_is_skipped() -> None:
+    async def fails(event: dict[str, int]) -> None:
+        await asyncio.sleep(1)
+        raise ValueError("never")
+
+    source = from_iterable([{"id": 1}, {"id": 1}, {"id": 1}])
+    work = source.pipe(
+        distinct_within(10, by="id"), adaptive_flat_map(fails, Fixed(5), on_error="skip")
+    )
+    report = run_virtual(work.to(collect([])).run())
+    assert report.statistics["failed"] == 3
+    assert [stage.get("skipped") for stage in report.statistics["stages"][:3]] == [None, 2, 1]
+
+
 def test_a_duplicate_of_a_finished_event_is_acknowledged_at_once() -> None:
     source, probe = held(["a", "b", "a"], distinct_within(10, by=by_itself))
     assert source.acked == []
