@@ -7,9 +7,8 @@ import asyncio
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from math import inf
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from penstock.output import counted, mention
 from penstock.publish import publishing
 from penstock.run import Options, end_of, redirect, warnings_to_standard_error
 from penstock.run_on import Cluster, name_of
+from penstock.scratch import scratch
 from streams import clock
 from streams.errors import BuildError
 from streams.jetstream.connection import connect
@@ -57,12 +57,11 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
     warnings_to_standard_error()
     redirect(pipeline, said)
     server_binary()
+    kept = bool(options.data)
     with (
-        tempfile.TemporaryDirectory(prefix="penstock-") as temporary,
-        Lifeline(temporary) as lifeline,
-        Servers(
-            Path(options.data or temporary), started=lifeline.tie, ended=lifeline.untie
-        ) as servers,
+        nullcontext(Path(options.data)) if kept else scratch() as folder,
+        Lifeline(None if kept else str(folder)) as lifeline,
+        Servers(folder, started=lifeline.tie, ended=lifeline.untie) as servers,
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         cluster = Cluster(

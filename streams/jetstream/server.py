@@ -24,7 +24,7 @@ from streams.lifeline import bound
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Servers", "server_binary"]
+__all__ = ["Servers", "is_free", "server_binary"]
 
 _READY = 30.0
 # Seconds for which servers of a process that was killed may still end.
@@ -214,6 +214,24 @@ def _locked(folder: Path) -> int | None:
     os.ftruncate(lock, 0)
     os.write(lock, f"process {os.getpid()} ({' '.join(sys.orig_argv)})\n".encode()[:1000])
     return lock
+
+
+def is_free(folder: Path) -> bool:
+    """Whether servers have used the folder, and nobody uses it any more."""
+    if sys.platform == "win32":
+        return False
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Nobody's yet if there is no name in it: it is about to be locked.
+        return os.fstat(lock).st_size > 0
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _free_ports(count: int) -> list[int]:

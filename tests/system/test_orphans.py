@@ -16,6 +16,8 @@ from uuid import uuid4
 
 import pytest
 
+from streams.jetstream.server import Servers
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find processes")
 
 # Seconds after which something does not happen any more, on however slow a machine.
@@ -122,6 +124,12 @@ class Runs:
         """Folders for temporary data."""
         return [path.name for path in (self._folder / "tmp").glob("penstock-*")]
 
+    def left_by_others(self, name: str) -> str:
+        """A folder of a user's there, which servers have used that have ended."""
+        folder = self._folder / "tmp" / name
+        with Servers(folder):
+            return name
+
     def output(self) -> list[int]:
         path = self._folder / "out.jsonl"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -161,6 +169,28 @@ def test_nothing_outlives_a_run_with_workers_that_is_killed_at_any_moment(
     running.wait(_PATIENCE)
     assert _eventually(lambda: not runs.processes()), runs.processes()
     assert _eventually(lambda: not runs.left()), runs.left()
+
+
+def test_what_a_run_leaves_that_is_killed_with_its_watcher_is_removed_by_the_next_one(
+    runs: Runs, run_seed: int
+) -> None:
+    chance = random.Random(run_seed)
+    runs.give(20_000)
+    running = runs.start(*WORKERS)
+    runs.wait_for("nats-server", "--worker worker-2")
+    time.sleep(chance.uniform(0, 1))
+    (watcher,) = [one for one, line in runs.processes().items() if line.endswith("lifeline.py ")]
+    os.kill(watcher, signal.SIGKILL)
+    running.kill()
+    running.wait(_PATIENCE)
+    # The kernel ends the others.
+    assert _eventually(lambda: not runs.processes()), runs.processes()
+    assert len(runs.left()) == 1
+    # Not everything of that name is ours, and not all that is ours is over.
+    kept = runs.left_by_others("penstock-kept")
+    runs.give(100)
+    assert runs.start(*WORKERS).wait(_PATIENCE) == 0, runs.said.read_text()
+    assert runs.left() == [kept]
 
 
 def test_nothing_outlives_a_run_with_processes_that_is_killed(runs: Runs, run_seed: int) -> None:
