@@ -21,6 +21,9 @@ _KNOW_THEIR_END: frozenset[type] = frozenset(
     {type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(2**70)))}
 )
 
+# And what they are iterators of.
+_SIZED: frozenset[type] = frozenset({list, tuple, range})
+
 T = TypeVar("T")
 
 
@@ -38,8 +41,9 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
              turn first.
     Memory:  nothing but the iterator.
     Demand:  the function and `iter` are called at the first request, `next` once for each unit.
-    Ends:    with the iterator: that of a list, tuple or range with the last item, any
-             other when one more is asked for. On cancel and drain a generator is closed.
+    Ends:    with the iterator: that of a list, tuple or range with the last item, or at once where
+             there is none, any other when one more is asked for. On cancel and drain a generator is
+             closed.
     Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
     """
     if isinstance(iterable, Flowable):
@@ -69,6 +73,12 @@ class _Iteration(Emission[T]):
     ) -> None:
         super().__init__(downstream, run, info)
         self._iterable = iterable
+
+    def start(self) -> None:
+        super().start()
+        if type(self._iterable) in _SIZED and not self._iterable:
+            # Nobody need ask for what is known not to be there, as where nobody has room for it.
+            self.complete()
 
     def produce(self) -> None:
         if self._iterator is None:

@@ -104,6 +104,17 @@ async def test_the_epic_is_read_only_as_far_as_workers_pull() -> None:
         await one.wait()
 
 
+@pytest.mark.parametrize("epic", [(), [], range(0)])
+@virtual
+async def test_an_epic_without_jobs_ends_though_there_is_no_worker(epic: Any) -> None:
+    pool = WorkPool()
+    assert await all_of(pool.offer(epic)) == []
+    # The pool is free again.
+    worker = pool.work(double, Fixed(1)).start()
+    assert await all_of(pool.offer([1])) == [2]
+    await leave(worker)
+
+
 @virtual
 async def test_results_that_nobody_takes_stop_the_reading() -> None:
     pool = WorkPool()

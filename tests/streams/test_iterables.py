@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streams import Flowable, from_async_iterable, from_iterable
-from streams.testing import MemorySink
+from streams.testing import MemorySink, Probe
 from streams.testing.plugin import Run
 
 
@@ -118,3 +118,20 @@ def test_a_generator_function_is_called_for_each_run_at_its_first_request(run: R
 def test_what_is_no_iterable_and_makes_none_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match="an iterable or a function that makes one, not int"):
         from_iterable(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nothing", [[], (), range(0)])
+def test_what_is_known_to_be_empty_ends_before_anything_is_asked_for(nothing: Any) -> None:
+    probe = Probe[Any]()
+    from_iterable(nothing).connect(probe)
+    assert probe.completed
+
+
+def test_what_might_be_empty_is_not_touched_before_it_is_asked_for() -> None:
+    class Shy(list[int]):
+        def __len__(self) -> int:
+            raise AssertionError
+
+    probe = Probe[Any]()
+    from_iterable(Shy()).connect(probe)
+    assert not probe.completed
