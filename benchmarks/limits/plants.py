@@ -168,75 +168,74 @@ class Outage:
             self._plant = Servers(self._servers)
 
 
-class TokenBucket:
+class _Admitting:
+    """What is admitted takes its time, and all else is refused after `refusal` seconds."""
+
+    def __init__(self, refusal: float) -> None:
+        self._refusal = refusal
+        self._jobs: list[tuple[float, int, Outcome]] = []
+
+    def _begin(self, now: float, number: int, demand: float, *, admitted: bool) -> None:
+        outcome = _SUCCESS if admitted else _DROPPED
+        heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
+
+    def due(self) -> float:
+        return self._jobs[0][0] if self._jobs else math.inf
+
+    def finish(self, now: float) -> tuple[int, Outcome]:
+        _, number, outcome = heapq.heappop(self._jobs)
+        return number, outcome
+
+
+class TokenBucket(_Admitting):
     """So many jobs a second, and a burst; what finds no token is refused after a moment."""
 
     def __init__(self, rate: float, burst: float, refusal: float) -> None:
-        self._rate, self._burst, self._refusal = rate, burst, refusal
+        super().__init__(refusal)
+        self._rate, self._burst = rate, burst
         self._tokens, self._now = burst, 0.0
-        self._jobs: list[tuple[float, int, Outcome]] = []
 
     def start(self, now: float, number: int, demand: float) -> None:
         self._tokens = min(self._burst, self._tokens + (now - self._now) * self._rate)
         self._now = now
         admitted = self._tokens >= 1
         self._tokens -= admitted
-        outcome = _SUCCESS if admitted else _DROPPED
-        heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
-
-    def due(self) -> float:
-        return self._jobs[0][0] if self._jobs else math.inf
-
-    def finish(self, now: float) -> tuple[int, Outcome]:
-        _, number, outcome = heapq.heappop(self._jobs)
-        return number, outcome
+        self._begin(now, number, demand, admitted=admitted)
 
 
-class Refusing:
+class Refusing(_Admitting):
     """Servers that refuse, after a moment, what would be one too many in work."""
 
     def __init__(self, servers: int, refusal: float) -> None:
-        self._servers, self._refusal = servers, refusal
+        super().__init__(refusal)
+        self._servers = servers
         self._busy = 0
-        self._jobs: list[tuple[float, int, Outcome]] = []
 
     def start(self, now: float, number: int, demand: float) -> None:
         admitted = self._busy < self._servers
         self._busy += admitted
-        outcome = _SUCCESS if admitted else _DROPPED
-        heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
-
-    def due(self) -> float:
-        return self._jobs[0][0] if self._jobs else math.inf
+        self._begin(now, number, demand, admitted=admitted)
 
     def finish(self, now: float) -> tuple[int, Outcome]:
-        _, number, outcome = heapq.heappop(self._jobs)
+        number, outcome = super().finish(now)
         self._busy -= outcome is _SUCCESS
         return number, outcome
 
 
-class Quota:
+class Quota(_Admitting):
     """So many jobs in each second by the clock; all others are refused after a moment."""
 
     def __init__(self, jobs: int, refusal: float) -> None:
-        self._quota, self._refusal = jobs, refusal
+        super().__init__(refusal)
+        self._quota = jobs
         self._second = self._used = 0
-        self._jobs: list[tuple[float, int, Outcome]] = []
 
     def start(self, now: float, number: int, demand: float) -> None:
         if int(now) != self._second:
             self._second, self._used = int(now), 0
         admitted = self._used < self._quota
         self._used += admitted
-        outcome = _SUCCESS if admitted else _DROPPED
-        heapq.heappush(self._jobs, (now + (demand if admitted else self._refusal), number, outcome))
-
-    def due(self) -> float:
-        return self._jobs[0][0] if self._jobs else math.inf
-
-    def finish(self, now: float) -> tuple[int, Outcome]:
-        _, number, outcome = heapq.heappop(self._jobs)
-        return number, outcome
+        self._begin(now, number, demand, admitted=admitted)
 
 
 class Broken:
