@@ -28,11 +28,8 @@ from sinks import for_each, latency_histogram, write_jetstream
 from sources import WorkPool
 from streams import (
     Backoff,
-    Event,
     Fixed,
     Pipeline,
-    Sink,
-    SinkStage,
     from_iterable,
     lift,
     retry,
@@ -40,10 +37,8 @@ from streams import (
 )
 from streams.errors import HoldExceeded
 from streams.faults import MOST_LETTERS
-from streams.run import Run
-from streams.sink import Closed
-from streams.stage import StageInfo
 from streams.testing import MemorySink, MemorySource
+from tests.accepting_later import AcceptingLater
 from tests.jetstream.test_outbox import STORED, Server, refused
 
 __all__ = ["FEATURES", "RandomPipeline"]
@@ -76,37 +71,6 @@ _JOBS, _WINDOW = 4, 1
 
 class Trouble(Exception):
     """What handlers raise here."""
-
-
-class Patient(Sink[Any]):
-    """Takes whatever comes, and accepts each a moment later: its stage says nothing of that."""
-
-    info = StageInfo("patient")
-
-    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        return _Patient(run, closed)
-
-
-class _Patient(SinkStage[Any]):
-    def __init__(self, run: Run, closed: Closed) -> None:
-        super().__init__(closed)
-        self._run = run
-        self._open = 0
-        self._ending = False
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self._open += 1
-        self._run.loop.call_later(1, self._accept, event)
-
-    def _accept(self, event: Event[Any]) -> None:
-        self._open -= 1
-        event.finish()
-        self.on_completed() if self._ending else None
-
-    def on_completed(self) -> None:
-        self._ending = True
-        if not self._open:
-            self.close()
 
 
 class Stream(Server):
@@ -335,7 +299,9 @@ class RandomPipeline:
         kind = self.rng.choice(["at once", "slow", "slow", "patient"])
         if kind == "patient":
             self.features.add("a slow sink of letters that holds none")
-        sink = Patient() if kind == "patient" else MemorySink(seconds=0.5 * (kind == "slow"))
+        sink = (
+            AcceptingLater(1) if kind == "patient" else MemorySink(seconds=0.5 * (kind == "slow"))
+        )
         self._sinks_of_letters.append(sink)
         return sink
 

@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from operators import adaptive_flat_map, group_by, monitor, spread
 from sources import read_jsonl
-from streams import DeadLetter, Event, Fixed, Sink, SinkStage, from_iterable, route
+from streams import DeadLetter, Fixed, from_iterable, route
 from streams.event import Ending
-from streams.run import Run as PipelineRun
-from streams.sink import Closed
-from streams.stage import StageInfo
 from streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 from streams.testing.plugin import Run
+from tests.accepting_later import AcceptingLater
 
 
 def fails(value: Any) -> Any:
@@ -115,46 +113,15 @@ def test_a_flood_of_bad_lines_waits_for_a_slow_sink_of_letters(run: Run, tmp_pat
     assert sink.values == [{"good": 1}]
 
 
-class Later(Sink[Any]):
-    """Takes all that comes, and accepts each ten seconds later."""
-
-    def __init__(self, bound: int | None) -> None:
-        self.info = StageInfo("later", bound=bound)
-
-    def open(self, run: PipelineRun, closed: Closed) -> SinkStage[Any]:
-        return _Accepting(run, closed)
-
-
-class _Accepting(SinkStage[Any]):
-    def __init__(self, run: PipelineRun, closed: Closed) -> None:
-        super().__init__(closed)
-        self._run = run
-        self._open = 0
-        self._ending = False
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self._open += 1
-        self._run.loop.call_later(10, self._accept, event)
-
-    def _accept(self, event: Event[Any]) -> None:
-        self._open -= 1
-        event.finish()
-        if self._ending:
-            self.on_completed()
-
-    def on_completed(self) -> None:
-        self._ending = True
-        if not self._open:
-            self.close()
-
-
 @pytest.mark.parametrize(("bound", "held"), [(0, 1024), (500, 1524), (None, 9000)])
 def test_a_sink_that_takes_letters_before_it_accepts_them_gets_no_more_than_it_says(
     bound: int | None, held: int, run: Run
 ) -> None:
     async def story() -> None:
         source = MemorySource(range(9000))
-        operator = adaptive_flat_map(fails, Fixed(1), on_error=route(Later(bound)), window=1)
+        operator = adaptive_flat_map(
+            fails, Fixed(1), on_error=route(AcceptingLater(10, bound)), window=1
+        )
         async with source.pipe(operator).to(MemorySink()).start():
             await asyncio.sleep(5)
             # With its call, and the one result that may wait.
