@@ -10,8 +10,8 @@ finds the knee of a plant that has one, the maximum of one that does worse with 
 Calls at another size are compared with those just before and after them: what is linear in time
 cancels out, so that a machine that becomes slower or faster says nothing about sizes. How far such
 a comparison can be trusted is measured in the same way, where the size stayed as it was. Samples
-are calls, not events, for those of one call are no two observations. A trial is a sequential test
-whose boundaries meet (a triangular test: J. Whitehead, The Design and Analysis of
+are calls, not events: the events of one call are not separate observations. A trial is a
+sequential test whose boundaries meet (a triangular test: J. Whitehead, The Design and Analysis of
 Sequential Clinical Trials, 1983): the longer it has taken, the less there is to lose by
 deciding. Trials go on for ever, small steps and large ones, but what they lose is kept below 1 % of
 the calls' time.
@@ -46,7 +46,7 @@ class BatchSize:
     """Find the number of events a call, from 1 to `ceiling`; `latency` bounds it (seconds).
 
     `latency` is what the oldest event of a call may take on average, from its arrival to the
-    end of the call. TypeError or ValueError for a ceiling that is no int of at least 1.
+    end of the call. TypeError or ValueError for a ceiling that is not an int of at least 1.
     Time: a few additions a call, a decision every three calls. Memory: constant.
     """
 

@@ -60,7 +60,7 @@ def limiter_for(limit: Limit) -> Limiter:
 
 
 def limit_of(limiter: Limiter) -> int:
-    """What a limiter proposes. BadLimit if that is no whole number of at least 1."""
+    """What a limiter proposes. BadLimit if that is not a whole number of at least 1."""
     given = cast(Any, limiter.limit)
     try:
         limit = 0 if isinstance(given, bool) else operator.index(given)

@@ -145,7 +145,7 @@ class Elastic(Windowed):
             self.mode = "slow start"
 
     def _forget(self) -> None:
-        """What was known of the plant holds no longer."""
+        """Forget what was known of the plant."""
         self._usual.clear()
         self._usual_failures.clear()
         self._expect(None)
@@ -220,7 +220,7 @@ class Elastic(Windowed):
             return
         level, self._base, self._base_size = self._level, here, self._size
         self._move(target, "probe", "probing")
-        # A probe is no decision: the level to return to stays.
+        # A probe is not a decision: the level to return to stays.
         self._level = level
 
     def _step_at(self, here: Window) -> float:

@@ -74,7 +74,7 @@ class Shared:
 
     A call whose iterator waits for room keeps its slot; so if a stage further down shares the
     limit, it fails with a BuildError. Time: a few additions a call and stage. Memory: constant.
-    Raises BuildError for what is no limiter.
+    Raises BuildError for anything but a limiter.
     """
 
     def __init__(self, limiter: Limit = None) -> None:

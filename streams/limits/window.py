@@ -60,7 +60,7 @@ class Spread:
         size = len(others)
         away = min(at_most, abs(window.goodput - sum(others) / size))
         square = away**2 * size / (size + 1)
-        self._wobble = 0.8 * self._wobble + 0.2 * (square - window.goodput_error**2)
+        self._wobble = 0.88 * self._wobble + 0.12 * (square - window.goodput_error**2)
 
     def learn(self, rounds: Rounds) -> None:
         """Take in the rounds of one window."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from statistics import fmean
 
 import pytest
 
@@ -21,17 +24,42 @@ def test_the_limit_settles_below_the_number_at_which_refusals_begin(
     assert max(judgement.refused for judgement in judged) <= refused
 
 
-def test_errors_that_have_nothing_to_do_with_load_have_no_effect_on_the_limit() -> None:
-    def highest(broken: float, seed: int) -> int:
-        limits = [1]
-        service = Service(20, seed, broken=broken)
-        work(service, None, 10.0, on_limit_change=lambda old, new, why: limits.append(new))
-        settled = limits[len(limits) // 2 :]
-        return max(settled)
+class Queueing(Service):
+    """Refuses nothing: what finds no free place waits."""
 
-    assert [highest(0.05, seed) for seed in SEEDS] == pytest.approx(
-        [highest(0.0, seed) for seed in SEEDS], abs=1
+    def __init__(self, places: int, seed: int, *, broken: float) -> None:
+        super().__init__(1_000_000, seed, broken=broken)
+        self._free = asyncio.Semaphore(places)
+
+    async def __call__(self, number: int) -> int:
+        async with self._free:
+            return await super().__call__(number)
+
+
+def settled_limit(service: Service) -> float:
+    """The mean limit of 7 seconds, after 5 in which it may settle."""
+    begin, end = 5.0, 12.0
+    changes = [(0.0, 1)]
+
+    def note(old: int, new: int, why: str) -> None:
+        changes.append((asyncio.get_running_loop().time(), new))
+
+    work(service, None, end, on_limit_change=note)
+    weighted = 0.0
+    for (since, limit), (until, _) in pairwise([*changes, (end, 0)]):
+        weighted += limit * max(0.0, until - max(since, begin))
+    return weighted / (end - begin)
+
+
+@pytest.mark.parametrize("service", [Queueing, Service], ids=["that queues", "that refuses"])
+def test_errors_that_have_nothing_to_do_with_load_have_no_effect_on_the_limit(
+    service: Callable[..., Service],
+) -> None:
+    without, broken = (
+        fmean(settled_limit(service(20, seed, broken=share)) for seed in SEEDS)
+        for share in (0.0, 0.05)
     )
+    assert broken == pytest.approx(without, rel=0.10)
 
 
 def test_a_quota_is_used_up_and_hardly_exceeded_where_overload_says_when_to_go_on() -> None:
