@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy, letters_of
+from streams.faults import OnError, check_policy, routed_by
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
@@ -100,7 +100,7 @@ class _Table(Sink[Any]):
             f"{redacted(url)}, {table}",
             WINDOW,
             "a transaction a batch",
-            letters=letters_of(on_error),
+            routed=routed_by(on_error),
         )
         self._url = url
         self._table = table

@@ -63,6 +63,12 @@ class Batch:
         failed = (failure.row for failure in self.failed)
         return [*self.finished, *self.dropped, *self.returned, *self.abandoned, *failed]
 
+    @property
+    def held_back(self) -> set[str]:
+        """The keys of rows that are to be tried again before any later ones."""
+        failed = (failure.row for failure in self.failed if failure.delay is not None)
+        return {row.key for row in (*failed, *self.abandoned) if row.key is not None}
+
     def cut(self, most: int) -> Batch:
         """Keep the first `most` of those that finished; gives the others."""
         rest = Batch(self.finished[most:])

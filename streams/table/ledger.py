@@ -79,19 +79,25 @@ class Ledger:
     def take(self, rows: Iterable[Row], began: float) -> None:
         """These were claimed, by a call that began then.
 
-        While a row of an earlier tenure is still inside, later ones of its key are of that too, for
-        it will be given back, and they must not overtake it.
+        While a row of an earlier tenure is still inside, or its return is not written down yet,
+        later ones of its key are of that tenure too, for they must not overtake it. Those of a key
+        that has been held back since the call began are void.
         """
         now = self._run.now()
         if not self.held or self._tenure.until <= now:
             self._tenure = Tenure(began + self._terms.lease)
+        returned, held_back = set(self._pending.returned), self._pending.held_back
         over: dict[str | None, Tenure] = {
             row.key: row.tenure
             for row in self.held
-            if row.tenure.until <= now and row.key is not None and not row.ended
+            if row.tenure.until <= now
+            and row.key is not None
+            and (not row.ended or row in returned)
         }
         for row in rows:
             row.tenure = over.get(row.key, self._tenure)
+            if row.key in held_back:
+                continue
             self.held[row] = None
             self.idle.clear()
             if row.key is not None:

@@ -138,6 +138,9 @@ class PostgresStore(PostgresTable):
             raise NotHeld
 
     async def _write(self, db: Connection, settlement: Settlement, terms: Terms) -> None:
+        keys = {(row.key, row.epoch) for row in settlement.rows() if row.key is not None}
+        if keys:
+            await self._all(db, sql.KEEP_KEYS, _leases(keys))
         await self._finish(db, settlement.finished)
         returned = settlement.returned
         if returned and await self._count(db, sql.RETURN, _marks(returned)) < len(returned):

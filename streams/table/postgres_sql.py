@@ -19,6 +19,7 @@ __all__ = [
     "HAS_SUSPECT_KEYS",
     "HAS_TABLE",
     "INSERT",
+    "KEEP_KEYS",
     "LEASE_KEYS",
     "LEASE_SUSPECT_KEY",
     "MARK_SUSPECTS",
@@ -297,6 +298,10 @@ _ROWS = "unnest((:ids)::{id_type}[], (:tokens)::bigint[])"
 
 # No two leases have the same epoch, of whatever keys.
 _LEASED = "k.key = ANY((:keys)::text[]) AND k.epoch = ANY((:epochs)::bigint[])"
+
+# A lease that has run out is not reclaimed until the transaction ends: others pass over the rows
+# that this has written to, and would go on with the later ones of the key.
+KEEP_KEYS = f"SELECT k.key FROM {{keys}} AS k WHERE {_LEASED} ORDER BY k.key FOR KEY SHARE"
 
 FINISH = (
     "UPDATE {table} AS t SET {status} = 1, {finished} = now(), {error} = NULL, {expires} = NULL "

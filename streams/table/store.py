@@ -210,7 +210,7 @@ class Store(ABC):
     async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
-        With `fields` it is no queue but a table that must have those columns. Raises CannotOpen
+        With `fields` it is not a queue but a table that must have those columns. Raises CannotOpen
         where there is no database or it lets nobody in, TableMissing, ColumnMissing.
         """
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import psycopg
 import pytest
 
-from streams.table import Settlement, Store, Terms, open_store
+from streams.table import Row, Settlement, Store, Terms, open_store
+from streams.table.postgres import PostgresStore
 
 ATTEMPTS = 2
 GONE, MINE, YOURS = (
@@ -23,6 +25,40 @@ async def suspects_of_two_keys(store: Store) -> None:
     assert len((await store.claim(9, GONE)).rows) == 4
     # Nothing to claim, but suspects from now on.
     assert (await store.claim(9, MINE)).rows == []
+
+
+def test_a_key_stays_with_its_reader_while_that_is_in_the_middle_of_a_settlement(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that is stopped there may still commit, or not: later rows must not go before."""
+
+    async def story() -> None:
+        over, others = Terms("me", lease=0.0, by="key"), Terms("you", by="key")
+        mine, yours = open_store(postgres), open_store(postgres)
+        await mine.open()
+        await mine.put([b'{"key": "a"}', b'{"key": "a"}', b'{"key": "b"}'])
+        await yours.open()
+        rows = (await mine.claim(9, over)).rows
+        stopped, woken = asyncio.Event(), asyncio.Event()
+        finish = PostgresStore._finish
+
+        async def stop_after(self: PostgresStore, db: Any, rows: list[Row]) -> None:
+            await finish(self, db, rows)
+            stopped.set()
+            await woken.wait()
+
+        monkeypatch.setattr(PostgresStore, "_finish", stop_after)
+        settling = asyncio.ensure_future(mine.settle(Settlement(finished=rows[:1]), over))
+        async with asyncio.timeout(20):
+            await stopped.wait()
+            assert [row.key for row in (await yours.claim(9, others)).rows] == ["b"]
+            woken.set()
+            assert await settling == []
+            assert [row.id for row in (await yours.claim(9, others)).rows] == [rows[1].id]
+        for store in (mine, yours):
+            await store.close()
+
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("how", ["settles", "claims"])

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -54,30 +54,78 @@ class Table(MemoryStore):
             raise DatabaseLost("gone fishing")
 
 
+class Keyed(Table):
+    """Has the parity of its rows' numbers as keys; a claim is answered `slow` seconds later.
+
+    A row that is to be tried again holds back its key, with what was claimed of it.
+    """
+
+    def __init__(self, rows: int = ROWS) -> None:
+        super().__init__(rows)
+        self.slow = 0.0
+        self._claimed: list[Row] = []
+        self._held_back: dict[str | None, float] = {}
+
+    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        now = asyncio.get_running_loop().time()
+        due = [one for one in self.waiting if self._held_back.get(str(one[0] % 2), 0.0) <= now]
+        rest = [one for one in self.waiting if one not in due]
+        self.waiting = due
+        claim = await super().claim(count, terms, reclaim=reclaim)
+        self.waiting = sorted([*self.waiting, *rest])
+        for row in claim.rows:
+            row.key = str(row.id % 2)
+        self._claimed += claim.rows
+        await asyncio.sleep(self.slow)
+        return claim
+
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        lost = await super().settle(settlement, terms)
+        now = asyncio.get_running_loop().time()
+        over = set(settlement.rows())
+        self._claimed = [row for row in self._claimed if row not in over]
+        for failure in settlement.failed:
+            if failure.delay is None:
+                continue
+            self._held_back[failure.row.key] = now + failure.delay
+            back = [row for row in self._claimed if row.key == failure.row.key]
+            self._claimed = [row for row in self._claimed if row not in back]
+            self.waiting = sorted([*self.waiting, *((one.id, str(one.payload)) for one in back)])
+        return lost
+
+
 class Reading:
     """A reader of `table`, and the times at which its handler began each row."""
 
     def __init__(self, table: Table) -> None:
         self.begun: defaultdict[int, list[float]] = defaultdict(list)
+        self.order: list[int] = []
         self.table = table
         self.rows = Flowable[dict[str, Any]](self._attach, StageInfo("read_table"))
 
     def _attach(self, downstream: Subscriber[dict[str, Any]], run: Run) -> None:
         manner = Manner(Backoff(), batch=100, follow=False, poll=1.0, patience=1000.0)
-        terms = Terms("me", LEASE)
+        terms = Terms("me", LEASE, by="key" if isinstance(self.table, Keyed) else None)
         TableReader(downstream, run, self.rows.info, self.table, terms, manner).start()
 
     def begin(self, event: dict[str, Any]) -> int:
         number = int(event["n"])
+        self.order.append(number)
         self.begun[number].append(asyncio.get_running_loop().time())
         return number
 
     async def run(
-        self, handler: Any, limit: int = 2, sink: Sink[Any] | None = None
+        self,
+        handler: Any,
+        limit: int = 2,
+        sink: Sink[Any] | None = None,
+        on_error: Literal["stop", "revert"] = "stop",
     ) -> dict[str, Any]:
         """Work on all rows in the order of their keys; the source's statistics."""
         stream = self.rows.pipe(
-            group_by("key"), spread(), adaptive_flat_map(handler, limit=Fixed(limit))
+            group_by("key"),
+            spread(),
+            adaptive_flat_map(handler, limit=Fixed(limit), on_error=on_error),
         )
         report = await stream.to(sink or collect([])).run()
         numbers: dict[str, Any] = report.statistics["stages"][0]
@@ -209,15 +257,6 @@ def test_a_row_that_another_reader_took_early_is_not_begun() -> None:
 
 
 def test_later_rows_of_a_key_do_not_overtake_those_that_are_given_back() -> None:
-    class Keyed(Table):
-        """Has the parity of its rows' numbers as keys."""
-
-        async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
-            claim = await super().claim(count, terms, reclaim=reclaim)
-            for row in claim.rows:
-                row.key = str(row.id % 2)
-            return claim
-
     table = Keyed()
     reading = Reading(table)
     later, table.waiting = table.waiting[10:], table.waiting[:10]
@@ -233,11 +272,61 @@ def test_later_rows_of_a_key_do_not_overtake_those_that_are_given_back() -> None
         return number
 
     numbers = run_virtual(reading.run(handler))
-    for odd in (0, 1):
-        ends = [times[-1] for n, times in sorted(reading.begun.items()) if n % 2 == odd]
-        assert ends == sorted(ends)
+    assert_in_order(reading)
     assert {len(times) for times in reading.begun.values()} == {1}
     assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)
+
+
+def test_rows_that_are_given_back_during_a_claim_are_not_overtaken_by_what_it_brings() -> None:
+    table = Keyed()
+    reading = Reading(table)
+    later, table.waiting = table.waiting[10:], table.waiting[:10]
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 2:
+            # The claim of the later rows begins while the lease lasts, is answered when those that
+            # were claimed before them have been given back, and keeps that from being written.
+            table.away_until = 1.5 * LEASE
+            await asyncio.sleep(0.9 * LEASE)
+            table.waiting += later
+            table.slow = LEASE / 2
+            await asyncio.sleep(0.2 * LEASE)
+            table.slow = 0.0
+        return number
+
+    numbers = run_virtual(reading.run(handler))
+    assert_in_order(reading)
+    assert {len(times) for times in reading.begun.values()} == {1}
+    assert (numbers["finished"], numbers["failed"]) == (ROWS, 0)
+
+
+def test_a_row_that_is_reverted_during_a_claim_is_not_overtaken_by_what_it_brings() -> None:
+    table = Keyed()
+    reading = Reading(table)
+    later, table.waiting = table.waiting[2:], table.waiting[:2]
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 2 and len(reading.begun[2]) == 1:
+            table.waiting += later
+            table.slow = 3.0
+            await asyncio.sleep(2.0)
+            table.slow = 0.0
+            raise ValueError("not yet")
+        return number
+
+    numbers = run_virtual(reading.run(handler, on_error="revert"))
+    assert_in_order(reading)
+    assert {n: len(times) for n, times in reading.begun.items() if len(times) > 1} == {2: 2}
+    assert (numbers["finished"], numbers["reverted"]) == (ROWS, 1)
+
+
+def assert_in_order(reading: Reading) -> None:
+    """Each row began for the last time before any later one of its key did."""
+    for odd in (0, 1):
+        begun = [number for number in reading.order if number % 2 == odd]
+        assert begun == sorted(begun)
 
 
 def test_a_write_that_fails_while_the_run_ends_is_told() -> None:
