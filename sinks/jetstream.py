@@ -23,7 +23,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy, letters_of
+from streams.extras import require
+from streams.faults import OnError, check_policy, routed_by
 from streams.jetstream.addresses import Servers, addresses_of
 from streams.keys import By, key_name
 from streams.run import Run
@@ -50,7 +51,7 @@ def write_jetstream(
     `id` is the field or function by which the stream recognises a value that it has already (in
     its window for duplicates, 2 minutes if nobody has said otherwise); without one each event is
     one of its own, however often it is published. `window=1` keeps the order whatever fails.
-    Raises BuildError for what cannot be.
+    Raises BuildError for what cannot be, MissingExtra without nats-py.
     """
     check_policy(on_error, "write_jetstream")
     if isinstance(subject, str) and (not subject or set(subject) & set(" \t\r\n*>")):
@@ -61,6 +62,7 @@ def write_jetstream(
         raise BuildError(
             f"write_jetstream(window={window!r}, patience={patience!r}): must be positive"
         )
+    require("nats", "write_jetstream needs nats-py", "cluster")
     # Slow to import, and few pipelines write there.
     from streams.jetstream.writing import WritingSettings
 
@@ -79,7 +81,7 @@ class _JetStream(Sink[Any]):
             detail,
             settings.window,
             "until it is stored",
-            letters=letters_of(settings.on_error),
+            routed=routed_by(settings.on_error),
         )
         self._settings = settings
 

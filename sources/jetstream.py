@@ -26,7 +26,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from streams.errors import BuildError
-from streams.faults import Route, letters_of
+from streams.extras import require
+from streams.faults import Route, routed_by
 from streams.flowable import Flowable
 from streams.jetstream.addresses import Servers, addresses_of
 from streams.run import Run
@@ -89,7 +90,7 @@ def read_jetstream(
     there, else made. Without a name each running reads everything anew. A new consumer begins
     with the `first` message or with what is `new`, and gives a message to another reader when
     nobody has spoken of it for `lease` seconds. `servers` may hold user and password. Raises
-    BuildError for addresses, names and times that cannot be.
+    BuildError for addresses, names and times that cannot be, MissingExtra without nats-py.
     """
     if not subject_or_stream or (set(subject_or_stream) & set(" \t\r\n")):
         raise BuildError(f"read_jetstream({subject_or_stream!r}): give a stream or a subject")
@@ -106,6 +107,7 @@ def read_jetstream(
             f'read_jetstream(on_bad_message={on_bad_message!r}): use "report", "stop" or '
             "route(sink)"
         )
+    require("nats", "read_jetstream needs nats-py", "cluster")
     # Slow to import, and few pipelines read there.
     from streams.jetstream.reading import Reading, ReadingSettings
 
@@ -122,8 +124,8 @@ def read_jetstream(
     )
     detail = subject_or_stream if durable is None else f"{subject_or_stream}, as {durable}"
     note = "requests what is asked for"
-    letters = letters_of(on_bad_message)
-    info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True, letters=letters)
+    routed = routed_by(on_bad_message)
+    info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True, routed=routed)
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         Reading(downstream, run, flowable.info, settings).start()

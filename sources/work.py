@@ -31,7 +31,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from streams.errors import BuildError, describe
-from streams.faults import MOST_LETTERS, Backoff, OnError, check_policy, letters_of, retry, route
+from streams.extras import require
+from streams.faults import Backoff, OnError, check_policy, retry, route, routed_by
 from streams.flowable import Flowable
 from streams.iterables import from_iterable
 from streams.jetstream.addresses import Servers, addresses_of
@@ -62,7 +63,8 @@ class WorkPool:
         lease: float = 30.0,
     ) -> None:
         """On `servers`, jobs and results are what JSON can say, and a job is another worker's when
-        nobody has spoken of it for `lease` seconds. Raises BuildError for what makes no sense."""
+        nobody has spoken of it for `lease` seconds. Raises BuildError for what makes no sense,
+        MissingExtra without nats-py."""
         if isinstance(attempts, bool) or attempts < 1 or not lease > 0:
             raise BuildError(
                 f"WorkPool(attempts={attempts!r}, lease={lease!r}): at least 1 attempt and "
@@ -72,6 +74,8 @@ class WorkPool:
             raise BuildError(
                 f"WorkPool(name={describe(name)}): use at most 200 letters, digits, - and _"
             )
+        if servers is not None:
+            require("nats", "WorkPool on servers needs nats-py", "cluster")
         from streams.work.hub import Hub
         from streams.work.wire import Wire
 
@@ -133,10 +137,10 @@ class WorkPool:
             source.attach(stage, run)
 
         note = f"as many jobs as workers ask for, {window:,} results"
-        letters = letters_of(on_error)
+        routed = routed_by(on_error)
         if on_error is None and self._wire is not None:
-            letters = MOST_LETTERS + WINDOW
-        info = StageInfo("offer", self.name, None, note, works=True, letters=letters)
+            routed = (StageInfo("letters", bound=WINDOW),)
+        info = StageInfo("offer", self.name, None, note, works=True, routed=routed)
         flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
         return flowable
 

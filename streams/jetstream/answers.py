@@ -20,7 +20,7 @@ _PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
     """What `ask` gets from the servers, which are asked again while they cannot say.
 
-    Raises at once what is no matter of time, and in the end CannotConnect.
+    Raises at once what does not pass with time, and in the end CannotConnect.
     """
     from nats.errors import NoRespondersError
     from nats.js.errors import APIError

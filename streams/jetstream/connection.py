@@ -49,7 +49,9 @@ async def connect(
     refused = asyncio.Event()
 
     async def noted(error: Exception) -> None:
-        last[:] = [error]
+        # What comes of closing the connection afterwards is not why there is none.
+        if not refused.is_set():
+            last[:] = [error]
         if any(word in str(error).lower() for word in _FOR_GOOD):
             refused.set()
 

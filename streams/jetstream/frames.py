@@ -68,7 +68,7 @@ class Frames(Parser):
                     continue
             await super().parse(data[at:end])
             if self._resets != resets:
-                # What is left came by a connection that is no more.
+                # What is left came by a connection that is gone.
                 return
             at = end
         if at < len(data):

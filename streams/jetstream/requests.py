@@ -42,7 +42,7 @@ class Requests:
     """Has as many messages on request as `room()` says; requests are long-lived.
 
     `arrived` is called with each message, in the order in which they come; `failed` with what that
-    raises, and when the consumer is no more, or, when that is `easily` said, may be no more. `look`
+    raises, and when the consumer is gone, or, when that is `easily` said, may be gone. `look`
     is to be called when there may be more room. More is asked for when half of the room or less is
     on request, so that few requests wait at the server. After a reconnection, or when a request
     gives no sign of life, servers may not know of them any more: they are made anew in another

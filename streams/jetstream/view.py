@@ -59,14 +59,14 @@ async def layouts_there(js: JetStreamContext) -> list[Layout]:
 async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> dict[int, int]:
     """The messages of each of these partitions of which not all is finished."""
     js = jetstream(client)
-    floors = await layout.floors(js)
+    floors = await answered(lambda: layout.floors(js))
     subject = f"$JS.API.DIRECT.GET.{layout.stream}"
 
     async def lag(partition: int) -> int:
-        floor, _ = await floors.read(partition)
+        floor, _ = await answered(lambda: floors.read(partition))
         after = floor.sequence + 1
         first = {"seq": after, "next_by_subj": layout.subject(partition), "batch": 1}
-        answer = await client.request(subject, dumps(first), timeout=2)
+        answer = await answered(lambda: client.request(subject, dumps(first), timeout=2))
         headers: dict[str, str] = answer.headers or {}
         return 0 if headers.get("Status") == "404" else int(headers["Nats-Num-Pending"]) + 1
 
@@ -78,16 +78,18 @@ async def look(client: Client, layout: Layout) -> View:
     from nats.js.errors import BucketNotFoundError
 
     js = jetstream(client)
-    stored = (await js.stream_info(layout.stream)).state.messages
-    letters = (await js.stream_info(layout.letters)).state.messages
+    stored = (await answered(lambda: js.stream_info(layout.stream))).state.messages
+    letters = (await answered(lambda: js.stream_info(layout.letters))).state.messages
     lag = await lag_of(client, layout, layout.numbers)
     unit = "message" if layout.in_batches else "event"
     try:
-        roster = await Roster.open(client, layout.stream)
+        roster = await answered(lambda: Roster.open(client, layout.stream))
     except BucketNotFoundError:
         return View(layout.name, stored, letters, lag, {}, {}, unit)
-    workers = await roster.members()
-    found = await _of_each(layout.numbers, roster.owner)
+    workers = await answered(roster.members)
+    found = await _of_each(
+        layout.numbers, lambda partition: answered(lambda: roster.owner(partition))
+    )
     owners = {partition: worker for partition, worker in found.items() if worker}
     return View(layout.name, stored, letters, lag, owners, workers, unit)
 

@@ -48,9 +48,9 @@ class Worker:
     """Renews its leases five times in their length; takes and hands over as workers come and go,
     which they tell each other, and which it looks for twenty times in that length.
 
-    A partition that is handed over is read no more, what of it is in the pipeline ends, and the
-    next owner goes on at once. A lease that is lost cancels the running: what it had begun is
-    nobody's word any more. Another running begins with the partitions that are left.
+    Of a partition that is handed over nothing more is read; its events in the pipeline are
+    finished, and the next owner goes on at once. A lease that is lost cancels the running: what it
+    had begun does not count. Another running begins with the partitions that are left.
     """
 
     def __init__(

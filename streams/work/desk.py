@@ -190,7 +190,7 @@ class RemoteDesk(Emission[Any]):
             # Nobody waits for it, and no other worker could make more of it.
             self._replies.send(message.reply, TERM)
             self.run.on_warning(
-                f"a message of {len(message.data):,} bytes on {message.subject} is no parcel of "
+                f"a message of {len(message.data):,} bytes on {message.subject} is not a parcel of "
                 f"jobs, and was taken out of the queue: {error}"
             )
             return

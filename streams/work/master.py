@@ -49,7 +49,7 @@ class Master:
 
     Of each worker it knows how many jobs it can hold; no more are out than all of them together
     can. Jobs travel in parcels, of one job each unless they are quick. A parcel that is delivered
-    a second time is not worked on: what of it was not reported goes out anew, each job by itself,
+    a second time is not worked on: its jobs that were not reported go out anew, each by itself,
     so that one that kills its workers takes no others with it. Nor does it go on for ever: it is
     given up on when it has cost as many workers as it has attempts.
     """

@@ -105,7 +105,7 @@ class Wire:
         else:
             if config.retention != RetentionPolicy.WORK_QUEUE or config.subjects != subjects:
                 raise StreamDiffers(
-                    f"There is a stream '{self.stream}' that is no queue of this pool: its "
+                    f"There is a stream '{self.stream}' that is not a queue of this pool: its "
                     f"subjects are {config.subjects}, its retention is '{config.retention}'. "
                     "Nothing was changed. Give this pool another name."
                 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from streams.errors import BuildError
 from streams.event import Event
-from streams.faults import DeadLetter, LettersOnly, letters_of, retry, route
+from streams.faults import DeadLetter, LettersOnly, retry, route, routed_by
 from streams.flowable import Flowable
 from streams.handler import check_handler, handler_name, is_async
 from streams.inline import Inline
@@ -63,7 +63,7 @@ def worker(jobs: Flowable[Any], how: How) -> Pipeline:
         run.tunable[flowable.info.number] = stage.retune
         jobs.attach(stage, run)
 
-    info = StageInfo("work", name, None, letters=letters_of(again))
+    info = StageInfo("work", name, None, routed=routed_by(again))
     flowable: Flowable[Any] = Flowable(attach, info, jobs)
     return flowable.to(_Done())
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import subprocess
 import sys
 
@@ -57,6 +59,24 @@ def test_a_refusal_that_is_cut_off_is_still_told() -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(CannotConnect, match="refuses these credentials"):
             await connect([f"nats://me:wrong@127.0.0.1:{port}"], patience=0.5)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_refusal_is_told_although_the_connection_is_reset_while_it_is_closed() -> None:
+    async def speak_in_clear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.write(b'INFO {"server_id":"a","version":"2.12.0","max_payload":9}\r\n')
+        writer.transport.abort()
+
+    async def story() -> None:
+        server = await asyncio.start_server(speak_in_clear, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CannotConnect, match="does not speak TLS"):
+            await connect([f"tls://127.0.0.1:{port}"], patience=60)
         server.close()
         await server.wait_closed()
 

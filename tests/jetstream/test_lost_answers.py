@@ -18,6 +18,7 @@ from streams.jetstream.connection import connect
 from streams.jetstream.layout import layout_of
 from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers
+from streams.jetstream.view import look
 from streams.jetstream.worker import Worker
 
 pytestmark = pytest.mark.parametrize("seed", range(4))
@@ -87,5 +88,19 @@ def test_a_worker_of_a_pipeline_begins(server: Servers, seed: int) -> None:
             await running
         await client.close()
         assert results == list(range(10))
+
+    asyncio.run(story())
+
+
+@pytest.mark.usefixtures("lossy")
+def test_what_is_unfinished_is_told(server: Servers, seed: int) -> None:
+    async def story() -> None:
+        stream = from_iterable([{"key": n} for n in range(10)]).pipe(group_by("key"), spread())
+        client = await connect(server.urls)
+        layout = layout_of(stream.to(collect([])), f"lossy-view-{seed}", 4)
+        layout = await layout.prepare(client)
+        view = await look(client, layout)
+        assert (view.stored, view.unfinished, view.workers) == (0, 0, {})
+        await client.close()
 
     asyncio.run(story())

@@ -64,7 +64,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[
 
 def connects(urls: list[str]) -> bool:
     async def story() -> bool:
-        client = await connect(urls, patience=5)
+        client = await connect(urls, patience=60)
         try:
             return client.is_connected
         finally:

@@ -344,7 +344,7 @@ def test_what_is_no_parcel_of_jobs_is_reported_and_ends_no_worker(
         await client.close()
         await asyncio.wait_for(running.wait(), 30)
         assert sorted(results) == list(range(1_000))
-        await until(lambda: caplog.text.count("is no parcel of jobs") == 12)
+        await until(lambda: caplog.text.count("is not a parcel of jobs") == 12)
         await worker.drain()
         assert await queued(server, "foreign") == 0
 
@@ -450,7 +450,7 @@ def test_mistakes_have_names(server: Servers, monkeypatch: pytest.MonkeyPatch) -
         await js.add_stream(name="penstock-work-taken", subjects=["taken.>"])
         pool = WorkPool(server.urls, "taken")
         for pipeline in (pool.offer([1]).to(collect([])), pool.work(echo)):
-            with pytest.raises(StreamDiffers, match="is no queue of this pool"):
+            with pytest.raises(StreamDiffers, match="is not a queue of this pool"):
                 await pipeline.run()
         await client.close()
         pool = WorkPool("nats://127.0.0.1:1", "nowhere")
