@@ -53,8 +53,8 @@ def sequenced(
 
     O(n log n) time, O(n) memory. Before anything is returned raises IntervalError for a row
     that does not begin before it ends, RowTypeError (a TypeError) for ends that cannot be compared,
-    NaN, and amounts that are no finite numbers, each with the row's place as `row`, counted from 0;
-    BuildError for options that do not go together.
+    NaN, and amounts that are not finite numbers, each with the row's place as `row`, counted from
+    0; BuildError for options that do not go together.
 
     >>> for period in sequenced([(0, 10), (2, 5), (5, 7)], begin=0, end=1):
     ...     print(period.begin, period.end, period.value)

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class FormulaSyntaxError(BuildError, ValueError):
-    """A text that is no formula.
+    """A text that is not a formula.
 
     `position` is the index of the first token that cannot continue a formula, the length of
     the text at its end; `expected` says what could have stood there.
@@ -97,7 +97,7 @@ def bounded_recursion() -> Generator[None]:
 
 
 class AutomatonFormatError(BuildError, ValueError):
-    """A text that is no automaton in the format it should have."""
+    """A text that is not an automaton in the expected format."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line = line

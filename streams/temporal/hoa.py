@@ -48,7 +48,7 @@ def from_hoa(text: str) -> Automaton:
 
     Raises AutomatonFormatError with the number of the line, also for what is no (generalised)
     Büchi automaton with labels on its edges or states: it then names the feature. TypeError for
-    what is no text, FormulaTooLarge for a label of too many cases. Memory: by the text's length.
+    anything but text, FormulaTooLarge for a label of too many cases. Memory: by the text's length.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"an automaton is a text, not {type(text).__name__}")

@@ -39,7 +39,7 @@ class IntervalError(PenstockError, ValueError):
 
 
 class RowTypeError(PenstockError, TypeError):
-    """A row of a table with ends that cannot be compared, or an amount that is no number.
+    """A row of a table with ends that cannot be compared, or an amount that is not a number.
 
     `row` is its place in the table, counted from 0.
     """
@@ -200,11 +200,13 @@ def _point(value: Any) -> tuple[str, Any]:
         return "a date", value
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
         if value.is_nan() if isinstance(value, Decimal) else value != value:
-            raise TypeError("NaN is no point in time: it comes neither before nor after any other")
+            raise TypeError(
+                "NaN is not a point in time: it comes neither before nor after any other"
+            )
         return "a number", value
     raise TypeError(
-        f"{describe(value)} of type {type(value).__name__} is no point in time: a number, a date, "
-        "a datetime or a text in ISO 8601 is needed"
+        f"{describe(value)} of type {type(value).__name__} is not a point in time: a number, a "
+        "date, a datetime or a text in ISO 8601 is needed"
     )
 
 
@@ -214,7 +216,7 @@ def _moment(text: str) -> date | datetime:
             return kind.fromisoformat(text)
         except ValueError:
             continue
-    raise TypeError(f"{describe(text)} is no point in time: texts must be in ISO 8601")
+    raise TypeError(f"{describe(text)} is not a point in time: texts must be in ISO 8601")
 
 
 def amount(value: Any) -> Any:
@@ -231,8 +233,8 @@ def amount(value: Any) -> Any:
             finite = isinstance(value, int | Fraction) or isfinite(value)
         if finite:
             return value
-        raise TypeError(f"{value} is no amount: a finite number of usual size is needed")
-    raise TypeError(f"{describe(value)} of type {type(value).__name__} is no amount: a finite "
+        raise TypeError(f"{value} is not an amount: a finite number of usual size is needed")
+    raise TypeError(f"{describe(value)} of type {type(value).__name__} is not an amount: a finite "
                     "number is needed")  # fmt: skip
 
 
@@ -257,7 +259,9 @@ def read_all(rows: list[Any], by: By[Any], *, first: int = 0, optional: bool = F
     It is raised with the place of the row, of which the first is `first`.
     """
     try:
-        return list(map(Key(by).get, rows))
+        get = Key(by).get
+        # A StopIteration out of a user's function would end a map.
+        return [get(row) for row in rows] if callable(by) else list(map(get, rows))
     except (LookupError, TypeError):
         return list(_read_each(rows, by, first, optional))
 
@@ -291,7 +295,7 @@ def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:
         except TypeError:
             if key.adapts(row):
                 return key.get(row)
-            raise TypeError(f"{describe(row)} of type {type(row).__name__} is no row with "
+            raise TypeError(f"{describe(row)} of type {type(row).__name__} is not a row with "
                             f"{key_name(by)!r}") from None  # fmt: skip
 
     return read

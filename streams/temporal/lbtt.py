@@ -58,7 +58,7 @@ def from_lbtt(text: str, names: tuple[str, ...] | None = None) -> Automaton:
 
     Its propositions are `names`, by default in the order in which they appear. Raises
     AutomatonFormatError with the number of the line, also for a guard that is nested deeper than
-    150 levels; TypeError for what is no text, FormulaTooLarge for a guard of too many cases.
+    150 levels; TypeError for anything but text, FormulaTooLarge for a guard of too many cases.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"an automaton is a text, not {type(text).__name__}")

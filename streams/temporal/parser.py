@@ -63,7 +63,7 @@ def parse(text: str) -> Formula:
     """The formula that `text` says. Linear time.
 
     Raises FormulaSyntaxError with the place, FormulaTooLarge for a deeper nesting than 150,
-    and TypeError for what is no text.
+    and TypeError for anything but text.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a formula is a text, not {type(text).__name__}")

@@ -39,7 +39,7 @@ def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = 
 
     Each test is called once for an event; what one raises gets a note with its name. Raises
     UnknownProposition for a proposition without a test, unless `strict` is false: then it holds
-    where the field or attribute of its name is true. BuildError for what is no test: an async
+    where the field or attribute of its name is true. BuildError for anything but a test: an async
     function, whose result is always true, or a mapping that names no field.
     """
     names = propositions(formula)
@@ -161,7 +161,7 @@ def _alternatives(wanted: object) -> list[Any]:
 
 
 def _is_so(found: object) -> bool:
-    """Whether what a test returned is true; TypeError for what is no answer yet."""
+    """Whether what a test returned is true; TypeError for an answer that is still to come."""
     if isinstance(found, _NO_ANSWERS):
         kind = type(cast(object, found)).__name__
         not_awaited(cast(object, found))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.event import Event
-from streams.faults import Faults, OnError, letters_of
+from streams.faults import Faults, OnError, routed_by
 from streams.keys import By, Key, KeyFaults, key_name
 from streams.stage import StageInfo
 from streams.temporal.formula import Formula
@@ -115,8 +115,8 @@ class Rule:
         unused = [name for name in self.tests if name not in self.monitor.propositions]
         if unused:
             notes.append(f"given and not in the formula: {', '.join(unused)}")
-        letters = letters_of(*policies)
-        return StageInfo(self.stage, self.text + by, 0, "; ".join(notes), letters=letters)
+        routed = routed_by(*policies)
+        return StageInfo(self.stage, self.text + by, 0, "; ".join(notes), routed=routed)
 
 
 class _Instance:

@@ -66,7 +66,7 @@ class Workflow:
                 for name in getattr(node, fact):
                     if name not in self.nodes:
                         raise WorkflowError(
-                            f"node {node.name!r} has {fact} {name!r}, which is no node"
+                            f"node {node.name!r} has {fact} {name!r}, which is not a node"
                             + _near(name, self.nodes)
                         )
         self.inputs = tuple(name for name, node in self.nodes.items() if node.input)
@@ -108,7 +108,7 @@ def _node(name: str, facts: Mapping[str, Any]) -> Node:
     for fact, value in facts.items():
         if fact not in _FACTS:
             raise WorkflowError(
-                f"node {name!r} has {fact!r}, which is no fact: use {', '.join(_FACTS)}"
+                f"node {name!r} has {fact!r}, which is not a fact: use {', '.join(_FACTS)}"
                 + _near(str(fact), _FACTS)
             )
         values: list[Any] = [value] if isinstance(value, str) else value

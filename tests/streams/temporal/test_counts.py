@@ -234,17 +234,17 @@ DAY = datetime(2024, 1, 1)
         ((5, 3), IntervalError, "from 5 comes after to 3"),
         ((5, 5), IntervalError, "from 5 to 5 is empty"),
         ((DAY, DAY), IntervalError, "is empty"),
-        ((nan, 3), TypeError, "NaN is no point in time"),
-        ((3, nan), TypeError, "NaN is no point in time"),
-        ((Decimal("NaN"), None), TypeError, "NaN is no point in time"),
-        ((Decimal("sNaN"), None), TypeError, "NaN is no point in time"),
+        ((nan, 3), TypeError, "NaN is not a point in time"),
+        ((3, nan), TypeError, "NaN is not a point in time"),
+        ((Decimal("NaN"), None), TypeError, "NaN is not a point in time"),
+        ((Decimal("sNaN"), None), TypeError, "NaN is not a point in time"),
         ((3, date(2024, 1, 1)), TypeError, "is a number, but to .* is a date"),
         ((date(2024, 1, 1), DAY), TypeError, "is a date, but to .* without a time zone"),
         ((DAY.replace(tzinfo=UTC), DAY + timedelta(1)), TypeError, "with a time zone, but to"),
-        (("2024-01-01", "never"), TypeError, "'never' is no point in time"),
-        ((None, 3), TypeError, "None of type NoneType is no point in time"),
-        ((True, 3), TypeError, "True of type bool is no point in time"),
-        (([1], [2]), TypeError, "of type list is no point in time"),
+        (("2024-01-01", "never"), TypeError, "'never' is not a point in time"),
+        ((None, 3), TypeError, "None of type NoneType is not a point in time"),
+        ((True, 3), TypeError, "True of type bool is not a point in time"),
+        (([1], [2]), TypeError, "of type list is not a point in time"),
     ],
 )  # fmt: skip
 def test_a_bad_interval_is_named_with_its_row_and_both_ends(
@@ -277,7 +277,7 @@ def test_rows_of_different_kinds_are_refused(table: list[Any]) -> None:
 
 @pytest.mark.parametrize("amount", [nan, inf, None, "3", True, [1], Decimal("sNaN")])
 def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
-    with pytest.raises(RowTypeError, match=r"row 1: .* is no amount") as raised:
+    with pytest.raises(RowTypeError, match=r"row 1: .* is not an amount") as raised:
         sequenced([(0, 1, 1), (0, 1, amount)], "sum", begin=0, end=1, of=2)
     assert raised.value.row == 1
 
@@ -287,7 +287,7 @@ def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
     [
         (("2004-07-13", "2004-07-13"), IntervalError, "row 2300: from .* is empty"),
         (("2004-07-13T00:00", "2004-07-14"), TypeError, "row 2300: .* is a datetime"),
-        (("2004-07-13", "soon"), TypeError, "row 2300: 'soon' is no point in time"),
+        (("2004-07-13", "soon"), TypeError, "row 2300: 'soon' is not a point in time"),
     ],
 )
 def test_one_bad_row_of_a_long_table_of_dates_is_named(bad: Any, error: Any, said: str) -> None:
@@ -315,7 +315,7 @@ def test_rows_may_be_objects_with_attributes() -> None:
     options: Any = {"begin": "begin", "end": "end"}
     assert shown(sequenced(rows, **options)) == [(1, 2, 1), (2, 4, 3), (4, None, 1)]
     assert shown(sequenced(rows, "sum", of="of", **options))[1] == (2, 4, 5)
-    with pytest.raises(RowTypeError, match=r"row 0: .* is no row with 'too'"):
+    with pytest.raises(RowTypeError, match=r"row 0: .* is not a row with 'too'"):
         sequenced(rows, begin="begin", end="too")
 
 
@@ -323,7 +323,9 @@ def test_a_row_without_a_beginning_is_named() -> None:
     with pytest.raises(IntervalError, match=r"row 1500: .* has no 'from'") as raised:
         sequenced([*[{"from": 1}] * 1_500, {"to": 3}])
     assert raised.value.row == 1500
-    with pytest.raises(RowTypeError, match="row 1: 7 of type int is no row with 'from'") as wrong:
+    with pytest.raises(
+        RowTypeError, match="row 1: 7 of type int is not a row with 'from'"
+    ) as wrong:
         sequenced([{"from": 1}, 7])
     assert wrong.value.row == 1
     with pytest.raises(KeyError) as own:

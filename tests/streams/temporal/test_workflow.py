@@ -413,10 +413,13 @@ def test_lassos_that_go_round_in_different_ways_are_all_told() -> None:
     ("nodes", "said"),
     [
         ({}, "the workflow has no nodes"),
-        ({"start": {"goto": "strat"}}, "'start' has goto 'strat', which is no node. Did you mean"),
-        ({"a": {"through": ["b"]}}, "'a' has through 'b', which is no node"),
-        ({"a": {"not_through": "b"}}, "'a' has not_through 'b', which is no node"),
-        ({"a": {"gotto": "a"}}, "'gotto', which is no fact: .* Did you mean 'goto'"),
+        (
+            {"start": {"goto": "strat"}},
+            "'start' has goto 'strat', which is not a node. Did you mean",
+        ),
+        ({"a": {"through": ["b"]}}, "'a' has through 'b', which is not a node"),
+        ({"a": {"not_through": "b"}}, "'a' has not_through 'b', which is not a node"),
+        ({"a": {"gotto": "a"}}, "'gotto', which is not a fact: .* Did you mean 'goto'"),
         ({"a": {"goto": [1]}}, "a text or a list of texts is needed"),
         ({"a": {"input": True}}, "a text or a list of texts is needed"),
         ({"a": ["b"]}, "must be an object of its facts"),
