@@ -157,6 +157,15 @@ def memory() -> None:
             print(f"  {who.name:<12}{''.join(f'{cell:>28}' for cell in cells)}")
 
 
+def matrix() -> None:
+    """9. CPU µs and Python calls an event for every handler, limit and option"""
+    # In processes of its own, as it imports the library.
+    from benchmarks.matrix.__main__ import table as figure
+
+    print(matrix.__doc__)
+    figure([], rounds=5)
+
+
 def queue_table() -> None:
     """7. a table of a database as a queue"""
     # It needs the packages of its peers, which the other figures do without.
@@ -190,6 +199,7 @@ FIGURES: dict[str, Callable[[], None]] = {
     "memory": memory,
     "table": queue_table,
     "temporal": temporal,
+    "matrix": matrix,
 }
 
 

@@ -1,0 +1,1 @@
+"""What an event costs for every handler and every option, next to the same job by hand."""
