@@ -14,6 +14,7 @@ from operators.monitor import monitor
 from operators.rate_limit import rate_limit
 from operators.spread import spread
 from operators.violations import violations
+from streams.pages import show_pages
 
 __all__ = [
     "adaptive_flat_map",
@@ -29,3 +30,5 @@ __all__ = [
     "spread",
     "violations",
 ]
+
+show_pages(__name__, __all__)

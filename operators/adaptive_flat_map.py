@@ -33,7 +33,7 @@ from typing import Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
-from streams.faults import OnError, Retry, check_policy, letters_of
+from streams.faults import OnError, Retry, check_policy, routed_by
 from streams.flowable import Flowable
 from streams.groups import Grouped
 from streams.handler import check_handler, handler_name, is_async
@@ -104,6 +104,9 @@ def adaptive_flat_map(
     in flight finishes, and the error names what raised it and the stage.
     Raises BuildError for options that cannot work together: straight after
     `group_by`, or `timeout` with a plain handler, which nothing can interrupt.
+
+    Sources of the default limit: the "power" of Giessler et al. (1978) and Kleinrock (1979); more
+    in docs/limits.md.
     """
     name = handler_name(handler)
     check_policy(on_error, "adaptive_flat_map", retries=True)
@@ -154,9 +157,9 @@ def adaptive_flat_map(
             note = f"{at_once}{sharing}, {window:,} results"
             if source.turns and not ordered:
                 note += "; order of a group ends here"
-            letters = letters_of(on_error)
+            routed = routed_by(on_error)
             return StageInfo(
-                "adaptive_flat_map", name, bound, note, works=True, letters=letters, under=info
+                "adaptive_flat_map", name, bound, note, works=True, routed=routed, under=info
             )
 
         flowable: Flowable[Any] = Flowable(attach, info(limit), source, turns=False, groups=False)

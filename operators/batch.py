@@ -29,7 +29,7 @@ from typing import Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
-from streams.faults import OnError, Retry, check_policy, letters_of
+from streams.faults import OnError, Retry, check_policy, routed_by
 from streams.flowable import Flowable
 from streams.groups import Grouped
 from streams.handler import check_handler, handler_name, is_async
@@ -151,9 +151,7 @@ def batch(
             source.attach(stage, run)
 
         ends = "; order of a group ends here" if source.turns else ""
-        info = StageInfo(
-            "batch", name, bound, note + ends, works=True, letters=letters_of(on_error)
-        )
+        info = StageInfo("batch", name, bound, note + ends, works=True, routed=routed_by(on_error))
         flowable: Flowable[Any] = Flowable(attach, info, source, turns=False, groups=False)
         return flowable
 

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy, letters_of
+from streams.faults import OnError, check_policy, routed_by
 from streams.flowable import Flowable
 from streams.keys import By, key_name
 from streams.run import Run
@@ -67,7 +67,8 @@ def count_over_time(
     `lateness` is how long after a row (in seconds, or the unit of its numbers) one may come that
     began earlier; without it only `Watermark` items bring periods before the end.
 
-    Raises BuildError for options that do not go together.
+    Raises BuildError for options that do not go together. Source: Snodgrass, "Developing
+    Time-Oriented Database Applications in SQL" (1999).
     """
     # Not at the top, for it imports much that other pipelines do without.
     from streams.temporal.counting import Counting, Reading, is_duration
@@ -94,9 +95,9 @@ def count_over_time(
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        letters = letters_of(late, on_error)
+        routed = routed_by(late, on_error)
         note = "remembers ends of rows"
-        info = StageInfo("count_over_time", detail, 0, note, absorbs=True, letters=letters)
+        info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed)
         flowable: Flowable[Period] = Flowable(attach, info, source)
         return flowable
 

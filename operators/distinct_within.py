@@ -37,7 +37,7 @@ from typing import Any, NamedTuple, TypeVar
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, HoldExceeded
 from streams.event import Event
-from streams.faults import Faults, OnError, check_policy, letters_of
+from streams.faults import Faults, OnError, check_policy, routed_by
 from streams.flowable import Flowable
 from streams.keys import By, Key, KeyFaults, key_name
 from streams.run import Run
@@ -74,7 +74,9 @@ def distinct_within(
     `hold` is below 1.
     """
     if not is_positive(seconds):
-        raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds")
+        swapped = isinstance(seconds, str) and is_positive(by)
+        hint = f"; did you mean distinct_within({by!r}, by={seconds!r})?" if swapped else ""
+        raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds{hint}")
     if max_keys is not None and not is_count(max_keys):
         raise BuildError(f"distinct_within(max_keys={max_keys!r}): at least 1 key is needed")
     if not is_count(hold):
@@ -106,7 +108,7 @@ def distinct_within(
                 note,
                 by=by,
                 seconds=seconds,
-                letters=letters_of(on_error),
+                routed=routed_by(on_error),
             ),
             source,
             mappings=source.mappings,

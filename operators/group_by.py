@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
-from streams.faults import OnError, check_policy, letters_of
+from streams.faults import OnError, check_policy, routed_by
 from streams.flowable import Flowable
 from streams.group_reader import GroupReader
 from streams.groups import Group, Grouped
@@ -120,7 +120,7 @@ def group_by(
     # What operators make of a group's events may be made of all that fit.
     gathers = 1 if each is None else buffer
     info = StageInfo(
-        "group_by", key_name(by), buffer, by=by, gathers=gathers, letters=letters_of(on_error)
+        "group_by", key_name(by), buffer, by=by, gathers=gathers, routed=routed_by(on_error)
     )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:

@@ -9,8 +9,8 @@ Ends:    with the running. A call past its timeout keeps its slot and its turn u
          really ended, and counts as `stuck`.
          The processes end with this one, however it ends.
 Errors:  what the handler raises, with its traceback as its cause; NotPicklable for a value or a
-         result that cannot be pickled. A process that dies fails the calls that were in it with
-         BrokenProcessPool; later calls get fresh processes.
+         result that cannot be pickled. A process that dies fails all calls that were under way in
+         the pool with BrokenProcessPool, which says how it ended; later calls get fresh processes.
 
     source                                    --1--2--3--------|
     adaptive_flat_map(in_processes(2)(f))     -----a--b--c-----|
@@ -18,10 +18,13 @@ Errors:  what the handler raises, with its traceback as its cause; NotPicklable 
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from functools import partial, reduce
 from importlib import import_module
+from os.path import exists
 from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,9 +32,13 @@ from streams.errors import BuildError, NotPicklable, describe
 from streams.handler import Opened, Pooled, handler_name, pool_size
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, ProcessPoolExecutor
+    from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+    from multiprocessing.process import BaseProcess
 
 __all__ = ["in_processes"]
+
+# Seconds for a process to end that the executor has told to.
+_GRACE = 1.0
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -42,9 +49,12 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
 
     The handler must be a function of a module, its values and results picklable. Raises
     BuildError when `n` is below 1 or the handler is asynchronous; the stage that it is given to
-    raises BuildError when it cannot be pickled, as a lambda cannot.
+    raises BuildError when it cannot be pickled, as a lambda cannot, or has no file to be imported
+    from, as what is typed into a session has not.
     """
     size = pool_size("in_processes", n)
+    # Slow to import, which is not for the loop to wait for, and most pipelines need none.
+    import_module("concurrent.futures.process")
 
     def wrap(handler: Callable[[T], R]) -> Pooled[T, R]:
         return _Processes(handler, lambda: _pool(size), "in_processes")
@@ -54,6 +64,12 @@ def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
 
 class _Processes(Pooled[T, R]):
     def check(self, stage: str) -> None:
+        if getattr(self.func, "__module__", "") == "__main__" and not _main_can_be_imported():
+            raise BuildError(
+                f"{stage}(in_processes(...)({handler_name(self.func)})): other processes import "
+                "the handler from its file, and what is typed into a session or read from standard "
+                "input has none. Write it to a module, and import it from there"
+            )
         try:
             dumps(self._portable())
         except Exception as error:
@@ -61,11 +77,11 @@ class _Processes(Pooled[T, R]):
                 f"{stage}(in_processes(...)({handler_name(self.func)})): another process has to "
                 f"find the handler by its name, and cannot ({error}). Give a function that is "
                 "defined with `def` at the top level of a module"
-            ) from error
+            ) from None
 
     def open(self) -> Opened[T, R]:
         """The handler for one running."""
-        return _Opened(self._portable(), self._make_pool)
+        return _Opened(self._portable(), self._make_pool, handler_name(self.func))
 
     def _portable(self) -> Callable[[T], R]:
         """The handler as it is pickled: by name, and that of a decorated one leads to this."""
@@ -79,14 +95,47 @@ class _Opened(Opened[T, R]):
     """Values and results travel as bytes: what cannot be pickled is noticed where it is, and is
     reported in one line instead of an executor's traceback."""
 
-    def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
+    def __init__(
+        self, handler: Callable[[T], R], make_pool: Callable[[], Executor], name: str
+    ) -> None:
         there: Any = partial(_call, handler)
         super().__init__(there, make_pool)
+        self._name = name
 
     async def __call__(self, value: T) -> R:
         there: Any = super().__call__
         result: R = loads(await there(_pickled(value, "The value")))
         return result
+
+    async def explained(self, error: BrokenExecutor, pool: Executor) -> BrokenExecutor:
+        """Say which handler it was, and how the process that died has ended."""
+        # The executor's own, which tells nothing of them.
+        processes: dict[int, BaseProcess] = getattr(pool, "_processes", None) or {}
+        loop = asyncio.get_running_loop()
+        ends = await loop.run_in_executor(None, _ends, list(processes.values()))
+        return type(error)(
+            f"a process of in_processes has died{ends}, which fails all calls that were under way "
+            f"in the pool, this one of '{self._name}' among them"
+        )
+
+
+def _ends(processes: list[BaseProcess]) -> str:
+    """How processes have ended of which one has died, and the executor ends the others."""
+    for process in processes:
+        process.join(_GRACE)
+        status = process.exitcode
+        # SIGTERM is how the executor ends the others.
+        if status is not None and status != -signal.SIGTERM:
+            return f" ({_end(status)})"
+    return ""
+
+
+def _end(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    if -status == getattr(signal, "SIGKILL", None):
+        return "SIGKILL, as the system sends when memory runs out"
+    return f"signal {-status}"
 
 
 def _call(handler: Callable[[Any], Any], value: bytes) -> bytes:
@@ -103,6 +152,12 @@ def _pickled(value: object, what: str) -> bytes:
         ) from None
 
 
+def _main_can_be_imported() -> bool:
+    main: Any = sys.modules["__main__"]
+    path = getattr(main, "__file__", None)
+    return getattr(main, "__spec__", None) is not None or (path is not None and exists(path))
+
+
 def _named(module: Any, name: str) -> Any:
     return reduce(lambda found, part: getattr(found, part, None), name.split("."), module)
 
@@ -112,7 +167,6 @@ def _call_decorated(module: str, name: str, value: Any) -> Any:
 
 
 def _pool(size: int) -> ProcessPoolExecutor:
-    # Imported here: slow to import, and most pipelines need none.
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 

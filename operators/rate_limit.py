@@ -1,8 +1,8 @@
 """Let at most `rate` events a period through, by withholding demand; none is dropped.
 
 Items:   every event, in order.
-Time:    a token bucket that holds `burst` tokens and gains `rate` each `per` seconds: an event
-         takes one. In any `per` seconds at most `rate + burst` events pass. One timer.
+Time:    a token bucket (RFC 2697) that holds `burst` tokens and gains `rate` each `per` seconds:
+         an event takes one. In any `per` seconds at most `rate + burst` events pass. One timer.
 Memory:  the one event that is next and waits for its token.
 Demand:  one event at a time; the next is asked for when the one before has passed.
 Ends:    with the source, after the event that waits. Cancel gives that one back.

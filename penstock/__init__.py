@@ -1,1 +1,1 @@
-"""penstock: reactive pipelines that never take in more than they can finish."""
+"""The command penstock: run event pipelines that never accept more than they can process."""

@@ -32,6 +32,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 def check(where: str, pipeline: Pipeline) -> int:
     """Say that all is well; returns the exit status. What is wrong has been raised by then."""
+    pipeline.check_files()
     stages = pipeline.describe()
     lost = lost_path(stages, len(pipeline.sinks))
     if lost is not None:

@@ -86,7 +86,7 @@ def _open_standard_streams() -> None:
 def _parser(words: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "penstock",
-        description="Run event pipelines that never take in more than they can finish.",
+        description="Run event pipelines that never accept more than they can process.",
         epilog="`penstock COMMAND --help` tells more.",
         allow_abbrev=False,
         formatter_class=Formatter,

@@ -21,7 +21,7 @@ from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.letters import Letter, letters_of, send_again
 from streams.jetstream.outbox import Outbox
 from streams.jetstream.view import layouts_there
-from streams.pipeline import drain_on_signals
+from streams.signals import drain_on_signals
 from streams.work.view import pools_there
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from penstock.output import mention, say
 from penstock.run import Options, end_of, redirect, tell, warnings_to_standard_error
 from penstock.run_on import Cluster
 from streams.flowable import Flowable
-from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.pipeline import Pipeline, new_event_loop
 from streams.running import Report
+from streams.signals import drain_on_signals
 
 if TYPE_CHECKING:
     from streams.jetstream.layout import Layout

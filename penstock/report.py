@@ -64,7 +64,8 @@ def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _ranges(tokens: list[Any]) -> str:
-    """`1-3, 7`, in order, then tokens that are no numbers; the first few, and how many more."""
+    """`1-3, 7`, in order, then tokens that are no numbers; the first few, and how many more, up to
+    which number."""
     numbers = sorted({token for token in tokens if isinstance(token, int)})
     parts: list[tuple[str, int]] = []
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
@@ -74,7 +75,10 @@ def _ranges(tokens: list[Any]) -> str:
     parts += [(str(token), 1) for token in tokens if not isinstance(token, int)]
     shown = ", ".join(text for text, _ in parts[:_MOST_RANGES])
     more = sum(count for _, count in parts[_MOST_RANGES:])
-    return f"{shown} and {more:,} more" if more else shown
+    if not more:
+        return shown
+    up_to = f" up to {numbers[-1]}" if numbers else ""
+    return f"{shown} and {more:,} more{up_to} (--report json has them all)"
 
 
 def _troubles(stages: list[dict[str, Any]]) -> list[str]:
@@ -82,7 +86,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
     for stage in stages:
         troubles = [
             f"{stage[name]:,} {name}"
-            for name in ("skipped", "reverted", "routed", "stuck", "violations", "evicted")
+            for name in ("skipped", "reverted", "routed", "stuck", "violations", "evicted", "lost")
             if stage.get(name)
         ]
         if troubles:

@@ -18,8 +18,9 @@ from penstock.output import flush, mention, say
 from penstock.report import as_json, as_text
 from penstock.status import on_a_terminal, status
 from streams.errors import BuildError
-from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.pipeline import Pipeline, new_event_loop
 from streams.running import Report, Running
+from streams.signals import drain_on_signals
 from streams.stage import StageInfo
 from streams.standard import input_path, output_path
 
@@ -164,10 +165,14 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
     ):
         if path is None:
             continue
-        if not any(_is(stage, names, stream) for stage in pipeline.describe()):
+        stages = pipeline.describe()
+        if not any(_is(stage, names, stream) for stage in stages):
+            own = next((stage for stage in stages if stage.name in names), None)
+            name = names[0] if own is None else own.name
+            named = "" if own is None else f", for {own} has a path of its own, {own.detail}"
             raise BuildError(
-                f"{option} {path}: this pipeline has no {names[0]}() of {stream} that could be "
-                "redirected; leave the option out"
+                f"{option} {path}: this pipeline has no {name}() of {stream} that could be "
+                f"redirected{named}; leave the option out"
             )
         variable.set(path)
 

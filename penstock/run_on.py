@@ -12,8 +12,9 @@ from penstock.output import counted, mention, say
 from penstock.run import Options, redirect, tell, warnings_to_standard_error
 from streams.errors import BuildError
 from streams.jetstream.addresses import addresses_of, shown
-from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.pipeline import Pipeline, new_event_loop
 from streams.running import Report
+from streams.signals import drain_on_signals
 
 if TYPE_CHECKING:
     from streams.jetstream.layout import Layout

@@ -25,8 +25,9 @@ from streams.jetstream.publisher import Publisher
 from streams.jetstream.server import Servers, server_binary
 from streams.jetstream.view import View, lag_of, look
 from streams.lifeline import Lifeline, bound
-from streams.pipeline import Pipeline, drain_on_signals, new_event_loop
+from streams.pipeline import Pipeline, new_event_loop
 from streams.running import Report, Running
+from streams.signals import drain_on_signals
 
 __all__ = ["run_workers"]
 

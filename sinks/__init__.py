@@ -9,6 +9,7 @@ from sinks.jetstream import write_jetstream
 from sinks.jsonl import write_jsonl
 from sinks.latency import latency_histogram
 from sinks.table import write_table
+from streams.pages import show_pages
 
 __all__ = [
     "collect",
@@ -19,3 +20,5 @@ __all__ = [
     "write_jsonl",
     "write_table",
 ]
+
+show_pages(__name__, __all__)

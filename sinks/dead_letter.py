@@ -54,7 +54,9 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
 
 class _DeadLetters(Sink[DeadLetter], LettersOnly):
     def __init__(self, path: Path) -> None:
-        self.info = StageInfo("dead_letters", output_name(path), WINDOW, "appends", path=path)
+        self.info = StageInfo(
+            "dead_letters", output_name(path), WINDOW, "appends", path=path, appends=True
+        )
         self._path = path
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:

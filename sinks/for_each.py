@@ -26,7 +26,7 @@ from typing import Any, TypeVar, cast
 from streams.calls import is_iterator
 from streams.errors import BuildError, UnfinishedResult
 from streams.event import Event, finish_all
-from streams.faults import Faults, OnError, blame, check_policy, letters_of
+from streams.faults import Faults, OnError, blame, check_policy, routed_by
 from streams.handler import (
     cancelled_inside,
     check_result,
@@ -65,9 +65,7 @@ def for_each(
 class _ForEach(Sink[T]):
     def __init__(self, function: Callable[[T], object], on_error: OnError) -> None:
         bound = 1 if is_async(function) else _STRIDE
-        self.info = StageInfo(
-            "for_each", handler_name(function), bound, letters=letters_of(on_error)
-        )
+        self.info = StageInfo("for_each", handler_name(function), bound, routed=routed_by(on_error))
         self._function = function
         self._on_error: OnError = on_error
 
@@ -143,18 +141,18 @@ class _Calling(SinkStage[Any]):
             return True
         if hasattr(kind, "__await__"):
             return False
-        self._check(result)
-        self._over.add(kind)
+        if self._check(result):
+            self._over.add(kind)
         return True
 
-    def _check(self, result: object) -> None:
+    def _check(self, result: object) -> bool:
         name = handler_name(self._function)
         if is_iterator(result):
             raise UnfinishedResult(
                 f"'{name}' returned an async generator, which nobody reads: for_each has no "
                 "results; take the `yield` out of it, or give it to adaptive_flat_map"
             )
-        check_result(result, name)
+        return check_result(result, name)
 
     def _ask(self, done: int) -> None:
         if done and not self._ending:

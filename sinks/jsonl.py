@@ -32,7 +32,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 
 from streams.compression import check_suffix
 from streams.encoding import as_json
-from streams.faults import OnError, check_policy, letters_of
+from streams.faults import OnError, check_policy, routed_by
 from streams.paths import Path, output_name
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
@@ -63,8 +63,9 @@ class _JsonLines(Sink[Any]):
             WINDOW,
             "batches of 64 KiB",
             path=path,
-            letters=letters_of(on_error),
+            routed=routed_by(on_error),
             empties=not append,
+            appends=append,
         )
         self._path = path
         self._append = append

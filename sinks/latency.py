@@ -26,6 +26,7 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TextIO
 
 from streams import clock
+from streams.arguments import is_positive
 from streams.errors import BuildError, CannotOpen
 from streams.event import Event, finish_all
 from streams.metrics import (
@@ -82,11 +83,15 @@ class latency_histogram(Sink[Any]):
         log: str | Path | None = None,
         report: Report | TextIO | None = _to_standard_error,
     ) -> None:
-        if every is not None and not every > 0:
-            raise BuildError(f"latency_histogram(every={every!r}): must be positive seconds")
+        if every is not None and not is_positive(every):
+            raise BuildError(
+                f"latency_histogram(every={every!r}): must be positive seconds; the path of a log "
+                "is given by name, as latency_histogram(log=...)"
+            )
         if log is not None:
             require_interval_log()
-        self.info = StageInfo("latency_histogram", "" if every is None else f"every {every:g} s", 0)
+        detail = "" if every is None else f"every {every:g} s"
+        self.info = StageInfo("latency_histogram", detail, 0, path=log)
         self._every = every
         self._log = log
         self._report = report

@@ -9,6 +9,7 @@ from sources.lines import read_lines
 from sources.queue_stats import queue_stats
 from sources.table import read_table
 from sources.work import WorkPool
+from streams.pages import show_pages
 
 __all__ = [
     "Inbox",
@@ -20,3 +21,6 @@ __all__ = [
     "read_lines",
     "read_table",
 ]
+
+# `Inbox` is what `inbox` makes, and says itself what it has.
+show_pages(__name__, [name for name in __all__ if name != "Inbox"])

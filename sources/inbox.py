@@ -5,8 +5,10 @@ Time:    in the next iteration of the loop after it was taken in, or when it is 
          event's time of creation is when it was taken in.
 Memory:  `capacity` events, and the callers that wait for room.
 Demand:  what is put waits until it is asked for; when `capacity` events wait, callers do.
-Ends:    never by itself. A drain refuses callers with InboxClosed and finishes what was taken in;
-         a cancel returns it.
+Ends:    when the block of `async with pipeline.start()` is left, or by a drain: callers are refused
+         with InboxClosed, and what was taken in is finished. A cancel, an error or a deadline that
+         passes returns the rest: callers with `wait` get Returned. What nobody waits for is lost,
+         which a warning at the end says with the number and the first few values.
 Errors:  none of its own. A second running at the same time fails with BuildError.
 
     put        --1--2--345--------
@@ -26,7 +28,16 @@ from functools import partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
 from streams.arguments import is_count
-from streams.errors import BadArgument, BufferFull, BuildError, InboxClosed, NoLoop, Returned
+from streams.errors import (
+    BadArgument,
+    BufferFull,
+    BuildError,
+    InboxClosed,
+    NoLoop,
+    Returned,
+    as_raised,
+    describe,
+)
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.run import Run
@@ -37,6 +48,9 @@ from streams.stage import StageInfo, Subscriber
 __all__ = ["Inbox", "inbox"]
 
 T = TypeVar("T")
+
+# Of the events that were lost.
+_SHOWN = 5
 
 # Of the caller's loop, or of a thread. Errors are results, so that nobody has to retrieve those
 # that a caller who went away no longer wants.
@@ -92,7 +106,8 @@ class Inbox(Flowable[T]):
         found for a caller one turn of the loop before it resumes: if it is cancelled in between,
         its event is withdrawn, unless that has left the inbox by then and goes on.
 
-        Raises InboxClosed when the pipeline drains or has ended.
+        Raises InboxClosed when the pipeline drains or has ended; if that was by an error, it is the
+        `__cause__`.
         """
         loop = asyncio.get_running_loop()
         ended = loop.create_future() if wait else None
@@ -111,9 +126,9 @@ class Inbox(Flowable[T]):
                 self._entrance.leave(accepted)
                 raise
             if isinstance(answer, Exception):
-                raise answer
+                raise self._entrance.refused(answer)
         if ended is not None and (error := await ended) is not None:
-            raise error
+            raise as_raised(error)
 
     def put_nowait(self, value: T) -> None:
         """Put a value in if there is room, else raise BufferFull; on the pipeline's loop.
@@ -145,7 +160,7 @@ class Inbox(Flowable[T]):
         ended: futures.Future[BaseException | None] | None = futures.Future() if wait else None
         self._entrance.enter_from_thread(accepted, value, ended)
         if isinstance(answer := accepted.result(), Exception):
-            raise answer
+            raise self._entrance.refused(answer)
         if ended is not None and (error := ended.result()) is not None:
             raise error
 
@@ -158,6 +173,8 @@ class _Entrance(Generic[T]):
         self.callers: OrderedDict[_Accepted, _Caller[T]] = OrderedDict()
         self._from_threads: deque[tuple[_Accepted, _Caller[T]]] = deque()
         self.is_closed = False
+        # The last running.
+        self._run: Run | None = None
         # Held by a thread that enters, and by the loop when a running begins or ends: nobody is
         # left waiting for a running that is over.
         self._lock = threading.Lock()
@@ -171,6 +188,7 @@ class _Entrance(Generic[T]):
                     "until that pipeline has ended, or make an inbox for each"
                 )
             self.reader = reader
+            self._run = reader.run
             self.is_closed = False
             for accepted in [one for one in self.callers if self._is_elsewhere(one)]:
                 del self.callers[accepted]
@@ -240,11 +258,19 @@ class _Entrance(Generic[T]):
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise _closed()
+            raise self.refused(_closed())
+
+    def refused(self, refusal: Exception) -> Exception:
+        """A refusal, by now perhaps with the error because of which the running has ended."""
+        if self._run is not None and isinstance(refusal, InboxClosed):
+            refusal.__cause__ = self._run.ended_by
+        return refusal
 
 
 class _Reader(Emission[T]):
     """The running source: what is taken in waits here for demand."""
+
+    is_pushed = True
 
     def __init__(
         self, downstream: Subscriber[T], run: Run, info: StageInfo, entrance: _Entrance[T]
@@ -254,6 +280,8 @@ class _Reader(Emission[T]):
         self._taken_in: deque[Event[T]] = deque()
         self._awaited: dict[Event[Any], _Ended] = {}
         self._draining = False
+        self._lost = 0
+        self._first_lost: list[str] = []
 
     def start(self) -> None:
         self._entrance.open(self)
@@ -334,6 +362,13 @@ class _Reader(Emission[T]):
         """Let nobody wait for an event of a running that is over, whatever became of it."""
         for event in list(self._awaited):
             self._tell(event, _returned())
+        if self._lost:
+            more = self._lost - len(self._first_lost)
+            values = ", ".join(self._first_lost) + (f" and {more:,} more" if more else "")
+            self.run.on_warning(
+                f"lost, because they were not finished and no caller waits for them (put without "
+                f"wait=True): {self._lost:,} of the events in the {self.info.name}: {values}"
+            )
 
     def finished(self, event: Event[Any], /) -> None:
         super().finished(event)
@@ -355,6 +390,11 @@ class _Reader(Emission[T]):
 
     def returned(self, event: Event[Any], /) -> None:
         super().returned(event)
+        ended = self._awaited.get(event)
+        if ended is None or ended.done():
+            self._lost += 1
+            if self._lost <= _SHOWN:
+                self._first_lost.append(describe(event.value))
         self._tell(event, _returned())
 
     def _tell(self, event: Event[Any], error: BaseException | None) -> None:
@@ -363,7 +403,8 @@ class _Reader(Emission[T]):
             ended.set_result(error)
 
     def statistics(self) -> dict[str, Any]:
-        """`buffered` events are taken in and not asked for yet; `callers` wait for room."""
+        """`buffered` events are taken in and not asked for yet; `callers` wait for room;
+        `lost` were returned, and no caller waits for them."""
         numbers = super().statistics()
         buffered = len(self._taken_in)
         return {
@@ -371,6 +412,7 @@ class _Reader(Emission[T]):
             "in": numbers["in"] + buffered,
             "buffered": buffered,
             "callers": len(self._entrance.callers),
+            "lost": self._lost,
         }
 
 

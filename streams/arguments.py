@@ -1,4 +1,4 @@
-"""Whether a number that a user gives can be meant. What cannot be compared is no number."""
+"""Whether a number that a user gives can be meant. What cannot be compared is not a number."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from streams.calls import is_iterator
 from streams.errors import BatchContractError, describe
 from streams.faults import OnError
-from streams.handler import unfinished
+from streams.handler import tells_of_its_type, unfinished
 
 __all__ = ["BatchSettings", "by_contract"]
 
@@ -48,27 +48,32 @@ def by_contract(
             results = await cast(Any, results)
         if results is None:
             return [None] * count
-        if (error := unfinished(results, name)) is not None:
-            raise BatchContractError(str(error))
         if isinstance(results, str | bytes) or not isinstance(results, Sequence):
+            if (error := unfinished(results, name)) is not None:
+                raise BatchContractError(str(error))
             what = "an async iterator" if is_iterator(results) else describe(results, 80)
             raise BatchContractError(
-                f"'{name}' returned {what} for {count:,} events: return a list of as many "
+                f"'{name}' returned {what} for {_many(count, 'event')}: return a list of as many "
                 "results, or None"
             )
         given: Sequence[Any] = cast(Any, results)
         if len(given) != count:
             raise BatchContractError(
-                f"'{name}' returned {len(given):,} results for {count:,} events: return one "
-                "for each, in their order; an exception in the place of one that failed"
+                f"'{name}' returned {_many(len(given), 'result')} for "
+                f"{_many(count, 'event')}: return one for each, in their order; an exception in "
+                "the place of one that failed"
             )
         if finished.issuperset(map(type, given)):
             return given
         errors = [unfinished(result, name) for result in given]
         if not any(errors):
-            finished.update(map(type, given))
+            finished.update(map(type, filter(tells_of_its_type, given)))
         return [error or result for error, result in zip(errors, given, strict=True)]
 
     # Types of results that nobody has to wait for.
     finished: set[type] = set()
     return call
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

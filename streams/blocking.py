@@ -5,13 +5,19 @@ event: it is set when work begins, set again while there is work, and left when 
 flight or nothing has happened for a while, so that a deadlock stays one. (A watch that never
 ended would keep a virtual clock going for ever.) A block that lasts is told of by
 `streams.watchdog`.
+
+Where the system tells how long a thread was ready to run while others ran, that time is
+subtracted: on a machine that has too much to do nothing seems to block that does not.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import get_native_id
 from typing import TYPE_CHECKING
+
+from streams.clock import queued_of
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -33,6 +39,7 @@ _ADVICE = (
     "in_processes(n)(...)."
 )
 _OWN = "No function of yours was running, unless it is one of Python's own."
+_OWN_HANDLER = "Its handler is penstock's own: what blocked may be any other code on the loop."
 
 
 class Blocks:
@@ -45,8 +52,30 @@ class Blocks:
         self._run = run
         self._quiet_until: dict[str, float] = {}
         self._seen = float("-inf")
+        self._queued_of = queued_of(run.loop if run.has_loop else None)
+        self._queued = self.queued()
         # A dict for its order.
         self.at_work: dict[BlockingWatch, None] = {}
+
+    def queued(self) -> float:
+        """For how many seconds in all the thread that runs now was kept from running."""
+        return self._queued_of(get_native_id())
+
+    def turned(self) -> None:
+        """The loop has its turn: no call is under way."""
+        self._queued = self.queued()
+
+    def called(self, who: str, seconds: float, *, is_own: bool) -> None:
+        """A plain call has taken so long, until now.
+
+        How long the thread was kept from running is known since the loop's last turn that was told
+        of: what is subtracted is rather too much than too little.
+        """
+        began = self._run.now() - seconds
+        seconds -= self.queued() - self._queued
+        if seconds > BLOCKED:
+            text = f"{who} blocked the loop for {seconds:.2f} s"
+            self.ended(who, text, began, is_own=is_own)
 
     def lasts(self, who: str, text: str, *, is_own: bool) -> None:
         """The loop is blocked; called by a thread that it does not block.
@@ -62,10 +91,11 @@ class Blocks:
         """A block has been told of while it lasts: nothing need be said at its end."""
         self._seen = self._run.now()
 
-    def ended(self, who: str, text: str, seconds: float) -> None:
-        """The loop was blocked for so long, until now."""
-        if self._run.now() - seconds > self._seen:
-            self._warn(who, f"{text}: everything else on the loop stood still", _ADVICE)
+    def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:
+        """The loop was blocked from then until now; `is_own`: in a stage with a handler of ours."""
+        advice = _OWN_HANDLER if is_own else _ADVICE
+        if began > self._seen:
+            self._warn(who, f"{text}: everything else on the loop stood still", advice)
 
     def _warn(self, who: str, text: str, advice: str) -> None:
         now = self._run.now()
@@ -77,15 +107,25 @@ class Blocks:
 class BlockingWatch:
     """Watches the loop for one stage. `who` names handler and stage.
 
-    `progress()` is any value that changes as the stage gets on, None when nothing is in flight.
+    `progress()` is any value that changes as the stage gets on, None when nothing is in flight; its
+    first number is how many events are. `is_own`: the handler is one of the library's, and `who`
+    the stage alone.
     """
 
-    def __init__(self, run: Run, who: str, progress: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        who: str,
+        progress: Callable[[], tuple[int, ...] | None],
+        *,
+        is_own: bool = False,
+    ) -> None:
         self._run = run
         self.who = who
         self._progress = progress
+        self._is_own = is_own
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._due = self._queued = 0.0
         self._seen: object = None
         self._patience = 0
 
@@ -97,7 +137,7 @@ class BlockingWatch:
             self._set()
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
             self._leave()
@@ -109,12 +149,19 @@ class BlockingWatch:
 
     def _look(self) -> None:
         late = self._run.now() - self._due
+        if late <= BLOCKED:
+            return
+        late -= self._run.blocks.queued() - self._queued
         if late > BLOCKED:
             text = f"the loop was blocked for {late:.2f} s while {self.who} was at work"
-            self._run.blocks.ended(self.who, text, late)
+            if self._is_own:
+                in_flight, *_ = self._progress() or (0,)
+                text += f", events in flight now: {in_flight:,}"
+            self._run.blocks.ended(self.who, text, self._due, is_own=self._is_own)
 
     def _set(self) -> None:
         self._due = self._run.now() + _EVERY
+        self._queued = self._run.blocks.queued()
         self._timer = self._run.loop.call_later(_EVERY, self._tick)
 
     def _tick(self) -> None:

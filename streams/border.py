@@ -293,7 +293,7 @@ class _Listening(Emission[T]):
                 self._deliver()
 
     def stop(self) -> None:
-        """Listen no longer; what has arrived is still delivered."""
+        """Stop listening; what has arrived is still delivered."""
         self._dispose()
         self._take_in()
         self._end(None)

@@ -88,8 +88,7 @@ class Calls:
 
     def _check(self, result: object) -> None:
         kind = type(result)
-        if kind not in self._checked:
-            check_result(result, self._name)
+        if kind not in self._checked and check_result(result, self._name):
             self._checked.add(kind)
 
     async def iterate(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:

@@ -1,4 +1,4 @@
-"""The only place where time is read.
+"""The only place where time is read, and how much of it a thread was kept from running.
 
 Durations and stamps are seconds. Inside a pipeline all times lie on the running loop's own
 time line, so that a virtual-time loop makes a pipeline exactly repeatable.
@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-__all__ = ["clock_of", "is_virtual", "monotonic", "wall"]
+__all__ = ["clock_of", "is_virtual", "monotonic", "queued", "queued_of", "wall"]
 
 monotonic = time.monotonic
 wall = time.time
@@ -24,6 +24,32 @@ def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
     resolution of a millisecond, too coarse for latencies.
     """
     return loop.time if loop is not None and is_virtual(loop) else monotonic
+
+
+def queued_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[int], float]:
+    """The function that tells `queued` for the threads of `loop`, on its own time line."""
+    if loop is not None and is_virtual(loop):
+        return getattr(loop, "queued", _never)
+    return queued
+
+
+def queued(thread: int, tasks: str = "/proc/self/task") -> float:
+    """For how many seconds in all a thread was ready to run, and other threads or processes ran.
+
+    `thread` is the number that the system gives it (`threading.get_native_id`). Only Linux tells:
+    the second number in the thread's `schedstat`, in nanoseconds (Documentation/scheduler/
+    sched-stats.rst of the kernel). 0.0 where there is none. Reads one file, which takes some ten
+    microseconds.
+    """
+    try:
+        with open(f"{tasks}/{thread}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _never(thread: int) -> float:
+    return 0.0
 
 
 def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:

@@ -47,6 +47,7 @@ __all__ = [
     "UnfinishedResult",
     "WorkerLost",
     "WrongType",
+    "as_raised",
     "describe",
     "message_of",
     "printable",
@@ -134,7 +135,7 @@ class DrainTimeout(PenstockError):
 
 
 class BadLimit(PenstockError):
-    """A limiter proposed something that is no limit."""
+    """A limiter proposed something that is not a limit."""
 
 
 class BadOverload(PenstockError):
@@ -215,6 +216,20 @@ class PublishFailed(PenstockError):
 
 class EventOmitted(PenstockError):
     """A dead letter whose event was too large to be kept with it."""
+
+
+def as_raised(error: BaseException) -> BaseException:
+    """`error`, or what a coroutine or an iterator raises in its place, with the same notes.
+
+    Of a StopIteration Python would make a RuntimeError without notes, or the end of an iterator.
+    """
+    if not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    raised = RuntimeError(f"{describe(error)} was raised, and not by an iterator at its end")
+    raised.__cause__ = error
+    for note in getattr(error, "__notes__", ()):
+        raised.add_note(note)
+    return raised
 
 
 def describe(value: object, limit: int = 200) -> str:

@@ -8,12 +8,21 @@ from typing import Any
 
 from streams.errors import MissingExtra
 
-__all__ = ["install_command", "missing_extra"]
+__all__ = ["install_command", "missing_extra", "require"]
 
 
 def missing_extra(what: str, extra: str) -> MissingExtra:
     """The error that `what`, a sentence without its full stop, needs the extra `extra`."""
     return MissingExtra(f"{what}: {install_command(extra)}")
+
+
+def require(module: str, what: str, extra: str) -> None:
+    """MissingExtra unless `module` can be imported, without importing it; `what` as above."""
+    # Imported here, as few pipelines need it.
+    from importlib.util import find_spec
+
+    if find_spec(module) is None:
+        raise missing_extra(what, extra)
 
 
 def install_command(extra: str) -> str:

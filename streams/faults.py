@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from streams.sink import Sink
 
 __all__ = [
-    "MOST_LETTERS",
     "Backoff",
     "DeadLetter",
     "Faults",
@@ -28,10 +27,9 @@ __all__ = [
     "blame",
     "check_policy",
     "event_name",
-    "letters_of",
-    "most_open",
     "retry",
     "route",
+    "routed_by",
 ]
 
 
@@ -79,10 +77,6 @@ class Retry(NamedTuple):
 OnError = Literal["stop", "skip", "revert"] | Retry | Route
 """`stop` the pipeline; `skip` the event, which is given up on; `revert` it, so that a source that
 can, such as `read_table`, gives it again later; try again here; or write it down as given up on."""
-
-# Letters that are open when the sources pause, beyond what their sink says it holds; the sources go
-# on when half of them are out. Chosen: as many as the sink of a file takes at once.
-MOST_LETTERS = 1024
 
 _WORDS = ("stop", "skip", "revert")
 
@@ -147,6 +141,12 @@ def check_policy(
                 f"{stage}({option}=retry(...)): only adaptive_flat_map and batch try again; "
                 'use "stop", "skip", "revert" or route(sink) here.'
             )
+    elif isinstance(getattr(policy, "info", None), StageInfo):
+        sink = cast(Any, policy).info.name
+        raise BuildError(
+            f"{stage}({option}={sink}(...)): what fails goes to a sink by route: "
+            f"{option}=route({sink}(...))"
+        )
     elif not isinstance(policy, Route) and policy not in _WORDS:
         raise BuildError(
             f'{stage}({option}={policy!r}): use "stop", "skip", "revert", retry(times) or '
@@ -154,27 +154,10 @@ def check_policy(
         )
 
 
-def most_open(sink: Sink[Any]) -> int | None:
-    """The letters that wait for `sink`, or are in it, when the sources pause; None: no bound."""
-    bound = sink.info.bound
-    return None if bound is None else MOST_LETTERS + bound
-
-
-def letters_of(*policies: object) -> int | None:
-    """The most events that wait for these policies' sinks of dead letters, or are in them.
-
-    More than the letters that are open when the sources pause only by what is in the stages.
-    None where a sink has no bound.
-    """
-    letters = 0
-    for policy in policies:
-        last = policy.then if isinstance(policy, Retry) else policy
-        if isinstance(last, Route):
-            most = most_open(last.sink)
-            if most is None:
-                return None
-            letters += most
-    return letters
+def routed_by(*policies: object) -> tuple[StageInfo, ...]:
+    """The sinks of dead letters that these policies send to."""
+    lasts = (policy.then if isinstance(policy, Retry) else policy for policy in policies)
+    return tuple(last.sink.info for last in lasts if isinstance(last, Route))
 
 
 def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:

@@ -127,6 +127,13 @@ class Flowable(Fluent[T_co]):
             "Write `async for value in stream`, or end it with .to(collect(into)) and run that"
         )
 
+    def __contains__(self, value: object) -> NoReturn:
+        # Python makes an error of its own of the one above, which does not say what to write.
+        raise WrongType(
+            "whether a stream contains a value shows only as it runs: write "
+            "`async for found in stream.pipe(ops.contains(value))`, which gives one bool"
+        )
+
     def to(self, *sinks: Sink[T_co]) -> Pipeline:
         """End the stream in one or more sinks: a pipeline, ready to be run many times."""
         from streams.pipeline import Pipeline

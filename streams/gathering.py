@@ -34,7 +34,7 @@ class Gathering(InFlight, ABC):
     ) -> None:
         waiting = Waiting(settings.on_error, run, settings.max_size, self._again)
         results = Results(downstream, settings.max_size)
-        super().__init__(downstream, run, info, settings.name, waiting, results)
+        super().__init__(downstream, run, info, settings.handler, settings.name, waiting, results)
         self._settings = settings
         self._now = run.now
         self._turns = BatchTurns(waiting.siblings)
@@ -122,7 +122,7 @@ class Gathering(InFlight, ABC):
             self._spawn(self._work())
 
     def _is_ready(self) -> bool:
-        """Whether a call may begin, and waits no longer for more events."""
+        """Whether a call may begin, and need not wait for more events."""
         if (
             not self._inbox
             or self._cancelled

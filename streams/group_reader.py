@@ -168,31 +168,39 @@ class _Reading:
         self._subscriber = subscriber
         self._demand = 0
         self._emitting = False
-        self._cancelled = False
+        self._cancelled = self._ended = False
 
     def go_on(self) -> None:
-        lane = self._lane
         if self._emitting:
             return
         self._emitting = True
         try:
-            for _ in range(self._at_a_turn):
-                if not (lane.events and not lane.holders and (self._demand or self._cancelled)):
-                    return
-                state = lane.state
-                event = lane.take()
-                self._rotation.waiting -= 1
-                if self._cancelled:
-                    event.give_back()
-                else:
-                    self._demand -= 1
-                    self._subscriber.on_next(event)
-                if state is not None:
-                    state.taken()
-                self._rotation.made_room()
+            is_left = self._emit()
         finally:
             self._emitting = False
-        self._run.call_soon(self._info, self.go_on)
+        if self._ended:
+            self.end()
+        elif is_left:
+            self._run.call_soon(self._info, self.go_on)
+
+    def _emit(self) -> bool:
+        """Whether the loop has to have its turn before more can go."""
+        lane = self._lane
+        for _ in range(self._at_a_turn):
+            if not (lane.events and not lane.holders and (self._demand or self._cancelled)):
+                return False
+            state = lane.state
+            event = lane.take()
+            self._rotation.waiting -= 1
+            if self._cancelled:
+                event.give_back()
+            else:
+                self._demand -= 1
+                self._subscriber.on_next(event)
+            if state is not None:
+                state.taken()
+            self._rotation.made_room()
+        return True
 
     def request(self, n: int, /) -> None:
         self._demand += n
@@ -203,7 +211,9 @@ class _Reading:
         self.go_on()
 
     def end(self) -> None:
-        if not self._cancelled:
+        # Not inside on_next, which may be about to fail the stream because of its last event.
+        self._ended = True
+        if not (self._cancelled or self._emitting):
             self._cancelled = True
             self._subscriber.on_completed()
 

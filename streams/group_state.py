@@ -227,7 +227,7 @@ class GroupStates:
         self._letters += 1
 
     def letter_out(self) -> None:
-        """It does no longer."""
+        """The letter is out, and its place is free."""
         self._letters -= 1
         self.rotation.look_for_room()
 

@@ -47,7 +47,11 @@ def is_ours(module: str) -> bool:
 
 
 class Guard:
-    """Fails the event and the stream with what the stage raises."""
+    """Fails the event and the stream with what the stage raises.
+
+    It is the stage's subscription as well: of a chunk, nothing more reaches a stage that has
+    cancelled inside it.
+    """
 
     def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
         self.chunks = in_chunks(stage) is not None
@@ -55,12 +59,22 @@ class Guard:
         self._info = info
         self._run = run
         self._upstream: Subscription | None = None
+        self.request: Callable[[int], None] = _nobody_above
         self._ended = False
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if self._upstream is None:
             self._upstream = subscription
+            # As its own attribute: asking costs no call more.
+            self.request = subscription.request
+            subscription = self
         self._say(lambda: self._stage.on_subscribe(subscription))
+
+    def cancel(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            self._ended = True
+            upstream.cancel()
 
     def on_next(self, event: Event[Any], /) -> None:
         if self._ended:
@@ -113,3 +127,7 @@ class Guard:
             self._run.failed(error)
             if raised is not error:
                 self._run.failed(raised)
+
+
+def _nobody_above(n: int) -> None:
+    """What is asked for before there is a subscription."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from reactivex import Observable
 
 from streams.arguments import is_count
-from streams.errors import BuildError, HandlerCancelled, UnfinishedResult, describe
+from streams.errors import BuildError, HandlerCancelled, UnfinishedResult, as_raised, describe
+from streams.guard import is_ours
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -21,14 +22,17 @@ __all__ = [
     "Pooled",
     "cancelled_inside",
     "check_handler",
+    "check_plain",
     "check_result",
     "handler_name",
     "is_async",
     "is_being_cancelled",
     "is_coroutine_function",
+    "is_own",
     "not_awaited",
     "opened_pool",
     "pool_size",
+    "tells_of_its_type",
     "unfinished",
 ]
 
@@ -54,6 +58,12 @@ def handler_name(handler: Callable[..., Any]) -> str:
     """What to call a handler in messages."""
     inner = getattr(handler, "func", handler)
     return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def is_own(handler: Callable[..., Any]) -> bool:
+    """Whether a handler is one of the library's own functions, or a method of such."""
+    inner = getattr(handler, "func", handler)
+    return is_ours(getattr(inner, "__module__", None) or type(inner).__module__)
 
 
 def is_coroutine_function(handler: Callable[..., Any]) -> bool:
@@ -93,12 +103,22 @@ def not_awaited(call: object) -> None:
 
 
 def unfinished(result: object, name: str) -> UnfinishedResult | None:
-    """What is wrong with a result that is work to do, for which nobody waits.
+    """What is wrong with a result that is work to do, or a list of such, for which nobody waits.
 
-    It depends on the result's type alone, so that one look at each type is enough.
+    It depends on the type alone of what is no list, so that one look at each type is enough.
     """
-    # An Observable can be awaited, and is a value like any other.
-    if hasattr(type(result), "__await__") and not isinstance(result, Observable):
+    if isinstance(result, list | tuple):
+        items = cast("Sequence[object]", result)
+        to_await = [item for item in items if _is_to_be_awaited(item)]
+        if not to_await:
+            return None
+        for item in to_await:
+            not_awaited(item)
+        return UnfinishedResult(
+            f"'{name}' returned a list with {describe(to_await[0], 80)} in it, which nobody "
+            "awaits: write `return await asyncio.gather(...)` in an async handler"
+        )
+    if _is_to_be_awaited(result):
         not_awaited(result)
         return UnfinishedResult(
             f"'{name}' returned {describe(result, 80)}, which nobody awaits: write "
@@ -112,10 +132,34 @@ def unfinished(result: object, name: str) -> UnfinishedResult | None:
     return None
 
 
-def check_result(result: object, name: str) -> None:
-    """Raise UnfinishedResult for what is work to do instead of a result."""
+def _is_to_be_awaited(result: object) -> bool:
+    # An Observable can be awaited, and is a value like any other.
+    return hasattr(type(result), "__await__") and not isinstance(result, Observable)
+
+
+def tells_of_its_type(result: object) -> bool:
+    """Whether what a look at it says holds of all results of its type, unlike an empty list."""
+    return not isinstance(result, list | tuple) or bool(cast("Sequence[object]", result))
+
+
+def check_result(result: object, name: str) -> bool:
+    """Raise UnfinishedResult for what is work to do instead of a result.
+
+    Whether results of this type need no further look.
+    """
     if (error := unfinished(result, name)) is not None:
         raise error
+    return tells_of_its_type(result)
+
+
+def check_plain(result: object, name: str, stage: str) -> None:
+    """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls."""
+    if isinstance(result, Coroutine):
+        not_awaited(cast(object, result))
+        raise UnfinishedResult(
+            f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
+            "await: give the function to adaptive_flat_map, which does"
+        )
 
 
 class Pooled(Generic[T, R]):
@@ -165,12 +209,13 @@ class Opened(Generic[T, R]):
         if self._pool is None:
             self._pool = self._make_pool()
         try:
-            future = self._pool.submit(self.func, value)
+            future = self._pool.submit(_call, self.func, value)
         except RuntimeError:
             # A pool whose worker died takes no more work: this and later calls get a new one.
             self._pool.shutdown(wait=False)
             self._pool = self._make_pool()
-            future = self._pool.submit(self.func, value)
+            future = self._pool.submit(_call, self.func, value)
+        pool = self._pool
         self._working.add(future)
         future.add_done_callback(self._working.discard)
         result = asyncio.wrap_future(future)
@@ -186,6 +231,12 @@ class Opened(Generic[T, R]):
                 result.cancel()
                 raise
             raise cancelled from result.exception()
+        except BrokenExecutor as error:
+            raise await self.explained(error, pool) from None
+
+    async def explained(self, error: BrokenExecutor, pool: Executor) -> BrokenExecutor:
+        """`error`, with which `pool` broke, in words that help."""
+        return error
 
     async def close(self) -> None:
         """Shut the pool down; work that is stuck is left behind instead of waited for."""
@@ -194,6 +245,14 @@ class Opened(Generic[T, R]):
             stuck = bool(self._working)
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(None, lambda: pool.shutdown(not stuck, cancel_futures=True))
+
+
+def _call(handler: Callable[[T], R], value: T) -> R:
+    try:
+        return handler(value)
+    except StopIteration as error:
+        # A future does not take it, and whoever awaits that would wait for ever.
+        raise as_raised(error) from error
 
 
 def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> Callable[[Any], Any]:
@@ -207,6 +266,13 @@ def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> C
 
 def pool_size(kind: str, n: int) -> int:
     """`n`, or BuildError if that many workers make no pool."""
+    if callable(n):
+        # Typed as a number, but that is what is easily forgotten.
+        name = handler_name(n)
+        raise BuildError(
+            f"{kind}({name}): the number of workers comes first: write {kind}(4)({name}), or "
+            f"@{kind}(4) above the function"
+        )
     if not is_count(n):
         raise BuildError(f"{kind}({n!r}): at least 1 worker is needed")
     return n

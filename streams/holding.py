@@ -31,8 +31,8 @@ class LiftedHolding(Lifted):
 
     While an output waits for demand, timers wait too, but run before the next input and before
     the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
-    that took over no input, such as an empty list, is no answer to a reader's demand: inputs are
-    wanted still.
+    that took over no input, such as an empty list, is not an answer to a reader's demand: more
+    inputs are wanted.
     """
 
     def __init__(

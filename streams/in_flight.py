@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from streams.blocking import BlockingWatch
 from streams.event import Event
 from streams.faults import blame
+from streams.handler import is_own
 from streams.results import Results
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber
@@ -28,6 +30,7 @@ class InFlight(Stage[Any, Any]):
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
+        handler: Callable[..., Any],
         name: str,
         waiting: Waiting,
         results: Results,
@@ -38,11 +41,13 @@ class InFlight(Stage[Any, Any]):
         self._run = run
         self._info = info
         self._name = name
-        self._who = f"'{name}' ({info})"
+        # A handler of the library's own is not what a user can mend.
+        self._is_own = is_own(handler)
+        self._who = str(info) if self._is_own else f"'{name}' ({info})"
         self._waiting = waiting
         self._inbox = waiting.inbox
         self._results = results
-        self._watch = BlockingWatch(run, self._who, self._progress)
+        self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
         # A dict for its order: the same run always ends in the same way.
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._closing = self._cancelled = False
@@ -53,7 +58,7 @@ class InFlight(Stage[Any, Any]):
 
     # Work.
 
-    def _progress(self) -> object:
+    def _progress(self) -> tuple[int, ...] | None:
         """What changes as this stage gets on; None when nothing is in flight."""
         if not (self.in_flight or self._inbox):
             return None

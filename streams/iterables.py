@@ -44,7 +44,7 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     Ends:    with the iterator: that of a list, tuple or range with the last item, or at once where
              there is none, any other when one more is asked for. On cancel and drain a generator is
              closed.
-    Errors:  what the iterator raises arrives as `on_error`; TypeError if it is no iterable.
+    Errors:  what the iterator raises arrives as `on_error`; TypeError if it is not iterable.
     """
     if isinstance(iterable, Flowable):
         raise WrongType("from_iterable() takes an iterable, and this is a stream already")

@@ -122,6 +122,8 @@ class KeyFaults(Faults):
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         blame(error, self._info, event)
         lack = _lack(event.value, self._by, hash, "cannot be a key")
+        if callable(self._by) and str(error).startswith("unhashable type"):
+            lack = "a key must be hashable, as texts, numbers and tuples of them are"
         if lack is None and self._time is not None:
             lack = _lack(event.value, self._time, seconds_of, "cannot be read as a time")
         if lack is not None:

@@ -9,8 +9,9 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from streams.event import Ending, Event
-from streams.faults import MOST_LETTERS, DeadLetter, most_open
+from streams.faults import DeadLetter
 from streams.origins import Interposed, OneByOne
+from streams.stage import MOST_LETTERS
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -37,7 +38,7 @@ class Letters(Interposed):
         self._waiting: deque[Event[Any]] = deque()
         self._open = 0
         # Of a sink without a bound nobody knows how many it takes before it accepts the first.
-        self._most = most_open(sink)
+        self._most = sink.info.most_open
         self._rest: Iterator[Event[Any]] = iter(())
         self._demand = 0
         self._done = self._sink_closed = self._sending = False

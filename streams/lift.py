@@ -16,6 +16,7 @@ from reactivex import Observable
 from streams.arguments import is_count
 from streams.errors import BuildError
 from streams.flowable import Flowable
+from streams.handler import not_awaited
 
 __all__ = ["HOLD", "Operator", "apply", "apply_unknown", "lift", "name_of"]
 
@@ -84,9 +85,11 @@ def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
         from streams.lifting import lift_one
 
         return lift_one(operator, source)
+    not_awaited(result)
     raise BuildError(
         f"pipe() takes operators, which return a stream; {name_of(operator)} returned "
-        f"{type(result).__name__}"
+        f"{type(result).__name__}. A function of your own stands in one, such as "
+        f"adaptive_flat_map({name_of(operator)})"
     )
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["NEEDS_TRAMPOLINE", "SPECIAL", "SPELLED_WITH", "TABLE", "Entry", "Kind"]
+__all__ = ["NEEDS_TRAMPOLINE", "SPECIAL", "SPELLED_WITH", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
 
 
 class Kind(Enum):
@@ -265,12 +265,15 @@ SPECIAL: Mapping[str, Entry] = MappingProxyType(
     {
         **_holds("with a negative bound counts from the end, at completion", "slice"),
         **_refused("timeout", f"with other= {_SECOND_VALUES}", "timeout(seconds) without it"),
-        **_refused(
-            "flat_map flat_map_indexed",
-            "with an async function fails, because a coroutine is not iterable",
-            "adaptive_flat_map(handler)",
-        ),
     }
+)
+
+#: What replaces the entry of any operator that is built with an async function.
+WITH_ASYNC = Entry(
+    Kind.REFUSED,
+    "is given an async function, whose coroutines it would not await",
+    "adaptive_flat_map(handler), which does; to filter, let the handler be an async generator that"
+    " yields what passes",
 )
 
 #: Names that reactivex spells with other operators: they are recognised as those.

@@ -37,7 +37,7 @@ class Limited(InFlight, ABC):
         waiting: Waiting,
         results: Results,
     ) -> None:
-        super().__init__(downstream, run, info, settings.name, waiting, results)
+        super().__init__(downstream, run, info, settings.handler, settings.name, waiting, results)
         self._settings = settings
         self._open: int = 0
         self.slots: int = 0

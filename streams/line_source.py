@@ -16,7 +16,7 @@ from streams.compression import Unpacked, check_suffix, compression_by_name
 from streams.creation import Creation
 from streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from streams.event import Event, new_events
-from streams.faults import Route, letters_of
+from streams.faults import Route, routed_by
 from streams.flowable import Flowable
 from streams.follow import Following
 from streams.input import CHUNK, open_input
@@ -107,7 +107,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         0,
         f"reads {CHUNK // 1024} KiB at a time",
         path=path,
-        letters=letters_of(options.on_bad_line),
+        routed=routed_by(options.on_bad_line),
         continues=options.position is not None,
     )
 
@@ -268,8 +268,12 @@ class _Reading(Emission[T]):
         raw = line.head if isinstance(line, TooLong) else line
         text = raw.decode("utf-8", "backslashreplace").removesuffix("\r")
         kind = LineTooLong if isinstance(line, TooLong) else BadLine
-        # Only the head of a line that is too long is known, not its size.
-        shown = f"it begins with {text[:80]!r}" if kind is LineTooLong else describe(text)
+        if kind is LineTooLong:
+            # Only its head is known, not its size.
+            shown = f"it begins with {text[:80]!r}"
+        else:
+            # Not the repr of its text, which would escape the backslashes anew.
+            shown = describe(text if _is_utf8(raw) else raw.removesuffix(b"\r"))
         error = kind(f"{self._name}, line {number} {what}: {shown}")
         self._bad += 1
         self.run.count_bad_line(error)
@@ -308,7 +312,7 @@ class _Reading(Emission[T]):
             opened.close()
 
     def statistics(self) -> dict[str, Any]:
-        """What every source has, and what became of the lines that are no events.
+        """What every source has, and what became of the lines that are not events.
 
         `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet asked for); with
         `created`, events whose time was `created_in_future` or `created_unknown`; and with
@@ -341,3 +345,11 @@ class _Routed(Nobody):
 
 def _without_byte_order_mark(line: Line) -> Line:
     return line if isinstance(line, TooLong) else line.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _is_utf8(data: bytes | bytearray) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -268,7 +268,7 @@ def _percentiles(cells: list[tuple[int, int]], count: int) -> list[int]:
 
 
 def _final(value: float) -> float:
-    """The cell of a count: whole microseconds; each that is no number is a key of its own."""
+    """The cell of a count: whole microseconds; each that is not a number is a key of its own."""
     if not value <= _LAST_CELL:
         return _BEYOND
     # From there on what is left of a value is a cell already.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from streams.event import Event
 from streams.faults import blame
+from streams.handler import check_plain, handler_name
 from streams.stage import Stage, StageInfo, Subscriber, in_chunks
 
 __all__ = ["Filter", "Map"]
@@ -37,7 +39,7 @@ class _Native(Stage[Any, Any]):
 class _InChunks(_Native):
     """A stage that takes several events in one call where the stage below does."""
 
-    __slots__ = ("_chunky", "_done", "chunks")
+    __slots__ = ("_checked", "_chunky", "_done", "chunks")
 
     def __init__(
         self, downstream: Subscriber[Any], info: StageInfo, function: Callable[..., Any]
@@ -46,6 +48,14 @@ class _InChunks(_Native):
         self._chunky = in_chunks(downstream)
         self.chunks = self._chunky is not None
         self._done = False
+        # Types of results that are not coroutines.
+        self._checked: set[type] = set()
+
+    def check(self, result: object) -> None:
+        """Raise UnfinishedResult for a coroutine."""
+        if type(result) not in self._checked:
+            check_plain(result, handler_name(self._function), str(self._info))
+            self._checked.add(type(result))
 
     def cancel(self) -> None:
         self._done = True
@@ -71,21 +81,29 @@ class Map(_InChunks):
 
     def on_next(self, event: Event[Any], /) -> None:
         try:
-            event.value = self._function(event.value)
+            self._map(event)
         except Exception as error:
             self.fault(event, error)
         else:
             self.downstream.on_next(event)
 
+    def _map(self, event: Event[Any]) -> None:
+        result = self._function(event.value)
+        self.check(result)
+        event.value = result
+
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         function = self._function
-        for i, event in enumerate(events):
-            try:
+        at = 0
+        try:
+            # Of a chunk the first result is looked at: a look at each would cost too much.
+            self._map(events[0])
+            for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
                 event.value = function(event.value)
-            except Exception as error:
-                self.pass_on(events[:i])
-                self.fault_in(events, i, error)
-                return
+        except Exception as error:
+            self.pass_on(events[:at])
+            self.fault_in(events, at, error)
+            return
         self.pass_on(events)
 
 
@@ -95,6 +113,8 @@ class Filter(_InChunks):
     def on_next(self, event: Event[Any], /) -> None:
         try:
             passes = self._function(event.value)
+            if passes and passes is not True:
+                self.check(passes)
         except Exception as error:
             self.fault(event, error)
             return
@@ -109,6 +129,8 @@ class Filter(_InChunks):
         for i, event in enumerate(events):
             try:
                 passes = self._function(event.value)
+                if passes and passes is not True:
+                    self.check(passes)
             except Exception as error:
                 self.pass_on(passed)
                 self.fault_in(events, i, error)

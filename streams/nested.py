@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streams.errors import as_raised
 from streams.event import Ending, Event
 from streams.flowable import Flowable
 from streams.origins import Interposed, Joined, Lessor
@@ -87,7 +88,7 @@ class Nested(Interposed, Iterator[Any]):
             return NOT_YET
         (error,) = self._ending
         if error is not None:
-            raise error
+            raise as_raised(error)
         raise StopIteration
 
     @staticmethod

@@ -148,7 +148,7 @@ class _Polled:
 class _Threaded:
     """An output that a thread writes to, one piece at a time.
 
-    The thread is no part of the loop's executor: that one waits for its threads when the loop
+    The thread is not part of the loop's executor: that one waits for its threads when the loop
     is closed, and nobody can wake a thread that waits for a reader.
     """
 

@@ -6,8 +6,10 @@ import errno
 import os
 import stat
 import sys
-from typing import Any, TypeGuard
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeGuard
 
+from streams.compression import compression_by_name
 from streams.errors import BuildError, CannotOpen
 from streams.standard import actual_input, actual_output
 
@@ -16,11 +18,13 @@ if sys.platform != "win32":
 
 __all__ = [
     "Path",
+    "Written",
     "input_mode",
     "input_name",
     "is_path",
     "output_mode",
     "output_name",
+    "refuse_overwriting",
     "refuse_same_file",
     "refuse_to_empty",
 ]
@@ -87,15 +91,74 @@ def refuse_same_file(read: Path | None, written: Path | None) -> None:
     """BuildError if what is written would destroy what is read: they are one regular file."""
     if read is None or written is None:
         return
-    try:
-        source, target = _status(actual_input(read), 0), _status(actual_output(written), 1)
-    except OSError:
-        return
-    if stat.S_ISREG(source.st_mode) and os.path.samestat(source, target):
+    source = _regular_file(actual_input(read), 0)
+    if source is not None and source == _regular_file(actual_output(written), 1):
         raise BuildError(
             f"{input_name(read)} and {output_name(written)} are the same file: writing would "
-            "destroy it before it is read. Write to another one."
+            "destroy it before it is read, or be read in its turn. Write to another one."
         )
+
+
+class Written(NamedTuple):
+    """An output: who writes it, and whether only ever at the end of its file."""
+
+    stage: str
+    path: Path
+    appends: bool
+
+
+def refuse_overwriting(outputs: Iterable[Written]) -> None:
+    """BuildError if two outputs would write over each other: they are one regular file."""
+    by_file: dict[object, list[Written]] = {}
+    for output in outputs:
+        file = _regular_file(actual_output(output.path), 1)
+        if file is None:
+            continue
+        others = by_file.setdefault(file, [])
+        for other in others:
+            if not _can_share(other, output):
+                raise BuildError(
+                    f"{other.stage} and {output.stage} would write over each other: "
+                    f"{_both(other.path, output.path)}. Give each a file of its own, or, unless "
+                    "it is compressed, let both append, as write_jsonl(path, append=True) does."
+                )
+        others.append(output)
+
+
+def _both(one: Path, other: Path) -> str:
+    first, second = output_name(one), output_name(other)
+    return f"both write {first}" if first == second else f"{first} and {second} are the same file"
+
+
+def _can_share(one: Written, other: Written) -> bool:
+    paths = [actual_output(one.path), actual_output(other.path)]
+    if all(path == "-" or isinstance(path, int) for path in paths):
+        # Whoever opened them has said how they share their place in the file.
+        return True
+    if any(compression_by_name(output_name(path)) for path in paths):
+        return False
+    return all(_appends(output) for output in (one, other))
+
+
+def _appends(output: Written) -> bool:
+    path = actual_output(output.path)
+    descriptor = 1 if path == "-" else path
+    if not isinstance(descriptor, int):
+        return output.appends
+    if sys.platform == "win32":
+        return False
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+
+
+def _regular_file(path: Path, standard: int) -> object:
+    """What all paths of one regular file have in common, there yet or not; None for others."""
+    try:
+        status = os.stat(standard if path == "-" else path)
+    except FileNotFoundError:
+        return None if isinstance(path, int) else os.path.realpath(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 def refuse_to_empty(written: Path | None) -> None:
@@ -109,7 +172,3 @@ def refuse_to_empty(written: Path | None) -> None:
             "first, which would destroy the results of earlier runs: use write_jsonl(path, "
             "append=True), or append standard output by `>>`."
         )
-
-
-def _status(path: Path, standard: int) -> os.stat_result:
-    return os.stat(standard if path == "-" else path)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
-import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from streams.errors import BuildError, describe
+from streams.errors import BuildError, WrongType, describe
 from streams.faults import LettersOnly
 from streams.flowable import Flowable
-from streams.paths import refuse_same_file, refuse_to_empty
+from streams.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
 from streams.running import Report, Running
+from streams.signals import drain_on_signals
 from streams.sink import Sink
 from streams.slices import LARGEST
 from streams.stage import StageInfo
@@ -93,14 +91,10 @@ class Pipeline:
         pair (floor, ceiling), takes the place of what every working stage says itself, from the
         first event on; `engine` is where it runs, if not on its own. The loop's signal handlers
         and logging are left alone. Raises BuildError where the pipeline would write into the
-        file it reads.
+        file it reads, or two of its outputs into one file, unless both append.
         """
         _check_not_loading()
-        for sink in self.sinks:
-            source = self.flowable.chain()[0].info
-            refuse_same_file(source.path, sink.info.path)
-            if source.continues and sink.info.empties:
-                refuse_to_empty(sink.info.path)
+        self.check_files()
         return Running(self.flowable, self.sinks, drain_deadline, limit, engine)
 
     def run(self, *, drain_deadline: float = 20.0) -> PipelineRun:
@@ -111,6 +105,33 @@ class Pipeline:
         """
         _check_not_loading()
         return PipelineRun(self, drain_deadline)
+
+    async def __aenter__(self) -> NoReturn:
+        raise WrongType(
+            "a pipeline is started first: write `async with pipeline.start() as running`"
+        )
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def __aiter__(self) -> NoReturn:
+        raise WrongType(
+            "a pipeline ends in its sinks. To read values in a loop leave out .to(...): "
+            "`async for value in stream`"
+        )
+
+    def check_files(self) -> None:
+        """Raise BuildError where what is written would destroy what is read or written."""
+        stages = self.describe()
+        source = stages[0]
+        written = _files_of_letters(stages)
+        for sink in stages[-len(self.sinks) :]:
+            if source.continues and sink.empties:
+                refuse_to_empty(sink.path)
+            if sink.path is not None:
+                written.append(Written(str(sink), sink.path, sink.appends))
+        for output in written:
+            refuse_same_file(source.path, output.path)
+        refuse_overwriting(written)
 
     def describe(self, limit: tuple[int, int] | None = None) -> list[StageInfo]:
         """All stages with their bounds, source first, sinks last; nothing is run.
@@ -130,6 +151,18 @@ class Pipeline:
         return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"
 
 
+def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
+    """What the sinks of dead letters write; one that several stages send to is opened once."""
+    routed = {
+        id(sink): (sink, f"'{sink.name}' of {stage}") for stage in stages for sink in stage.routed
+    }
+    return [
+        Written(name, sink.path, sink.appends)
+        for sink, name in routed.values()
+        if sink.path is not None
+    ]
+
+
 class PipelineRun(Coroutine[Any, Any, Report]):
     """What `Pipeline.run()` returns, to be used as a coroutine is: awaited once."""
 
@@ -143,8 +176,7 @@ class PipelineRun(Coroutine[Any, Any, Report]):
 
     async def _run(self, drain_deadline: float) -> Report:
         async with self._pipeline.start(drain_deadline=drain_deadline) as running:
-            pass
-        return running.report()
+            return await running.wait()
 
     def __await__(self) -> Generator[Any, Any, Report]:
         self._is_used = True
@@ -196,6 +228,11 @@ def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
     """
 
     _check_not_loading()
+    if isinstance(pipeline, Flowable):
+        raise BuildError(
+            f"run(pipeline) takes a pipeline, not the stream {pipeline!r}: end it in a sink, as in "
+            "run(stream.to(write_jsonl()))"
+        )
     if not isinstance(pipeline, Pipeline):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise BuildError(f"run(pipeline) takes a pipeline, not {describe(pipeline)}")
 
@@ -203,8 +240,7 @@ def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
         running = pipeline.start(drain_deadline=drain_deadline)
         with drain_on_signals(running, drain_deadline):
             async with running:
-                pass
-        return running.report()
+                return await running.wait()
 
     if _inside_a_loop():
         raise BuildError("run(pipeline) is for scripts; in async code use `await pipeline.run()`")
@@ -227,73 +263,3 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:  # It does not exist on Windows.
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-class Drains(Protocol):
-    """What can be drained and cancelled, as a `Running` can."""
-
-    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None: ...
-
-    def cancel(self) -> None: ...
-
-
-class drain_on_signals:
-    """While inside: the first SIGINT or SIGTERM drains, the second cancels.
-
-    A third one ends the process at once, as if nobody had listened. `tell` is called with a
-    line for people at the first and at the second. Afterwards the handlers are those that were
-    there before. Does nothing outside of the main thread.
-    """
-
-    def __init__(
-        self, running: Drains, deadline: float, tell: Callable[[str], None] | None = None
-    ) -> None:
-        self._running = running
-        self._deadline = deadline
-        self._tell = tell
-        self._received = 0
-        self._restore: list[Callable[[], Any]] = []
-
-    def __enter__(self) -> drain_on_signals:
-        # Signals come to the main thread only; elsewhere there is nothing to listen to.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._listen(number)
-        return self
-
-    def _listen(self, number: signal.Signals) -> None:
-        loop = asyncio.get_running_loop()
-        # Not add_signal_handler, which needs the loop to hear of a signal: a handler of the
-        # user's that never lets go of the loop must not keep a process alive against all signals.
-        before = signal.signal(number, partial(self._on_signal, loop))
-        # None is a handler that was not set by Python, and that Python cannot set again.
-        self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
-
-    def _on_signal(self, loop: asyncio.AbstractEventLoop, *_: object) -> None:
-        self._received += 1
-        if self._received == 1:
-            loop.call_soon_threadsafe(self._drain)
-        elif self._received == 2:
-            self._end_at_once_next_time()
-            loop.call_soon_threadsafe(self._cancel)
-
-    def _drain(self) -> None:
-        self._say(f"draining, for at most {self._deadline:g} s; another signal cancels")
-        self._running.begin_drain(self._deadline, by_signal=True)
-
-    def _cancel(self) -> None:
-        self._say("cancelling")
-        self._running.cancel()
-
-    def _say(self, text: str) -> None:
-        if self._tell is not None:
-            self._tell(text)
-
-    def _end_at_once_next_time(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.signal(number, signal.SIG_DFL)
-            self._restore.append(partial(signal.signal, number, before))
-
-    def __exit__(self, *_: object) -> None:
-        while self._restore:
-            self._restore.pop()()

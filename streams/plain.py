@@ -67,8 +67,7 @@ class Plain(Working):
         if kind in self._plain:
             return True
         plain = not (is_iterator(result) or hasattr(kind, "__await__"))
-        if plain:
-            check_result(result, self._settings.name)
+        if plain and check_result(result, self._settings.name):
             self._plain.add(kind)
         return plain
 
@@ -116,8 +115,7 @@ class Plain(Working):
 
     def _blocked(self, seconds: float) -> None:
         if self._run.has_loop:
-            text = f"{self._who} blocked the loop for {seconds:.2f} s"
-            self._run.blocks.ended(self._who, text, seconds)
+            self._run.blocks.called(self._who, seconds, is_own=self._is_own)
 
     def _end_work(self) -> None:
         super()._end_work()

@@ -138,7 +138,13 @@ class Position:
     def _checked(self, saved: dict[str, Any], descriptor: int, name: str) -> int:
         status = os.fstat(descriptor)
         if saved["inode"] != status.st_ino:
-            raise self._refused(name, "it is another file than the one that was read")
+            raise self._refused(
+                name,
+                f"it is another file than the one that was read (inode {saved['inode']}). If that "
+                "was renamed, as a rotation of logs does, finish it first: read it once under its "
+                "new name with the same position, without follow=True",
+                "Then, or if it is gone, remove {}: this reads {} from its start.",
+            )
         if status.st_size < saved["size"] or status.st_size < saved["offset"]:
             raise self._refused(name, "it is shorter than it was")
         if saved["checksum"] != _checksum(descriptor, saved["offset"]):
@@ -146,10 +152,12 @@ class Position:
         offset: int = saved["offset"]
         return offset
 
-    def _refused(self, name: str, why: str) -> CannotOpen:
+    def _refused(
+        self, name: str, why: str, advice: str = "To read it from its start, remove {}."
+    ) -> CannotOpen:
         return CannotOpen(
             f"Cannot go on in {name} from the position in {self._path}: {why}. "
-            f"To read it from its start, remove {self._path}."
+            f"{advice.format(self._path, name)}"
         )
 
     def ends_of(self, lines: list[Line], data: bytes) -> list[int]:
@@ -298,6 +306,9 @@ def _saved(path: str) -> dict[str, Any] | None:
     except (LookupError, TypeError, ValueError):
         good = False
     if not good:
-        raise CannotOpen(f"Cannot go on from {path}: it is not a position that penstock wrote.")
+        raise CannotOpen(
+            f"Cannot go on from {path}: it is not a position that penstock wrote. To read the "
+            f"input from its start, remove {path}."
+        )
     found: dict[str, Any] = saved
     return found

@@ -10,6 +10,7 @@ from reactivex.abc import DisposableBase, ObserverBase
 from reactivex.disposable import Disposable
 
 from streams.door import connect
+from streams.errors import as_raised
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.run import Run
@@ -89,7 +90,7 @@ class _Iterating:
         assert self._ending is not None
         (error,) = self._ending
         if error is not None:
-            raise error
+            raise as_raised(error)
         return None
 
     def on_subscribe(self, subscription: Subscription, /) -> None:

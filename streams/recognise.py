@@ -19,7 +19,9 @@ from typing import Any
 from reactivex.subject import BehaviorSubject, ReplaySubject
 
 from streams.errors import WrongType
-from streams.lift_table import SPECIAL, TABLE, Entry, Kind
+from streams.handler import is_async
+from streams.lift_table import SPECIAL, TABLE, WITH_ASYNC, Entry, Kind
+from streams.sink import Sink
 
 __all__ = ["Operator", "Part", "recognise"]
 
@@ -30,7 +32,7 @@ _STOCK = "reactivex.operators"
 _CURRIED = "curry_flip.<locals>._wrap_args.<locals>._wrap_curried"
 _COMPOSED = "compose.<locals>._compose"
 _EMPTY_CELL = CellType()
-_UNKNOWN = Entry(Kind.HOLDS, "is no stock operator, so any input may be answered later")
+_UNKNOWN = Entry(Kind.HOLDS, "is not a stock operator, so any input may be answered later")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,12 @@ def recognise(operator: Operator) -> list[Part]:
     TypeError: `operator` is not callable, or it is a function such as `ops.pairwise` that
     returns an operator when it is called and was not called.
     """
+    if isinstance(operator, Sink):
+        name = operator.info.name
+        raise WrongType(
+            f"pipe() takes operators, and {name}(...) is a sink, in which a pipeline ends: "
+            f"stream.pipe(...).to({name}(...))"
+        )
     if not callable(operator):
         raise WrongType(f"pipe() takes operators, and {operator!r} is not callable")
     if not isinstance(operator, FunctionType):
@@ -100,7 +108,10 @@ def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) ->
 
 def _entry(name: str, arguments: Mapping[str, Any]) -> Entry:
     is_special = _IS_SPECIAL.get(name)
-    return SPECIAL[name] if is_special and is_special(arguments) else TABLE[name]
+    entry = SPECIAL[name] if is_special and is_special(arguments) else TABLE[name]
+    if entry.kind is not Kind.REFUSED and any(map(is_async, arguments.values())):
+        return WITH_ASYNC
+    return entry
 
 
 def _is_stock(function: Callable[..., Any]) -> bool:
@@ -147,15 +158,8 @@ def _counts_from_the_end(arguments: Mapping[str, Any]) -> bool:
     return any(bound is not None and bound < 0 for bound in bounds)
 
 
-def _maps_with_async(arguments: Mapping[str, Any]) -> bool:
-    mapper = arguments.get("mapper", arguments.get("mapper_indexed"))
-    return inspect.iscoroutinefunction(mapper) or inspect.isasyncgenfunction(mapper)
-
-
 # When the entry of SPECIAL holds instead of the one of TABLE.
 _IS_SPECIAL: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-    "flat_map": _maps_with_async,
-    "flat_map_indexed": _maps_with_async,
     "slice": _counts_from_the_end,
     "timeout": lambda a: a.get("other") is not None,
 }

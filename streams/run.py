@@ -18,6 +18,7 @@ from streams.blocking import Blocks
 from streams.clock import clock_of
 from streams.errors import BadLine, DrainTimeout, NoLoop, message_of
 from streams.faults import DeadLetter, OnError
+from streams.handler import cancelled_inside
 from streams.letters import Letters
 from streams.limits import Limiter
 from streams.origins import Lessor
@@ -29,13 +30,15 @@ if TYPE_CHECKING:
     from streams.sink import Sink
     from streams.slices import Sliced
 
-__all__ = ["Run", "Source", "Statistics"]
+__all__ = ["Run", "Source", "Statistics", "in_a_line"]
 
 log = logging.getLogger("penstock")
 
 _SHOWN_ERRORS = 10
 # Characters of an error's text in a warning.
 _SHOWN_TEXT = 2_000
+# What the names of tasks begin with.
+_TASK = "penstock "
 # Seconds that cancelled work gets for its clean-up.
 _GRACE = 5.0
 
@@ -46,6 +49,8 @@ Statistics = Callable[[], dict[str, Any]]
 
 class Source(Protocol):
     """A running source, as its run controls it."""
+
+    is_pushed: bool
 
     def statistics(self) -> dict[str, Any]: ...
 
@@ -83,6 +88,8 @@ class Run:
         self._nested: dict[Run, None] = {}
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         self._letters: dict[int, tuple[Sink[DeadLetter], Letters]] = {}
+        self.ended_by: BaseException | None = None
+        """The error that this running ends with, as far as it is known."""
         self.errors = 0
         self.bad_lines = 0
         # Groups that ended before their time, by cause.
@@ -182,6 +189,9 @@ class Run:
 
     def failed(self, error: BaseException) -> None:
         """Report an error that no subscriber can be told of: it ends the run, or is logged."""
+        if isinstance(error, asyncio.CancelledError):
+            # Raised as it is, it would be taken for the end of whoever waits for the run.
+            error = cancelled_inside("a function of the stream", error)
         if self._failed is not None:
             self._failed(error)
         else:
@@ -189,9 +199,7 @@ class Run:
 
     def late_error(self, error: BaseException) -> None:
         """An error after the one that ends the run: it changes nothing, and is not hidden."""
-        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-        text = message_of(error, _SHOWN_TEXT)
-        self.on_warning(f"after the first error: {type(error).__name__}: {text}{notes}")
+        self.on_warning(f"after the first error: {in_a_line(error)}")
 
     def inner(self) -> Run:
         """This run as the operators inside a group see it: their stages are not listed."""
@@ -244,12 +252,16 @@ class Run:
         if self.errors <= _SHOWN_ERRORS:
             notes = "; ".join(getattr(error, "__notes__", ()))
             self.on_warning(f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})")
+        elif self.errors == _SHOWN_ERRORS + 1:
+            self.on_warning("more events have failed; they are counted and no longer shown")
 
     def count_bad_line(self, error: BadLine) -> None:
         """A line of the input was no event; the first few are reported at once."""
         self.bad_lines += 1
         if self.bad_lines <= _SHOWN_ERRORS:
             self.on_warning(str(error))
+        elif self.bad_lines == _SHOWN_ERRORS + 1:
+            self.on_warning("there are more bad lines; they are counted and no longer shown")
 
     def unhandled(self, error: BaseException) -> None:
         """An error that a foreign subscriber raised: the loop's exception handler gets it."""
@@ -290,14 +302,17 @@ class Run:
         """Call `callback` now, where the loop called: an error in it ends the run."""
         try:
             callback(*args)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # The loop would only report it, and nothing would ever move again.
             if info is not None:
                 error.add_note(f"in {info}")
             self.failed(error)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Start a task that this run owns: an error in it ends the run, `close` cancels it."""
-        task = self.loop.create_task(work, name=f"penstock {name}")
+        task = self.loop.create_task(work, name=f"{_TASK}{name}")
         self._tasks[task] = None
         task.add_done_callback(self._task_ended)
         return task
@@ -394,7 +409,21 @@ class Run:
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
+            if not getattr(error, "__notes__", ()):
+                error.add_note(f"in {self._where(task.get_name().removeprefix(_TASK))}")
             self.failed(error)
+
+    def _where(self, name: str) -> str:
+        """The stage that gave its task this name, or else the task."""
+        stages = [str(info) for info, _ in self.stages if info.name == name]
+        return stages[0] if len(stages) == 1 else f"the task '{name}'"
+
+
+def in_a_line(error: BaseException) -> str:
+    """What happened, and in which stage."""
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    text = " ".join(message_of(error, _SHOWN_TEXT).splitlines())
+    return f"{type(error).__name__}: {text}{notes}"
 
 
 def _ignore(info: StageInfo, statistics: Statistics) -> None: ...

@@ -7,19 +7,20 @@ The end of the input drains without a deadline.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streams.clock import is_virtual
-from streams.errors import BuildError, DrainTimeout, OutputClosed
+from streams.errors import BuildError, DrainTimeout, OutputClosed, as_raised
 from streams.flowable import Flowable
 from streams.fork import Fork
 from streams.guard import guarded
 from streams.limits.choice import Limit, limiter_for
 from streams.report import Outcome, Report, State, snapshot
-from streams.run import Run
+from streams.run import Run, in_a_line
 from streams.sink import Sink, SinkStage
 from streams.watchdog import WATCHDOG
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from streams.engine import Engine
 
 __all__ = ["Outcome", "Report", "Running"]
+
+log = logging.getLogger("penstock")
 
 
 class Running:
@@ -58,6 +61,8 @@ class Running:
         self._outcome: Outcome = "completed"
         self._error: BaseException | None = None
         self._told = False
+        # Who waits for the end, and is told of an error.
+        self._waiting = 0
         self._report: Report | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] = loop.create_future()
@@ -80,11 +85,17 @@ class Running:
                 self._head = Fork([guarded(sink, sink.info, self._run) for sink in self._sinks])
             self._beginning = None
             self._flowable.attach(self._head, self._run)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # As in Run.call.
             self._beginning = None
-            self._failed(error)
+            self._run.failed(error)
 
     async def __aenter__(self) -> Self:
+        """Leaving the block waits for the end, which is when the input is over: an `inbox` is
+        closed then, and what was put into it is finished. Leaving by an exception cancels.
+        """
         return self
 
     async def __aexit__(
@@ -102,6 +113,11 @@ class Running:
             # `wait` or `drain` has raised the error; whoever caught it is done with it.
             await self._until_closed()
         else:
+            if self._beginning is not None:
+                await asyncio.sleep(0)
+            for source in list(self._run.sources):
+                if source.is_pushed:
+                    source.stop()
             await self.wait()
 
     async def wait(self) -> Report:
@@ -117,11 +133,15 @@ class Running:
             raise
         self._told = True
         if self._error is not None and self._outcome in ("stopped", "overrun"):
-            raise self._error
+            raise as_raised(self._error)
         return self.report()
 
     async def _until_closed(self) -> None:
-        await asyncio.shield(self._done)
+        self._waiting += 1
+        try:
+            await asyncio.shield(self._done)
+        finally:
+            self._waiting -= 1
 
     def report(self) -> Report:
         """How it ended; before the end, that it is running, paused or draining."""
@@ -226,10 +246,12 @@ class Running:
     def _overrun(self) -> None:
         unfinished = self.statistics()["unfinished"]
         if self._error is None:
+            counted = "1 event" if unfinished == 1 else f"{unfinished:,} events"
             self._outcome = "overrun"
-            self._error = DrainTimeout(
-                f"the drain's deadline passed with {unfinished:,} events unfinished; they are "
-                "given back to their source. Give the drain more time, or the handler less work."
+            self._error = self._run.ended_by = DrainTimeout(
+                f"the drain's deadline passed with {counted} unfinished; they are "
+                "given back to their source, and lost where it cannot give them again. Give the "
+                "drain more time, or the handler less work."
             )
         self._abort()
 
@@ -239,6 +261,7 @@ class Running:
         """The first error is what the running ends with; no other one is hidden."""
         if self._error is None and self._outcome != "cancelled":
             self._error, self._outcome = error, "stopped"
+            self._run.ended_by = error
         elif error is not self._error:
             self._run.late_error(error)
 
@@ -279,6 +302,9 @@ class Running:
             WATCHDOG.leave(self._run)
             self._ended = self._run.now()
             self._state = "closed"
+            if self._error is not None and not self._waiting:
+                # Whoever waits later is told too, but perhaps nobody ever does.
+                log.error("a pipeline has ended with %s", in_a_line(self._error))
             if not self._done.done():
                 self._done.set_result(None)
 
@@ -291,7 +317,7 @@ class Running:
         `closed_early` are the groups that `group_by(each=...)` ended before their time, by cause:
         what came out of them is made of a part of their events.
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
-        `latency_histogram` sink if there is one.
+        `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
         """
         now = self._run.now() if self._ended is None else self._ended
         sinks = [(stage.info, stage.statistics) for stage in self._sinks]

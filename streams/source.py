@@ -45,6 +45,9 @@ class Emission(Generic[T]):
     ack: Callable[[Event[Any]], None] | None = None
     nack: Callable[[Event[Any]], None] | None = None
 
+    # Whether there is nothing to read but what the code around the running puts in.
+    is_pushed = False
+
     @property
     def gives_again(self) -> bool:
         """Whether an event that has failed, and was not given up on, comes again."""

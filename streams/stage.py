@@ -17,6 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 from streams.event import Event
 
 __all__ = [
+    "MOST_LETTERS",
     "UNBOUNDED",
     "ChunkSubscriber",
     "Stage",
@@ -30,6 +31,10 @@ __all__ = [
 A = TypeVar("A")
 B = TypeVar("B")
 T_contra = TypeVar("T_contra", contravariant=True)
+
+# Letters that are open when the sources pause, beyond what their sink says it holds; the sources go
+# on when half of them are out. Chosen: as many as the sink of a file takes at once.
+MOST_LETTERS = 1024
 
 UNBOUNDED = 2**63 - 1
 """A demand that means: as many as there are (rule 3.17)."""
@@ -101,10 +106,10 @@ class StageInfo:
     the key of a stage that has one, and `seconds` the length of its window. `acknowledges`: a
     source that forgets an event once it has ended; `absorbs`: a stage that ends every event itself,
     and tells of them in events of its own; `until_more`: one that keeps events until others come,
-    however long that takes; `letters`: the most events that wait for a stage's own sinks of dead
-    letters, None without a bound;
-    `continues`: a source that begins where an earlier running ended; `empties`: a sink that empties
-    its file first; `under`: what a stage with a limit is under another one.
+    however long that takes; `routed`: a stage's own sinks of dead letters; `continues`: a source
+    that begins where an earlier running ended; `empties`: a sink that empties its file first;
+    `appends`: one that only ever adds at the end of its file; `under`: what a stage with a limit is
+    under another one.
     """
 
     name: str
@@ -119,15 +124,35 @@ class StageInfo:
     absorbs: bool = False
     works: bool = False
     until_more: bool = False
-    letters: int | None = 0
+    routed: tuple[StageInfo, ...] = ()
     continues: bool = False
     empties: bool = False
+    appends: bool = False
     within: StageInfo | None = None
     gathers: int = 1
     weight: int = 1
     under: Callable[[tuple[int, int]], StageInfo] | None = field(
         default=None, compare=False, repr=False
     )
+
+    @property
+    def letters(self) -> int | None:
+        """The most events that wait for the stage's sinks of dead letters; None: no bound.
+
+        More than the letters that are open when the sources pause only by what is in the stages.
+        """
+        letters = 0
+        for sink in self.routed:
+            most = sink.most_open
+            if most is None:
+                return None
+            letters += most
+        return letters
+
+    @property
+    def most_open(self) -> int | None:
+        """The letters that wait for this sink, or are in it, when the sources pause."""
+        return None if self.bound is None else MOST_LETTERS + self.bound
 
     @property
     def holds(self) -> int | None:

@@ -14,7 +14,7 @@ __all__ = ["seconds_of"]
 def seconds_of(stamp: Any) -> float:
     """The stamp in seconds, which for a text or a datetime are those since 1970.
 
-    One without a time zone is taken as UTC. ValueError for what is no point in time.
+    One without a time zone is taken as UTC. ValueError for anything but a point in time.
     """
     seconds = nan
     try:
@@ -28,5 +28,5 @@ def seconds_of(stamp: Any) -> float:
     if isfinite(seconds):
         return seconds
     raise ValueError(
-        f"{describe(stamp)} is no time: a number of seconds, ISO 8601 or a datetime is needed"
+        f"{describe(stamp)} is not a time: a number of seconds, ISO 8601 or a datetime is needed"
     )

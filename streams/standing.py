@@ -14,6 +14,13 @@ from streams.stage import StageInfo
 
 __all__ = ["Standing", "standing"]
 
+# The functions of a loop from which everything that runs on it is called.
+_LOOP_BEGINS = {
+    ("asyncio.events", "Handle._run"),
+    ("asyncio.runners", "Runner.run"),
+    ("asyncio.base_events", "BaseEventLoop.run_until_complete"),
+    ("uvloop", "run"),
+}
 _SERVE_US_TOO = {"reactivex", *sys.stdlib_module_names}
 
 
@@ -41,9 +48,13 @@ def standing(thread: int) -> Standing | None:
         return None
     innermost: FrameType | None = None
     called: FrameType | None = None
+    ours = False
     at: FrameType | None = frame
     while at is not None:
         module = at.f_globals.get("__name__", "")
+        if (module, at.f_code.co_qualname) in _LOOP_BEGINS:
+            break
+        ours = ours or is_ours(module)
         if not is_ours(module):
             innermost = innermost or at
             # Of these, only what they call is the user's.
@@ -54,12 +65,20 @@ def standing(thread: int) -> Standing | None:
             return Standing(
                 _who(stage, info, called),
                 _attribute(stage, Run, "run", "_run"),
-                f" on the event {event_name(event)}" if _is_event(event) else "",
+                _at_work(stage, event, called),
                 _place(called, innermost or frame),
                 called is None,
             )
         at = at.f_back
-    return Standing(None, None, "", _place(None, innermost or frame), is_own=False)
+    is_own = ours and called is None
+    return Standing(None, None, "", _place(None, innermost or frame), is_own)
+
+
+def _at_work(stage: object, event: object, called: FrameType | None) -> str:
+    if called is None:
+        in_flight = _attribute(stage, int, "in_flight")
+        return f", events in flight: {in_flight:,}" if in_flight else ""
+    return f" on the event {event_name(event)}" if _is_event(event) else ""
 
 
 def _is_event(thing: object) -> TypeGuard[Event[Any]]:
@@ -81,9 +100,9 @@ def _attribute(thing: object, kind: type[Any], *names: str) -> Any:
 def _who(stage: object, info: StageInfo, called: FrameType | None) -> str:
     if called is None:
         return str(info)
-    # A working stage is called the same in all of its warnings.
-    who: str | None = getattr(stage, "_who", None)
-    return f"'{called.f_code.co_name}' ({info})" if who is None else who
+    # A working stage is called the same in all of its warnings, by its handler if it is a user's.
+    who: str = getattr(stage, "_who", str(info))
+    return f"'{called.f_code.co_name}' ({info})" if who == str(info) else who
 
 
 def _place(called: FrameType | None, innermost: FrameType) -> str:

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from threading import Event, Lock, Thread, get_ident
+from threading import Event, Lock, Thread, get_ident, get_native_id
 
 from streams.blocking import Blocks
+from streams.clock import clock_of, queued_of
 from streams.run import Run
 from streams.standing import standing
 
@@ -25,7 +26,11 @@ __all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
 _EVERY = 0.5
 LOOKS = 2
 """How many looks in vain tell a blocked loop. With one alone, a process that was stopped for a
-while would seem blocked when it goes on."""
+while would seem blocked when it goes on. A look counts less by the share of the time before it in
+which others had the processor: where the system tells that, a busy machine blocks nothing."""
+
+
+_OWN_CODE = "penstock's own code has blocked the loop for"
 
 
 class Watchdog:
@@ -94,7 +99,9 @@ class _Watched:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.runs: list[Run] = []
         self._loop = loop
-        self._thread = get_ident()
+        self._now = clock_of(loop)
+        self._queued_of = queued_of(loop)
+        self._thread, self._native = get_ident(), get_native_id()
         self._ask()
 
     def look(self) -> None:
@@ -105,17 +112,29 @@ class _Watched:
             with suppress(RuntimeError):
                 self._ask()
         else:
-            self._in_vain += 1
-            if self._in_vain == LOOKS:
+            before = self._in_vain
+            self._in_vain += self._share_of_its_own()
+            if before < LOOKS <= self._in_vain:
                 self._tell()
+
+    def _share_of_its_own(self) -> float:
+        """The share of the time since the last look in which the loop's thread was not kept from
+        running by others: what blocks the loop has had no more than that."""
+        passed, queued = self._now() - self._looked, self._queued_of(self._native) - self._queued
+        self._looked += passed
+        self._queued += queued
+        return 1 - min(1, max(0, queued) / passed) if passed > 0 else 1
 
     def _ask(self) -> None:
         self._answered = False
-        self._in_vain = 0
+        self._in_vain = 0.0
+        self._looked, self._queued = self._now(), self._queued_of(self._native)
         self._loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        self._thread = get_ident()
+        self._thread, self._native = get_ident(), get_native_id()
+        for run in self.runs:
+            run.blocks.turned()
         self._answered = True
 
     def _tell(self) -> None:
@@ -129,13 +148,15 @@ class _Watched:
             blocks = affected[0] if found.run is None else found.run.blocks
             who = found.who
             if found.is_own:
-                what = f"penstock's own code has blocked the loop for {seconds}, in {who}"
+                what = f"{_OWN_CODE} {seconds}, in {who}{found.event}"
             else:
                 what = f"{who} has blocked the loop for {seconds}{found.event}"
         else:
             at_work = ((blocks, watch.who) for blocks in affected for watch in [*blocks.at_work])
             blocks, who = next(at_work, (None, ""))
             what = f"the loop has been blocked for {seconds} while {who} is at work"
+            if found.is_own:
+                what = f"{_OWN_CODE} {seconds}"
         if blocks is not None:
             blocks.lasts(who, f"{what}, and stands at {found.place}", is_own=found.is_own)
             for each in affected:

@@ -209,7 +209,6 @@ class Workers(Working):
     def _is_single(self, result: object) -> bool:
         kind = type(result)
         single = not is_iterator(result)
-        if single:
-            check_result(result, self._settings.name)
+        if single and check_result(result, self._settings.name):
             self._single.add(kind)
         return single

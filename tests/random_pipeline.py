@@ -36,7 +36,7 @@ from streams import (
     route,
 )
 from streams.errors import HoldExceeded
-from streams.faults import MOST_LETTERS
+from streams.stage import MOST_LETTERS
 from streams.testing import MemorySink, MemorySource
 from tests.accepting_later import AcceptingLater
 from tests.jetstream.test_outbox import STORED, Server, refused
@@ -113,7 +113,7 @@ class RandomPipeline:
         """Small pipelines have no more events than letters may wait, so that fewer may."""
         most = MOST_LETTERS if self.large else 8
         with (
-            patch("streams.faults.MOST_LETTERS", most),
+            patch("streams.stage.MOST_LETTERS", most),
             patch("streams.letters.MOST_LETTERS", most),
         ):
             yield

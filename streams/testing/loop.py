@@ -79,6 +79,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.stall = stall
         self.horizon = horizon
         self._held = 0
+        self._queued = 0.0
         self._stalled = False
         self._timers_set = 0
         self._set_time(0.0)
@@ -96,6 +97,18 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         if not 0 <= seconds < math.inf:
             raise ValueError(f"time moves forward by a finite number of seconds, not {seconds}")
         self._set_time(self._now + seconds)
+
+    def starve(self, seconds: float) -> None:
+        """Move time forward as `advance` does, as if other processes had had the processor.
+
+        What the loop was doing is then not what has blocked it.
+        """
+        self.advance(seconds)
+        self._queued += seconds
+
+    def queued(self, thread: int) -> float:
+        """For how many seconds the loop was ready to run and did not, as `starve` has said."""
+        return self._queued
 
     @contextmanager
     def hold(self) -> Generator[None]:

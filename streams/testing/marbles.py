@@ -63,7 +63,7 @@ def parse_marbles(
 
     `tick` is the length of one character in seconds, `lookup` gives the items that letters or
     numbers stand for, `error` is what `#` stands for (an `Exception("error")` unless given).
-    ValueError if the text is no diagram, or if anything follows `|` or `#`.
+    ValueError if the text is not a diagram, or if anything follows `|` or `#`.
 
     >>> parse_marbles("-a|")
     [Signal(time=1.0, kind='next', value='a'), Signal(time=2.0, kind='completed', value=None)]

@@ -67,7 +67,7 @@ class Probe(Generic[T]):
         self._depth = 0
 
     def request(self, n: int) -> None:
-        """Ask for `n` more; whatever is no demand is passed on for the other side to refuse."""
+        """Ask for `n` more; anything but a demand is passed on for the other side to refuse."""
         assert self.subscription is not None, "the probe is not connected yet"
         if type(n) is int and n > 0:
             self.requested += n

@@ -56,6 +56,8 @@ class ManualPublisher(Flowable[T]):
     and may send at once. `ledger` tells what became of the events.
     """
 
+    is_pushed = False
+
     def __init__(
         self, *, misbehaving: bool = False, on_request: Callable[[int], None] | None = None
     ) -> None:

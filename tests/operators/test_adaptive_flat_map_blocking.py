@@ -27,6 +27,13 @@ def block(seconds: float) -> None:
     loop.advance(seconds)
 
 
+def starve(seconds: float) -> None:
+    """Let other processes have the processor for so long."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.starve(seconds)
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
@@ -89,6 +96,62 @@ def test_the_warning_comes_once_in_ten_seconds(
     values = [0.3] * 70
     run(CountedSource(values).pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
     assert len(warnings(caplog)) == 3
+
+
+async def starved(seconds: float) -> None:
+    starve(seconds)
+
+
+async def starved_later(seconds: float) -> None:
+    await asyncio.sleep(1)
+    starve(seconds)
+    await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("handler", [starved, starved_later, starve, lambda n: starved_later(n)])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_machine_that_is_busy_with_other_processes_blocks_nothing(
+    run: Run, caplog: pytest.LogCaptureFixture, handler: Any, grouped: bool
+) -> None:
+    operator = adaptive_flat_map(handler, Fixed(1))
+    stages: list[Any] = [group_by(lambda n: n), spread(), operator] if grouped else [operator]
+    run(CountedSource([0.3] * 5).pipe(*stages).to(MemorySink()).run())
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_what_blocks_on_a_busy_machine_is_told_of_without_the_time_that_others_had(
+    run: Run, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    def plain(seconds: float) -> None:
+        starve(1)
+        block(seconds)
+
+    async def later(seconds: float) -> None:
+        plain(seconds)
+
+    handler: Any = later if kind == "async" else plain
+    run(CountedSource([0.3]).pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
+    (warning,) = warnings(caplog)
+    assert re.search(r"blocked (the loop )?for 0\.(2[5-9]|30) s", warning)
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+def test_a_handler_of_the_library_s_own_is_not_named(
+    run: Run, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    async def project(seconds: float) -> None:
+        block(seconds)
+
+    handler: Any = project if kind == "async" else lambda seconds: block(seconds)
+    handler.__module__ = "penstock.kata.reference"
+    run(CountedSource([0.3]).pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
+    (warning,) = warnings(caplog)
+    assert "stage 2 'adaptive_flat_map'" in warning
+    assert f"'{handler.__name__}'" not in warning
+    assert "in_threads" not in warning
+    if kind == "async":
+        assert "stage 2 'adaptive_flat_map' was at work, events in flight now: 0" in warning
 
 
 def test_a_long_wait_before_the_block_does_not_hide_it(

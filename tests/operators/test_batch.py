@@ -197,12 +197,12 @@ def returning(result: Any) -> Any:
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        (returning([]), "returned 0 results for 1 events"),
-        (returning([1, 2, 3]), "returned 3 results for 1 events"),
-        (returning("a"), "returned 'a' for 1 events"),
+        (returning([]), "returned 0 results for 1 event:"),
+        (returning([1, 2, 3]), "returned 3 results for 1 event:"),
+        (returning("a"), "returned 'a' for 1 event:"),
         (returning(iter([1])), "returned <list_iterator"),
         (returning({1: 2}), "returned {1: 2}"),
-        (iterates, "returned an async iterator for 1 events"),
+        (iterates, "returned an async iterator for 1 event:"),
     ],
 )
 def test_anything_but_one_result_for_each_event_is_a_named_error(

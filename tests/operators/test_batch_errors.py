@@ -200,7 +200,7 @@ def test_a_wrong_number_of_results_says_how_many_were_wanted(run: Run) -> None:
     run(flow.to(MemorySink()).run())
     (letter,) = dead.values
     assert isinstance(letter.error, BatchContractError)
-    assert "'<lambda>' returned 2 results for 1 events" in str(letter.error)
+    assert "'<lambda>' returned 2 results for 1 event:" in str(letter.error)
     assert letter.error.__notes__ == ["in stage 2 'batch', on the event 1"]
 
 

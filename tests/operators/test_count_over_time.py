@@ -283,8 +283,8 @@ def test_an_item_is_finished_when_what_came_of_it_is() -> None:
         ((nan, 3), TypeError, "NaN"),
         ((5, date(2024, 1, 1)), TypeError, "is a date"),
         ((date(2024, 1, 1), None), TypeError, "the points before it are each a number"),
-        ("no row", TypeError, "no point in time"),
-        (Watermark("soon"), TypeError, "'soon' is no point in time"),
+        ("no row", TypeError, "not a point in time"),
+        (Watermark("soon"), TypeError, "'soon' is not a point in time"),
         (Watermark(date(2024, 1, 1)), TypeError, "the points before it are each a number"),
     ],
 )
@@ -357,7 +357,7 @@ def test_the_example_has_the_published_counts_and_the_query_agrees() -> None:
 @pytest.mark.parametrize("aggregate", ["sum", "avg", "min", "max"])
 def test_an_amount_of_none_is_an_error_of_its_row(aggregate: Any) -> None:
     rows = [(0, 9, None), (1, 3, 2)]
-    with pytest.raises(TypeError, match="None of type NoneType is no amount") as raised:
+    with pytest.raises(TypeError, match="None of type NoneType is not an amount") as raised:
         told(rows, aggregate=aggregate, begin=0, end=1, of=2)
     assert "in stage 2 'count_over_time', on the event" in raised.value.__notes__[0]
     kept = told(rows, aggregate=aggregate, begin=0, end=1, of=2, on_error="skip")
@@ -461,6 +461,6 @@ def test_what_is_too_large_for_a_float_is_infinite_as_a_float_is(aggregate: Any)
 def test_a_decimal_beyond_all_measure_is_no_amount(amount: str) -> None:
     rows = [(0, 1, Decimal(amount)), (1, 2, Decimal("9E+6144"))]
     options: dict[str, Any] = {"aggregate": "sum", "begin": 0, "end": 1, "of": 2}
-    with pytest.raises(TypeError, match="is no amount"):
+    with pytest.raises(TypeError, match="is not an amount"):
         told(rows, **options)
     assert told(rows, **options, on_error="skip") == [(1, 2, Decimal("9E+6144"))]

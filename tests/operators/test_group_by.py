@@ -51,6 +51,17 @@ def test_a_group_is_a_stream_with_a_key() -> None:
     assert run_virtual(story()) == [("a", ["a1", "a2", "a3"]), ("b", ["b1"])]
 
 
+def test_an_error_of_the_last_event_of_a_group_reaches_its_reader() -> None:
+    async def story() -> None:
+        async for group in from_iterable(["a1", "b1"]).pipe(group_by(0)):
+            async for _ in group.pipe(ops.map(lambda text: int(text))):
+                pass
+
+    with pytest.raises(ValueError, match="a1") as raised:
+        run_virtual(story())
+    assert raised.value.__notes__ == ["in 'map' in stage 2 'group_by', on the event 'a1'"]
+
+
 def test_a_group_ends_when_it_is_empty_and_a_later_event_opens_a_new_one() -> None:
     async def story() -> list[tuple[str, list[str]]]:
         seen: list[tuple[str, list[str]]] = []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,7 @@ from streams.testing import MemorySink, MemorySource, VirtualTimeLoop
 # The handlers are functions of a module that a fresh process can import.
 HANDLERS = """
 import os
+import signal
 
 from operators import in_processes
 
@@ -27,6 +29,9 @@ def dies_of_two(value):
     if value == 2:
         os._exit(3)
     return value
+
+def is_killed(value):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 def unpicklable(value):
     return (lambda: value) if value == 1 else value
@@ -102,8 +107,18 @@ def test_a_process_that_dies_is_an_error_with_a_name(
     source = MemorySource(range(5))
     with pytest.raises(BrokenProcessPool) as raised:
         run(virtual_loop, handlers.dies_of_two, source)
+    assert "has died (exit status 3)" in str(raised.value)
+    assert "this one of 'dies_of_two' among them" in str(raised.value)
     assert raised.value.__notes__ == ["in stage 2 'adaptive_flat_map', on the event 2"]
     assert source.failed == [2]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_a_process_that_is_killed_is_told_by_its_signal(
+    virtual_loop: VirtualTimeLoop, handlers: Any
+) -> None:
+    with pytest.raises(BrokenProcessPool, match=r"has died \(SIGKILL, as .* memory runs out\)"):
+        run(virtual_loop, handlers.is_killed, MemorySource([1]))
 
 
 def test_what_cannot_be_pickled_fails_its_own_call_only(
@@ -139,6 +154,7 @@ def test_a_handler_that_cannot_be_pickled_is_refused_by_the_stage_that_gets_it()
         (message,) = str(raised.value).splitlines()
         assert message.startswith(f"adaptive_flat_map(in_processes(...)({name})): another process")
         assert "at the top level of a module" in message
+        assert raised.value.__suppress_context__
 
 
 def test_an_error_keeps_its_type(virtual_loop: VirtualTimeLoop, handlers: Any) -> None:
@@ -149,3 +165,27 @@ def test_an_error_keeps_its_type(virtual_loop: VirtualTimeLoop, handlers: Any) -
 def test_at_least_one_process_is_needed() -> None:
     with pytest.raises(BuildError, match="at least 1"):
         in_processes(0)
+
+
+IN_NO_FILE = """
+from operators import adaptive_flat_map, in_processes
+from sinks import collect
+from streams import from_iterable, run
+
+def double(n):
+    return n * 2
+
+try:
+    run(from_iterable([1]).pipe(adaptive_flat_map(in_processes(1)(double))).to(collect([])))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_handler_of_a_script_without_a_file_is_refused_in_one_line_that_says_what_to_do() -> None:
+    command = [sys.executable, "-"]
+    done = subprocess.run(command, input=IN_NO_FILE, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("BuildError adaptive_flat_map(in_processes(...)(double)): other")
+    assert line.endswith("Write it to a module, and import it from there")

@@ -17,6 +17,7 @@ from operators import (
     count_over_time,
     distinct_within,
     group_by,
+    in_processes,
     in_threads,
     monitor,
     rate_limit,
@@ -59,6 +60,14 @@ def test_a_number_that_makes_no_sense_is_refused_by_name(
     with pytest.raises(BuildError) as refused:
         build(wrong)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("pool", [in_threads, in_processes])
+def test_a_pool_without_a_number_of_workers_says_what_to_write(pool: Any) -> None:
+    name = pool.__name__
+    with pytest.raises(BuildError) as refused:
+        pool(described)
+    assert f"{name}(4)(described), or @{name}(4)" in str(refused.value)
 
 
 @pytest.mark.parametrize("wrong", [NUMBER, "3", 0, True], ids=described)

@@ -134,3 +134,17 @@ def test_every_way_through_a_pipeline_reaches_a_sink(sinks: int) -> None:
     pipeline = source.pipe(ops.map(abs)).to(*(collect([]) for _ in range(sinks)))
     assert pipeline.describe()[0].acknowledges
     assert lost_path(pipeline.describe(), sinks) is None
+
+
+def test_outputs_that_would_write_over_each_other_are_refused(
+    penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file(
+        "twice.py",
+        "from sinks import write_jsonl\n"
+        "from sources import read_jsonl\n"
+        'pipeline = read_jsonl().to(write_jsonl("a.jsonl"), write_jsonl("a.jsonl"))\n',
+    )
+    result = penstock("check", path)
+    assert result.status == 2
+    assert "stage 2 'write_jsonl' and stage 3 'write_jsonl' would write over each" in result.err

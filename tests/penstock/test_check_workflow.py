@@ -95,7 +95,7 @@ def test_rules_may_stand_in_lists_and_are_checked_once(penstock: Penstock, files
 @pytest.mark.parametrize(
     ("rules", "nodes", "said"),
     [
-        (PAY, {"a": {"goto": "b"}}, "shop.json: node 'a' has goto 'b', which is no node"),
+        (PAY, {"a": {"goto": "b"}}, "shop.json: node 'a' has goto 'b', which is not a node"),
         (PAY, {}, "shop.json: the workflow has no nodes"),
         (
             PAY,

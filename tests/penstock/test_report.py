@@ -106,5 +106,8 @@ def test_of_very_many_unfinished_lines_the_first_few_are_listed_and_the_others_c
     stage = {"name": "read_jsonl", "detail": "x", "returned_tokens": tokens}
     text = as_text(Report("cancelled", {**NUMBERS, "stages": [stage]}))
     (line,) = [line for line in text.splitlines() if "not finished" in line]
-    assert line == "  not finished, by read_jsonl of x: 1-100, 201, 203, 205, 207 and 398 more"
+    assert line == (
+        "  not finished, by read_jsonl of x: 1-100, 201, 203, 205, 207 and 398 more up to 7000 "
+        "(--report json has them all)"
+    )
     assert len(tokens) == 100 + 4 + 398

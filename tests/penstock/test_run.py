@@ -262,6 +262,16 @@ def test_an_option_that_would_be_ignored_is_refused(
     assert "leave the option out" in result.err
 
 
+def test_an_input_that_is_named_in_the_file_is_told(penstock: Penstock, write_file: Write) -> None:
+    path = write_file(
+        "job.py",
+        "from sources import read_lines\npipeline = read_lines('/dev/null').to(write_jsonl())\n",
+    )
+    result = penstock("run", path, "--input", "1")
+    assert "no read_lines() of standard input" in result.err
+    assert "stage 1 'read_lines' has a path of its own, /dev/null" in result.err
+
+
 @pytest.mark.parametrize(("limit", "most"), [("1", 1), ("3", 3), ("2:2", 2)])
 def test_the_limit_holds_from_the_first_event_on(
     penstock: Penstock, pipeline_file: Path, tmp_path: Path, limit: str, most: int

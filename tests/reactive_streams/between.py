@@ -1,25 +1,50 @@
 """The protocol that stages speak among themselves, as the tests of the rules speak it.
 
-Nothing else here knows that protocol: where it changes, so does this file, and no test. `Below`
-stands where the next stage would, with no door between, and takes nothing on trust: what a door
-would put right is recorded as it comes. It keeps the stages' own contract: it asks for at least 1,
-and asks for nothing and cancels nothing once the stream has ended or was cancelled.
+Nothing else here knows that protocol: where it changes, so does this file, and no test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
-from streams import Event, Flowable
+from streams import Event, Flowable, Pipeline
+from streams.event import Ending, finish_all
 from streams.run import Run
-from streams.testing import Probe
+from streams.source import Emission
+from streams.stage import StageInfo, Subscriber, Subscription, in_chunks
+from streams.testing import ManualPublisher, Probe
 
-__all__ = ["Below", "attached"]
+__all__ = [
+    "Below",
+    "How",
+    "absorbs",
+    "acknowledging",
+    "anew",
+    "attached",
+    "begun",
+    "broken",
+    "end",
+    "finished",
+    "only_group",
+    "source_of",
+    "threads_above",
+    "unpacked",
+]
+
+How = Literal["finish", "drop", "fail", "forgive", "give back"]
+
+
+# Below the last stage.
 
 
 class Below(Probe[Any]):
-    """A probe that is attached to a stage itself.
+    """A probe that is attached to a stage itself, where the next stage would stand.
+
+    It takes nothing on trust: what a door would put right is recorded as it comes. It keeps the
+    stages' own contract: it asks for at least 1, and asks for nothing and cancels nothing once the
+    stream has ended or was cancelled.
 
     `takes_chunks`: it says that it takes several events in one call, as queues and sinks do.
     `on_value(below)` is called inside each signal that brings a value.
@@ -62,14 +87,228 @@ class Below(Probe[Any]):
 
     def on_chunk(self, events: list[Event[Any]], /) -> None:
         for event in events:
-            self.on_next(event)
+            if self.left:
+                # What is given in one call cannot be called back: whoever leaves returns it.
+                event.give_back()
+            else:
+                self.on_next(event)
 
 
 def attached(stream: Flowable[Any], below: Below, run: Run) -> None:
     """Put `below` under the last stage of `stream`."""
     run.on_failure(below.on_error)
     try:
-        # Not by `attach`, which puts a guard before what is not the library's own.
-        stream._attach(below, run)
+        _attach(stream, below, run)
     except Exception as error:
         below.on_error(error)
+
+
+def _attach(stream: Flowable[Any], subscriber: Subscriber[Any], run: Run) -> None:
+    # Not by `attach`, which puts a guard before what is not the library's own.
+    stream._attach(subscriber, run)
+
+
+def end(events: list[Event[Any]], how: How) -> None:
+    """End events in one call, as a stage does that ends several at once."""
+    error = ValueError("a test")
+    if how == "finish":
+        finish_all(events)
+        return
+    for event in events:
+        match how:
+            case "drop":
+                event.drop("a test")
+            case "fail":
+                event.fail(error)
+            case "forgive":
+                event.fail(error, acknowledged=True)
+            case "give back":
+                event.give_back()
+
+
+# Above the first one.
+
+
+def finished(publisher: ManualPublisher[Any]) -> list[Any]:
+    """The values that the publisher was told the finish of."""
+    return publisher.ledger.ended(Ending.FINISHED)
+
+
+def threads_above(publisher: ManualPublisher[Any]) -> set[int]:
+    """The threads on which the publisher's subscription is called from now on."""
+    threads: set[int] = set()
+    given: Any = publisher.subscription
+    request, cancel = given.request, given.cancel
+
+    def called(call: Callable[..., None], *arguments: int) -> None:
+        threads.add(threading.get_ident())
+        call(*arguments)
+
+    given.request = lambda n: called(request, n)
+    given.cancel = lambda: called(cancel)
+    return threads
+
+
+def absorbs(stream: Flowable[Any]) -> bool:
+    """Whether the last stage ends every event itself, and sends events of its own."""
+    return stream.info.absorbs
+
+
+# Streams that a case is made of.
+
+
+def source_of(make: Callable[[Subscriber[Any], Run], Emission[Any]], name: str) -> Flowable[Any]:
+    """The stream of a source of which only the running one is at hand."""
+    return Flowable(lambda subscriber, run: make(subscriber, run).start(), StageInfo(name))
+
+
+def anew(
+    make: Callable[[Run], Flowable[Any]], name: str, above: Flowable[Any] | None = None
+) -> Flowable[Any]:
+    """A stream that is made anew for each connection."""
+    return Flowable(
+        lambda subscriber, run: _attach(make(run), subscriber, run), StageInfo(name), above
+    )
+
+
+def broken(error: Exception) -> Flowable[Any]:
+    """A stream that cannot be connected to."""
+
+    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        raise error
+
+    return Flowable(attach, StageInfo("broken"))
+
+
+def begun(pipeline: Pipeline) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Begin to run a pipeline at once, a `Running` would with the loop's next step; its cancel."""
+    run = Run()
+    sink = pipeline.sinks[0].open(run, lambda _: None)
+    _attach(pipeline.flowable, sink, run)
+
+    async def leave() -> None:
+        sink.upstream.cancel()
+        await run.close()
+
+    return leave
+
+
+def unpacked(stream: Flowable[Any]) -> Flowable[int]:
+    """`stream`, whose source is the last stage, with 3 in the place of {"n": 3}."""
+    return Flowable(
+        lambda subscriber, run: _attach(stream, _Unpacked(subscriber), run), stream.info
+    )
+
+
+class _Unpacked:
+    def __init__(self, subscriber: Subscriber[Any]) -> None:
+        self._subscriber = subscriber
+        self._chunky = in_chunks(subscriber)
+        self.chunks = self._chunky is not None
+        self.on_subscribe = subscriber.on_subscribe
+        self.on_error = subscriber.on_error
+        self.on_completed = subscriber.on_completed
+
+    def on_next(self, event: Event[Any], /) -> None:
+        event.value = event.value["n"]
+        self._subscriber.on_next(event)
+
+    def on_chunk(self, events: list[Event[Any]], /) -> None:
+        assert self._chunky is not None
+        for event in events:
+            event.value = event.value["n"]
+        self._chunky.on_chunk(events)
+
+
+def acknowledging(n: int, told: Callable[[str, int], None]) -> Flowable[int]:
+    """0, 1, ... n - 1 of a source that tells `told("ack" or "nack", number)` how each ended."""
+    return source_of(lambda subscriber, run: _Acknowledging(subscriber, run, n, told), "telling")
+
+
+class _Acknowledging(Emission[int]):
+    def __init__(
+        self, downstream: Subscriber[int], run: Run, n: int, told: Callable[[str, int], None]
+    ) -> None:
+        super().__init__(downstream, run, StageInfo("telling"))
+        self._numbers = iter(range(n))
+        self.ack = lambda event: told("ack", event.value)
+        self.nack = lambda event: told("nack", event.value)
+
+    def produce(self) -> None:
+        self.produce_from(self._numbers)
+
+
+def only_group(groups: Flowable[Any]) -> Flowable[Any]:
+    """The one group of a stream of groups whose events all have the same key."""
+    return Flowable(
+        lambda subscriber, run: _attach(groups, _FirstGroup(subscriber, run), run),
+        StageInfo("group"),
+    )
+
+
+class _FirstGroup:
+    """Reads the first group a little later, when its events have been read ahead.
+
+    A group ends when it holds neither an event nor a turn; at once, it would with each event.
+    """
+
+    def __init__(self, subscriber: Subscriber[Any], run: Run) -> None:
+        self._subscriber = subscriber
+        self._run = run
+        self._ending: tuple[BaseException | None] | None = None
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._above = subscription
+        subscription.request(1)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self._run.loop.call_soon(self._read, event.value)
+
+    def _read(self, group: Flowable[Any]) -> None:
+        if self._ending is None:
+            _attach(group, _Relay(self._subscriber, self._above), self._run)
+        else:
+            (error,) = self._ending
+            assert error is not None
+            self._subscriber.on_subscribe(_Nothing())
+            self._subscriber.on_error(error)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._ending = (error,)
+
+    def on_completed(self) -> None:
+        pass
+
+
+class _Nothing:
+    def request(self, n: int, /) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+
+class _Relay:
+    """Cancels the stream of groups with the group."""
+
+    def __init__(self, subscriber: Subscriber[Any], above: Subscription) -> None:
+        self._subscriber = subscriber
+        self._above = above
+        chunky = in_chunks(subscriber)
+        self.chunks = chunky is not None
+        if chunky is not None:
+            self.on_chunk = chunky.on_chunk
+        self.on_next = subscriber.on_next
+        self.on_error = subscriber.on_error
+        self.on_completed = subscriber.on_completed
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._group = subscription
+        self.request = subscription.request
+        self._subscriber.on_subscribe(self)
+
+    def cancel(self) -> None:
+        self._above.cancel()
+        self._group.cancel()
+
+    request: Callable[[int], None]

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from orjson import dumps
 
+from streams.jetstream.place import place_of
+from streams.jetstream.replies import WORKING
 from tests.jetstream.model import Client, Server
 
 __all__ = ["Connection", "Looks", "look"]
 
 
 class Connection(Client):
-    """A connection to a server of its own; the stream `first_7` has {"n": 0} to {"n": 6}."""
+    """A connection to a server of its own; the stream `first_7` has {"n": 0} to {"n": 6}.
+
+    `told` is what the latest one was told of each message: +ACK, -NAK or +TERM.
+    """
+
+    told: ClassVar[list[tuple[int, bytes]]]
 
     @classmethod
     async def make(cls, urls: object, **options: object) -> Connection:
         await asyncio.sleep(0)
+        cls.told = []
         return cls(Server())
 
     async def stream_info(self, stream: str) -> None:
@@ -41,6 +49,9 @@ class Connection(Client):
         # One consumer gets each message once, whatever it says of them.
         if reply:
             await super().publish(subject, payload, reply)
+        elif subject.startswith("$JS.ACK"):
+            what = payload.split()[0]
+            self.told += [(place_of(subject).sequence, what)] if what != WORKING else []
 
 
 class Looks:

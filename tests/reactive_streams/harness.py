@@ -80,6 +80,15 @@ class Link:
             # There may be as many rounds as events, and the loop has a horizon.
             await asyncio.sleep(min(seconds, 30.0))
 
+    def unfinished(self) -> int:
+        """How many events the sources have given out and not been told the end of."""
+        unfinished = 0
+        for source in self.run.sources:
+            numbers = source.statistics()
+            ended = sum(numbers[name] for name in ("finished", "failed", "returned"))
+            unfinished += numbers["in"] - ended - sum(numbers["dropped"].values())
+        return unfinished
+
     def told(self) -> list[Any]:
         """The errors that the loop was told of; any that no test asks for fails it."""
         told, self._told = self._told, []
@@ -110,11 +119,13 @@ async def connected(
 
 
 @asynccontextmanager
-async def standing_below(stream: Flowable[Any], below: Below, case: Case) -> AsyncIterator[Link]:
+async def standing_below(
+    stream: Flowable[Any], below: Below, case: Case | None = None
+) -> AsyncIterator[Link]:
     """Put `below` under a stream's last stage; afterwards as `connected` does."""
     async with no_leaks():
         run = Run()
-        link = Link(run, case.calls_in_pool)
+        link = Link(run, case is not None and case.calls_in_pool)
         attached(stream, below, run)
         try:
             yield link

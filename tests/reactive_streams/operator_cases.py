@@ -30,8 +30,8 @@ from sources import WorkPool
 from streams import Backoff, Fixed, Flowable, Shared, from_iterable, lift, retry
 from streams.lift import HOLD
 from streams.run import Run
-from streams.stage import StageInfo, Subscriber
 from streams.temporal.intervals import Period
+from tests.reactive_streams.between import anew, begun
 from tests.reactive_streams.case import Case, numbers_up_to
 
 __all__ = ["OPERATORS"]
@@ -141,22 +141,12 @@ def _offered(ordered: bool) -> Callable[[Any], Any]:
     """Each connection has a pool of its own, with a worker that leaves with it."""
 
     def operator(source: Flowable[int]) -> Flowable[int]:
-        def attach(subscriber: Subscriber[Any], run: Run) -> None:
+        def make(run: Run) -> Flowable[int]:
             pool = WorkPool()
-            worker = pool.work(_slowly, Fixed(4))
-            # A `Running` would only begin with the loop's next step.
-            inner = Run()
-            reports = worker.sinks[0].open(inner, lambda _: None)
-            worker.flowable.attach(reports, inner)
+            run.on_close(begun(pool.work(_slowly, Fixed(4))))
+            return pool.offer(source, ordered=ordered)
 
-            async def leave() -> None:
-                reports.upstream.cancel()
-                await inner.close()
-
-            run.on_close(leave)
-            pool.offer(source, ordered=ordered).attach(subscriber, run)
-
-        return Flowable(attach, StageInfo("offer"), source)
+        return anew(make, "offer", source)
 
     return operator
 

@@ -19,17 +19,18 @@ from reactivex.disposable import Disposable
 import streams
 from operators import group_by
 from sources import Inbox, inbox, queue_stats, read_jetstream, read_jsonl, read_lines
-from streams import Backoff, Event, Flowable, from_async_iterable, from_iterable
+from streams import Backoff, Flowable, from_async_iterable, from_iterable
 from streams.errors import InboxClosed
 from streams.run import Run
-from streams.stage import StageInfo, Subscriber, Subscription
+from streams.stage import StageInfo
 from streams.table import Terms
 from streams.table.reader import Manner, TableReader
 from streams.testing import CountedSource, MemorySource
+from tests.reactive_streams.between import anew, only_group, source_of, unpacked
 from tests.reactive_streams.case import Case, numbers_up_to
 from tests.streams.table.memory import MemoryStore
 
-__all__ = ["SOURCES"]
+__all__ = ["SOURCES", "rows_of"]
 
 # Seconds between two values of a plain Observable.
 PACE = 0.01
@@ -83,87 +84,10 @@ def _observable(numbers: Iterable[int]) -> Observable[int]:
     return reactivex.create(subscribe)
 
 
-def _only_group(numbers: Iterable[int], grouped: Callable[[Any], Any]) -> Flowable[int]:
-    """The one group of a stream whose events all have the same key."""
-
-    def attach(subscriber: Subscriber[Any], run: Run) -> None:
-        from_iterable(numbers).pipe(grouped).attach(_FirstGroup(subscriber, run), run)
-
-    return Flowable(attach, StageInfo("group"))
-
-
-class _FirstGroup:
-    """Reads the first group a little later, when its events have been read ahead.
-
-    A group ends when it holds neither an event nor a turn; at once, it would with each event.
-    """
-
-    def __init__(self, subscriber: Subscriber[Any], run: Run) -> None:
-        self._subscriber = subscriber
-        self._run = run
-        self._ending: tuple[BaseException | None] | None = None
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._above = subscription
-        subscription.request(1)
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self._run.loop.call_soon(self._read, event.value)
-
-    def _read(self, group: Flowable[Any]) -> None:
-        if self._ending is None:
-            group.attach(_Relay(self._subscriber, self._above), self._run)
-        else:
-            (error,) = self._ending
-            assert error is not None
-            self._subscriber.on_subscribe(_Nothing())
-            self._subscriber.on_error(error)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._ending = (error,)
-
-    def on_completed(self) -> None:
-        pass
-
-
-class _Nothing:
-    def request(self, n: int, /) -> None:
-        pass
-
-    def cancel(self) -> None:
-        pass
-
-
-class _Relay:
-    """Cancels the stream of groups with the group."""
-
-    def __init__(self, subscriber: Subscriber[Any], above: Subscription) -> None:
-        self._subscriber = subscriber
-        self._above = above
-        self.on_next = subscriber.on_next
-        self.on_error = subscriber.on_error
-        self.on_completed = subscriber.on_completed
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._group = subscription
-        self.request = subscription.request
-        self._subscriber.on_subscribe(self)
-
-    def cancel(self) -> None:
-        self._above.cancel()
-        self._group.cancel()
-
-    request: Callable[[int], None]
-
-
 def _lines(numbers: Iterable[int]) -> Flowable[int]:
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", delete=False) as file:
         file.writelines(json.dumps({"n": number}) + "\n" for number in numbers)
-
-    def attach(subscriber: Subscriber[Any], run: Run) -> None:
-        read_jsonl(file.name).attach(_Unpacked(subscriber), run)
-
-    return Flowable(attach, StageInfo("read_jsonl"))
+    return unpacked(read_jsonl(file.name))
 
 
 def _decoded_lines(numbers: Iterable[int]) -> Flowable[int]:
@@ -172,58 +96,45 @@ def _decoded_lines(numbers: Iterable[int]) -> Flowable[int]:
     return read_lines(file.name, decode=int)
 
 
-class _Unpacked:
-    """Shows {"n": 3} as 3."""
-
-    def __init__(self, subscriber: Subscriber[Any]) -> None:
-        self._subscriber = subscriber
-        self.on_subscribe = subscriber.on_subscribe
-        self.on_error = subscriber.on_error
-        self.on_completed = subscriber.on_completed
-
-    def on_next(self, event: Event[Any], /) -> None:
-        event.value = event.value["n"]
-        self._subscriber.on_next(event)
+def rows_of(store: MemoryStore) -> Flowable[Any]:
+    """`read_table` of what is in a store."""
+    info = StageInfo("read_table")
+    manner = Manner(Backoff(), batch=3, follow=False, poll=1.0, patience=0.0)
+    return source_of(
+        lambda subscriber, run: TableReader(subscriber, run, info, store, Terms("me"), manner),
+        "read_table",
+    )
 
 
 def _rows(numbers: Iterable[int]) -> Flowable[int]:
     payloads = [json.dumps({"n": number}) for number in numbers]
-    info = StageInfo("read_table")
-
-    def attach(subscriber: Subscriber[Any], run: Run) -> None:
-        manner = Manner(Backoff(), batch=3, follow=False, poll=1.0, patience=0.0)
-        store = MemoryStore(payloads)
-        TableReader(_Unpacked(subscriber), run, info, store, Terms("me"), manner).start()
-
-    return Flowable(attach, info)
+    return unpacked(anew(lambda _: rows_of(MemoryStore(payloads)), "read_table"))
 
 
 def _messages(numbers: Iterable[int]) -> Flowable[int]:
-    stream = f"first_{len(list(numbers))}"
-
-    def attach(subscriber: Subscriber[Any], run: Run) -> None:
-        read_jetstream(stream, follow=False).attach(_Unpacked(subscriber), run)
-
-    return Flowable(attach, StageInfo("read_jetstream"))
+    return unpacked(read_jetstream(f"first_{len(list(numbers))}", follow=False))
 
 
 def _puts(numbers: Iterable[int]) -> Flowable[int]:
     """What is put into an inbox; it would never end by itself."""
 
-    def attach(subscriber: Subscriber[Any], run: Run) -> None:
+    def make(run: Run) -> Inbox[int]:
         values: Inbox[int] = inbox(16)
-        values.attach(subscriber, run)
-        reader = run.sources[-1]
 
         async def put() -> None:
+            reader = values._entrance.reader
+            if reader is None:
+                # It has been cancelled.
+                return
             with suppress(InboxClosed):
                 for number in numbers:
                     await values.put(number)
             reader.stop()
 
         run.spawn(put(), "puts")
+        return values
 
-    return Flowable(attach, StageInfo("inbox"))
+    return anew(make, "inbox")
 
 
 def _looks(numbers: Iterable[int]) -> Flowable[Any]:
@@ -254,12 +165,15 @@ SOURCES = [
     _plain("of drop_newest", _of(streams.drop_newest(3)), lossless=False),
     _plain("of latest", _of(streams.latest()), lossless=False),
     _plain("of error", _of(streams.error()), lossless=False),
-    _grouped("group", lambda numbers: _only_group(numbers, group_by(lambda _: "all"))),
+    _grouped(
+        "group", lambda numbers: only_group(from_iterable(numbers).pipe(group_by(lambda _: "all")))
+    ),
     _grouped(
         "group with each",
-        lambda numbers: _only_group(
-            numbers,
-            group_by(lambda _: "all", each=lambda group: group.pipe(ops.map(abs)), idle=60),
+        lambda numbers: only_group(
+            from_iterable(numbers).pipe(
+                group_by(lambda _: "all", each=lambda group: group.pipe(ops.map(abs)), idle=60)
+            )
         ),
     ),
     _source("CountedSource", CountedSource, sees_end=False),

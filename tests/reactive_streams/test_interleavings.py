@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 from streams.door import connect
 from streams.run import Run
 from streams.testing import ManualPublisher, Probe, VirtualTimeLoop
-from tests.reactive_streams.between import Below, attached
+from tests.reactive_streams.between import Below, How, attached, end
 from tests.reactive_streams.case import Case
 from tests.reactive_streams.harness import Link, every_operator
 
@@ -106,15 +106,11 @@ class Interleaving(RuleBasedStateMachine):
         self.cancelled = True
 
     @precondition(lambda self: self.probe.events)
-    @rule(data=st.data(), how=st.sampled_from(["finish", "drop", "fail", "give_back"]))
-    def settle_event(
-        self, data: st.DataObject, how: Literal["finish", "drop", "fail", "give_back"]
-    ) -> None:
+    @rule(data=st.data(), how=st.sampled_from(get_args(How)))
+    def settle_event(self, data: st.DataObject, how: How) -> None:
         events = self.probe.events
         event = events.pop(data.draw(st.integers(0, len(events) - 1)))
-        settle: Any = getattr(event, how)
-        arguments = {"drop": ("a test",), "fail": (ValueError("a test"),)}.get(how, ())
-        self.do(lambda: settle(*arguments))
+        self.do(lambda: end([event], how))
 
     @rule(seconds=st.sampled_from([0.0, 0.1, 1.0, 60.0]))
     def wait(self, seconds: float) -> None:
@@ -167,7 +163,7 @@ class Interleaving(RuleBasedStateMachine):
             if self.probe.ended and not self.probe.events:
                 break
             while self.probe.events:
-                self.probe.events.pop().finish()
+                end([self.probe.events.pop()], "finish")
             await self.link.settle(60)
         assert self.probe.ended or self.cancelled
 

@@ -6,10 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from streams import Flowable
-from streams.run import Run
-from streams.stage import StageInfo, Subscriber
 from streams.testing import ManualPublisher, Probe
+from tests.reactive_streams.between import broken
 from tests.reactive_streams.case import Case, Numbers
 from tests.reactive_streams.harness import (
     connected,
@@ -188,14 +186,9 @@ async def test_rule_1_09_a_missing_subscriber_is_refused_to_the_caller(case: Cas
 @virtual
 async def test_rule_1_09_any_other_refusal_is_on_subscribe_and_then_on_error(case: Case) -> None:
     error = OSError("the factory failed")
-
-    def attach(subscriber: Subscriber[Any], run: Run) -> None:
-        raise error
-
     assert case.operator is not None
     probe = Probe[Any](request=1)
-    broken: Flowable[Any] = Flowable(attach, StageInfo("broken"))
-    async with connected(broken.pipe(case.operator), probe, case=case) as link:
+    async with connected(broken(error).pipe(case.operator), probe, case=case) as link:
         await link.settle()
         assert (probe.names(), probe.error) == (["subscribe", "error"], error)
 

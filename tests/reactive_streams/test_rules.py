@@ -50,3 +50,13 @@ def test_every_rule_is_tested_or_has_a_reason_why_it_cannot_apply() -> None:
 def test_no_rule_that_is_tested_is_said_not_to_apply() -> None:
     assert not rules_tested() & set(CANNOT_APPLY)
     assert set(ONLY_IN_PART) <= rules_tested()
+
+
+def test_the_protocol_between_stages_is_known_in_one_place() -> None:
+    knows = re.compile(
+        r"streams\.(event|source|stage) import (?!StageInfo$)"
+        r"|\.(_?attach|finish|drop|give_back)\(|\.(upstream|on_chunk|ledger)\b",
+        re.M,
+    )
+    files = [file for file in Path(__file__).parent.glob("*.py") if file != Path(__file__)]
+    assert [file.name for file in files if knows.search(file.read_text())] == ["between.py"]

@@ -7,17 +7,11 @@ a cancel. Between two stages nobody does.
 from __future__ import annotations
 
 import threading
-from typing import Any, Literal
 
 import pytest
 
-from streams import Event, Flowable
-from streams.event import Ending
-from streams.run import Run
-from streams.source import Emission
-from streams.stage import StageInfo
-from streams.testing import ManualPublisher, Probe
-from tests.reactive_streams.between import Below
+from streams.testing import ManualPublisher
+from tests.reactive_streams.between import Below, absorbs, end, finished, threads_above
 from tests.reactive_streams.case import Case, Numbers
 from tests.reactive_streams.harness import (
     every_case,
@@ -81,20 +75,27 @@ async def test_rule_1_07_a_stage_ends_once_and_says_nothing_afterwards(
 
 
 @every_case
+@one_by_one_and_in_chunks
 @virtual
 async def test_rule_1_08_2_08_a_stage_is_silent_once_it_is_cancelled_inside_a_signal(
-    case: Case,
+    case: Case, takes_chunks: bool
 ) -> None:
-    after: list[int] = []
+    """Inside each of the first eight: chunks have grown to eight by then."""
+    # A pool of processes takes a second to start.
+    for place in (1, 2, 5) if case.calls_in_pool else range(1, 9):
+        after: list[int] = []
 
-    def cancel(below: Below) -> None:
-        below.cancel()
-        after.append(len(below.signals))
+        def cancel(below: Below, place: int = place, after: list[int] = after) -> None:
+            if len(below.values) == place:
+                below.cancel()
+                after.append(len(below.signals))
 
-    below = Below(MANY, on_value=cancel)
-    async with standing_below(case.of(20), below, case) as link:
-        await link.settle()
-        assert after == [len(below.signals)]
+        below = Below(MANY, takes_chunks=takes_chunks, on_value=cancel)
+        async with standing_below(case.of(20), below, case) as link:
+            await link.settle()
+            assert (place, after) == (place, [len(below.signals)] if below.left else [])
+            assert below.left or len(below.values) < place
+            assert (place, link.unfinished()) == (place, 0)
 
 
 @every_operator
@@ -153,18 +154,9 @@ async def test_rule_3_12_a_source_is_read_no_further_than_it_was_asked_for(case:
 @every_operator
 @virtual
 async def test_rule_2_07_a_stage_asks_and_cancels_on_its_own_thread_alone(case: Case) -> None:
-    threads: set[int] = set()
     publisher, below = ManualPublisher[int](), Below(1)
     async with standing_below(publisher.pipe(case.operator), below, case) as link:
-        given = publisher.subscription
-        request, cancel = given.request, given.cancel
-
-        def asked(call: Any, *arguments: int) -> None:
-            threads.add(threading.get_ident())
-            call(*arguments)
-
-        given.request = lambda n: asked(request, n)  # type: ignore[method-assign]
-        given.cancel = lambda: asked(cancel)  # type: ignore[method-assign]
+        threads = threads_above(publisher)
         for number in range(20):
             if publisher.active and publisher.demand:
                 publisher.send(number)
@@ -185,57 +177,7 @@ async def test_a_stage_finishes_nothing_that_has_not_been_accepted_below(case: C
             if publisher.active and publisher.demand:
                 publisher.send(number)
         await link.settle()
-        assert stream.info.absorbs or publisher.ledger.ended(Ending.FINISHED) == []
+        assert absorbs(stream) or finished(publisher) == []
         while below.events:
-            below.events.pop().finish()
+            end([below.events.pop()], "finish")
             await link.settle()
-
-
-class _Acknowledging(Emission[int]):
-    """Emits 0, 1, 2, ... and remembers what it was told of them."""
-
-    def __init__(self, downstream: Any, run: Run, told: list[tuple[str, int]]) -> None:
-        super().__init__(downstream, run, StageInfo("acknowledging"))
-        self._next = 0
-        self.ack = lambda event: told.append(("ack", event.token))
-        self.nack = lambda event: told.append(("nack", event.token))
-
-    def produce(self) -> None:
-        while self.demand:
-            self._next += 1
-            self.emit(self._next, 0.0, token=self._next)
-
-
-@pytest.mark.parametrize(
-    ("end", "told"),
-    [("finish", "ack"), ("drop", "ack"), ("fail", "nack"), ("forgive", "ack"),
-     ("give_back", "nack")],
-)  # fmt: skip
-def test_a_source_that_acknowledges_is_told_once_how_each_event_ended(
-    end: Literal["finish", "drop", "fail", "forgive", "give_back"], told: str
-) -> None:
-    heard: list[tuple[str, int]] = []
-    stream: Flowable[int] = Flowable(
-        lambda down, run: _Acknowledging(down, run, heard).start(), StageInfo("acknowledging")
-    )
-    probe = Probe[int](hold=True)
-    stream.connect(probe)
-    probe.request(3)
-
-    def settle(event: Event[int]) -> None:
-        error = ValueError("a test")
-        match end:
-            case "finish":
-                event.finish()
-            case "drop":
-                event.drop("a test")
-            case "fail":
-                event.fail(error)
-            case "forgive":
-                event.fail(error, acknowledged=True)
-            case "give_back":
-                event.give_back()
-
-    for event in reversed(probe.events):
-        settle(event)
-    assert heard == [(told, 3), (told, 2), (told, 1)]

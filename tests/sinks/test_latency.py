@@ -183,7 +183,7 @@ def test_no_timer_is_left_when_another_sink_breaks(run: Run) -> None:
         run(CountedSource(range(9)).to(broken, latency_histogram(1, report=None)).run())
 
 
-@pytest.mark.parametrize("every", [0, -1, float("nan")])
-def test_an_interval_is_positive(every: float) -> None:
-    with pytest.raises(BuildError, match="positive"):
+@pytest.mark.parametrize("every", ["some.hgrm", 0, -1.0, True, float("nan"), object()])
+def test_seconds_that_cannot_be_are_refused_and_a_path_is_told_its_place(every: Any) -> None:
+    with pytest.raises(BuildError, match=r"latency_histogram\(every=.*positive.*\(log=\.\.\.\)"):
         latency_histogram(every)

@@ -14,7 +14,15 @@ from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import collect, for_each
 from sources import Inbox, inbox
 from streams import DeadLetter, Fixed, Pipeline, Running, retry, route
-from streams.errors import BadArgument, BufferFull, BuildError, InboxClosed, NoLoop, Returned
+from streams.errors import (
+    BadArgument,
+    BufferFull,
+    BuildError,
+    DrainTimeout,
+    InboxClosed,
+    NoLoop,
+    Returned,
+)
 from streams.run import Run as StreamRun
 from streams.testing import MemorySink, Probe
 from streams.testing.plugin import Run
@@ -110,6 +118,30 @@ def test_callers_that_wait_for_room_are_let_in_in_order_and_nobody_overtakes(run
             await asyncio.gather(*puts)
             await running.drain()
         assert seen == list(range(8))
+
+    run(story())
+
+
+def test_leaving_the_block_closes_the_inbox_and_finishes_what_was_put(run: Run) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(3)
+        seen: list[int] = []
+        async with slowly(numbers, seen).start():
+            for number in range(3):
+                await numbers.put(number)
+        assert seen == [0, 1, 2]
+        with pytest.raises(InboxClosed):
+            await numbers.put(3)
+
+    run(story())
+
+
+def test_leaving_the_block_at_once_ends_a_running_that_has_not_begun(run: Run) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(3)
+        async with slowly(numbers, []).start() as running:
+            pass
+        assert running.report().outcome == "completed"
 
     run(story())
 
@@ -490,6 +522,29 @@ def test_a_cancel_returns_what_was_taken_in(run: Run) -> None:
     run(story())
 
 
+def test_what_a_drain_returns_and_nobody_waits_for_is_counted_and_told_as_lost(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(20)
+        async with slowly(numbers, []).start() as running:
+            for number in range(9):
+                await numbers.put(number)
+            waits = asyncio.create_task(outcome(numbers.put(99, wait=True)))
+            gone = asyncio.create_task(numbers.put(100, wait=True))
+            await asyncio.sleep(0.5)
+            gone.cancel()
+            with pytest.raises(DrainTimeout):
+                await running.drain(0.6)
+        assert await waits == "Returned"
+        assert running.report().statistics["returned"] == 10
+        assert running.report().statistics["stages"][0]["lost"] == 9
+        (said,) = (record.getMessage() for record in caplog.records if "lost" in record.message)
+        assert said.endswith(": 9 of the events in the inbox: 2, 3, 4, 5, 6 and 4 more")
+
+    run(story())
+
+
 def test_a_drain_past_its_deadline_returns_what_was_taken_in(run: Run) -> None:
     async def story() -> None:
         numbers: Inbox[int] = inbox(5)
@@ -814,5 +869,47 @@ def test_a_probe_gets_no_more_than_it_asks_for(run: Run) -> None:
         with pytest.raises(InboxClosed):
             await numbers.put(9)
         await asyncio.sleep(1)
+
+    run(story())
+
+
+def test_who_is_refused_after_an_error_is_told_of_that_error(run: Run) -> None:
+    def fails(value: int) -> None:
+        raise Trouble(value)
+
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(1)
+        running = numbers.pipe(adaptive_flat_map(fails)).to(MemorySink()).start()
+        waiting = [asyncio.create_task(numbers.put(n)) for n in range(3)]
+        refusals = [
+            error
+            for error in await asyncio.gather(*waiting, return_exceptions=True)
+            if error is not None
+        ]
+        for put in (numbers.put(7), numbers.put(8)):
+            with pytest.raises(InboxClosed) as raised:
+                await put
+            refusals.append(raised.value)
+        with pytest.raises(InboxClosed) as raised:
+            numbers.put_nowait(9)
+        refusals.append(raised.value)
+        with pytest.raises(Trouble) as first:
+            await running.wait()
+        assert len(refusals) >= 4
+        assert {type(refusal) for refusal in refusals} == {InboxClosed}
+        assert {refusal.__cause__ for refusal in refusals} == {first.value}
+
+    run(story())
+
+
+def test_who_is_refused_by_a_drain_is_told_of_no_error(run: Run) -> None:
+    async def story() -> None:
+        numbers: Inbox[int] = inbox(1)
+        running = numbers.to(collect([])).start()
+        await numbers.put(0)
+        await running.drain()
+        with pytest.raises(InboxClosed) as raised:
+            await numbers.put(1)
+        assert raised.value.__cause__ is None
 
     run(story())

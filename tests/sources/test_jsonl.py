@@ -290,7 +290,19 @@ def test_only_the_first_bad_lines_are_reported_but_all_are_counted(
     with caplog.at_level(logging.WARNING, "penstock"):
         _, report = run(read(read_jsonl(file)))
     assert report.statistics["bad_lines"] == 1000
-    assert 1 <= len(caplog.records) <= 20
+    assert "line 10 " in caplog.text
+    assert "line 11 " not in caplog.text
+    assert caplog.records[-1].getMessage().startswith("there are more bad lines")
+    assert len(caplog.records) == 11
+
+
+def test_bytes_that_are_no_text_are_escaped_once(
+    run: Run, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.write_bytes(b"\xff\xfe broken\n")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        run(read(read_jsonl(file)))
+    assert r": b'\xff\xfe broken'" in caplog.text
 
 
 def test_stop_ends_the_stream_at_a_bad_line_after_the_events_before_it(

@@ -278,6 +278,21 @@ def test_another_or_a_shorter_file_is_refused(
         run(read(read_lines(file, position=place)))
 
 
+def test_a_file_that_was_rotated_while_nothing_ran_can_be_finished_first(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("aa\nbb\n")
+    run(interrupted(read_lines(file, position=place), "bb", limit=1))
+    old = file.rename(file.with_suffix(".1"))
+    file.write_text("cc\n")
+    advice = rf"inode {old.stat().st_ino}.*new name with the same position.*remove .*position"
+    with pytest.raises(CannotOpen, match=advice):
+        run(read(read_lines(file, position=place)))
+    assert run(read(read_lines(old, position=place)))[0] == ["bb"]
+    place.unlink()
+    assert run(read(read_lines(file, position=place)))[0] == ["cc"]
+
+
 def test_a_last_line_that_was_read_without_its_end_may_get_its_newline_and_nothing_else(
     run: Run, file: Path, place: Path
 ) -> None:
@@ -328,7 +343,7 @@ def test_a_position_that_penstock_did_not_write_is_refused(
 ) -> None:
     file.write_text("a\n")
     place.write_bytes(content)
-    with pytest.raises(CannotOpen, match="not a position"):
+    with pytest.raises(CannotOpen, match=r"not a position .*start, remove .*events\.position"):
         run(read(read_lines(file, position=place)))
     assert place.read_bytes() == content
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,15 @@ from operators.chunk import _Filling
 from operators.rate_limit import _Bucket
 from sinks import latency_histogram, write_jsonl
 from sinks.latency import _Recording
-from streams import Backoff, Fixed, from_async_iterable, retry
+from streams import Backoff, Fixed, Flowable, from_async_iterable, from_iterable, retry
 from streams.batching import Batching
+from streams.errors import HandlerCancelled
 from streams.holding import LiftedHolding
 from streams.idle import Idle
 from streams.limited import Limited
 from streams.parking import Parking
 from streams.run import Run as PipelineRun
+from streams.stage import StageInfo, Subscriber
 from streams.testing import MemorySink, MemorySource
 from streams.testing.plugin import Run
 from streams.workers import Workers
@@ -136,6 +138,7 @@ NOT_A_STAGES = {
     "pipeline.py",
     "run.py",
     "running.py",
+    "signals.py",
     "watchdog.py",
     "partition.py",
     "requests.py",
@@ -153,3 +156,59 @@ def test_all_stages_have_the_loop_call_them_through_their_run() -> None:
         if "testing" not in path.parts and calls.search(path.read_text(encoding="utf-8"))
     }
     assert found <= NOT_A_STAGES
+
+
+class Exotic(BaseException):
+    """Neither an Exception nor one of those that end a task or the process."""
+
+
+def raises_exotic(value: int) -> Any:
+    if value == 2:
+        raise Exotic(value)
+    return value
+
+
+def items_then_exotic() -> Iterator[int]:
+    yield 1
+    raise Exotic(2)
+
+
+@pytest.mark.parametrize(
+    "flow",
+    [
+        from_iterable([1, 2, 3]).pipe(ops.map(raises_exotic)),
+        from_iterable([1, 2, 3]).pipe(ops.filter(raises_exotic)),
+        from_iterable([1, 2, 3]).pipe(adaptive_flat_map(work), ops.map(raises_exotic)),
+        from_iterable([1, 2, 3]).pipe(adaptive_flat_map(raises_exotic)),
+        from_iterable([1, 2, 3]).pipe(group_by(raises_exotic), spread()),
+        from_iterable(lambda: [items_then_exotic()]).pipe(spread()),
+        from_iterable(items_then_exotic),
+    ],
+    ids=["map", "filter", "after a call", "handler", "key", "spread", "source"],
+)
+def test_what_is_no_exception_ends_the_pipeline_too(run: Run, flow: Flowable[Any]) -> None:
+    with pytest.raises(Exotic, match="2"):
+        run(asyncio.wait_for(flow.to(MemorySink()).run(), 99))
+
+
+def test_a_cancellation_out_of_a_function_ends_the_pipeline_and_not_who_waits(run: Run) -> None:
+    def cancelled(_: int) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(HandlerCancelled):
+        run(asyncio.wait_for(from_iterable([1]).pipe(ops.map(cancelled)).to(MemorySink()).run(), 9))
+
+
+def test_an_error_in_a_task_of_a_stage_is_told_with_the_name_of_that(run: Run) -> None:
+    async def fails() -> None:
+        raise ValueError("no")
+
+    def attach(downstream: Subscriber[Any], run: PipelineRun) -> None:
+        run.add_stage(flow.info, dict)
+        from_iterable(range(9)).pipe(adaptive_flat_map(work)).attach(downstream, run)
+        run.spawn(fails(), "polled")
+
+    flow: Flowable[Any] = Flowable(attach, StageInfo("polled"))
+    with pytest.raises(ValueError, match="no") as raised:
+        run(flow.to(MemorySink()).run())
+    assert raised.value.__notes__ == ["in stage 1 'polled'"]

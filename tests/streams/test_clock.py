@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from streams.clock import queued
 
 HOME = Path(__file__).parents[2]
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns"}
@@ -42,3 +45,25 @@ def test_only_the_clock_reads_the_time() -> None:
 @pytest.mark.parametrize("code", ["import time\ntime.monotonic()", "from time import time"])
 def test_a_reading_is_found(code: str) -> None:
     assert list(readings(ast.parse(code))) != []
+
+
+def test_how_long_a_thread_was_kept_from_running_is_the_second_number_in_nanoseconds(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/schedstat").write_text("9000000000 4500000000 12\n", encoding="ascii")
+    assert queued(7, str(tmp_path)) == 4.5
+
+
+@pytest.mark.parametrize("text", [None, "", "12\n", "a b c\n"])
+def test_where_the_system_does_not_tell_a_thread_was_never_kept_from_running(
+    tmp_path: Path, text: str | None
+) -> None:
+    if text is not None:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7/schedstat").write_text(text, encoding="ascii")
+    assert queued(7, str(tmp_path)) == 0
+
+
+def test_the_system_is_asked_about_a_thread_by_its_native_number() -> None:
+    assert 0 <= queued(threading.get_native_id()) < float("inf")

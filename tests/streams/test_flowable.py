@@ -220,6 +220,17 @@ def test_a_stream_cannot_be_iterated_without_async_and_says_what_to_write(
         use(Bounded(stream))
 
 
+def test_a_stream_cannot_be_asked_by_in_and_says_what_to_write() -> None:
+    stream = from_iterable([1, 2])
+    with pytest.raises(TypeError, match=r"write `async for found in .*ops\.contains\(value\)"):
+        assert 1 in stream
+
+    async def as_written() -> list[bool]:
+        return [found async for found in stream.pipe(ops.contains(2))]
+
+    assert run_virtual(as_written()) == [True]
+
+
 class Bounded:
     """Hands its stream's own iteration on, for three steps at most."""
 

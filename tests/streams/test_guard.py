@@ -125,6 +125,41 @@ def test_in_chunks_the_event_is_named_too(run: Run) -> None:
     assert numbers["unfinished"] == 0
 
 
+class LeavesInChunks(PickyInChunks):
+    """Wants two events, and cancels with the second."""
+
+    def __init__(self, downstream: Subscriber[int]) -> None:
+        super().__init__(downstream)
+        self.seen: list[int] = []
+
+    def on_next(self, event: Event[int], /) -> None:
+        self.seen.append(event.value)
+        event.finish()
+        if len(self.seen) == 2:
+            self.upstream.cancel()
+
+
+def test_a_stage_that_cancels_inside_a_chunk_gets_no_more_of_it(run: Run) -> None:
+    source = from_iterable(range(1000))
+    made: list[LeavesInChunks] = []
+
+    def make(downstream: Subscriber[Any]) -> LeavesInChunks:
+        made.append(LeavesInChunks(downstream))
+        return made[-1]
+
+    async def story() -> dict[str, Any]:
+        run = StreamRun()
+        Flowable.attach(source.pipe(stage_of(make)), Probe[int](request=1000), run)
+        await asyncio.sleep(1)
+        await run.close()
+        return run.sources[0].statistics()
+
+    numbers = run(story())
+    assert made[0].seen == [0, 1]
+    # The source had made chunks of one and of two events.
+    assert (numbers["in"], numbers["finished"], numbers["returned"]) == (3, 2, 1)
+
+
 def test_a_diagram_shows_what_a_users_own_stage_raises() -> None:
     ((time, error),) = play("-a-b|", picky, lookup={"a": 500, "b": 1})
     assert (time, str(error)) == (1.0, "five hundred")

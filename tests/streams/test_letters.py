@@ -192,7 +192,7 @@ def test_however_many_fail_each_event_ends_once(kinds: list[str], limit: int, sl
         assert source.unsettled == []
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streams.faults.MOST_LETTERS", 8)
+        patch.setattr("streams.stage.MOST_LETTERS", 8)
         patch.setattr("streams.letters.MOST_LETTERS", 8)
         story()
 

@@ -14,6 +14,7 @@ from reactivex import Observable
 from reactivex import operators as ops
 from reactivex.scheduler.eventloop import AsyncIOThreadSafeScheduler
 from reactivex.subject import BehaviorSubject, Subject
+from reactivex.testing import TestScheduler
 
 from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import collect
@@ -65,6 +66,41 @@ def test_a_sample_sees_nothing_of_what_comes_after_the_last_tick() -> None:
     assert probe.values == []
     ticks.on_next("tick")
     assert probe.values == [1]
+
+
+def other(marbles: str) -> Observable[Any]:
+    return reactivex.from_marbles(marbles, timespan=1.0)
+
+
+@pytest.mark.parametrize("operator", [ops.sample, ops.skip_until, ops.take_until, ops.buffer])
+@pytest.mark.parametrize(
+    "marbles", ["---|", "---x|", "---x------|", "---x---x|", "---x---------x---|", "---#"]
+)
+def test_the_end_of_another_source_means_what_it_does_in_rx(
+    operator: Callable[[Any], Any], marbles: str, clock: VirtualClock
+) -> None:
+    seen = clock.play("a-b-c-d-e-|", operator(other(marbles)))
+    rx, plain = TestScheduler(), list[tuple[float, Any]]()
+    source = reactivex.from_marbles("a-b-c-d-e-|", timespan=1.0)
+    source.pipe(operator(other(marbles))).subscribe(
+        lambda value: plain.append((rx.clock, value)),
+        lambda error: plain.append((rx.clock, str(error))),
+        lambda: plain.append((rx.clock, COMPLETED)),
+        scheduler=rx,
+    )
+    rx.start()
+    assert [(t, str(v) if isinstance(v, Exception) else v) for t, v in seen] == plain
+
+
+def test_a_skip_until_that_is_told_of_an_empty_source_completes(clock: VirtualClock) -> None:
+    operator = ops.skip_until(other("---|").pipe(ops.default_if_empty()))
+    assert clock.play("a-b-c-|", operator) == [(4.0, "c"), (6.0, COMPLETED)]
+
+
+def test_a_sample_by_a_source_that_goes_on_completes(clock: VirtualClock) -> None:
+    for_ever = ops.sample(other("---x|").pipe(ops.concat(reactivex.timer(0, 5))))
+    seen = clock.play("a-b-c-|", for_ever, until=30)
+    assert seen == [(3.0, "b"), (4.0, "c"), (9.0, COMPLETED)]
 
 
 # Other threads.

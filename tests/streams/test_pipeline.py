@@ -19,7 +19,7 @@ from sources import read_jsonl
 from streams import Fixed, Pipeline, from_async_iterable, from_iterable
 from streams import run as run_script
 from streams.errors import BuildError
-from streams.pipeline import drain_on_signals
+from streams.signals import drain_on_signals
 from streams.testing import CountedSource, MemorySink, MemorySource
 from streams.testing.plugin import Run
 

@@ -168,6 +168,12 @@ def test_an_operator_whose_parentheses_were_forgotten_is_a_type_error() -> None:
         (unchecked.flat_map(fetch), Kind.REFUSED),
         (unchecked.flat_map(pages), Kind.REFUSED),
         (unchecked.flat_map_indexed(fetch), Kind.REFUSED),
+        (unchecked.map(fetch), Kind.REFUSED),
+        (unchecked.filter(fetch), Kind.REFUSED),
+        (unchecked.scan(fetch, 0), Kind.REFUSED),
+        (unchecked.do_action(fetch), Kind.REFUSED),
+        (unchecked.do_action(on_completed=fetch), Kind.REFUSED),
+        (unchecked.take_while(fetch), Kind.REFUSED),
     ],
 )
 def test_arguments_can_change_what_the_table_says(operator: Operator, kind: Kind) -> None:
@@ -176,7 +182,7 @@ def test_arguments_can_change_what_the_table_says(operator: Operator, kind: Kind
 
 
 def test_a_special_entry_is_used_for_no_other_name() -> None:
-    assert set(SPECIAL) == {"slice", "timeout", "flat_map", "flat_map_indexed"}
+    assert set(SPECIAL) == {"slice", "timeout"}
 
 
 def test_a_replay_is_told_from_other_multicasts() -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from reactivex import Subject
 
 from operators import adaptive_flat_map, distinct_within, group_by, spread
 from sinks import for_each, latency_histogram
-from streams import Fixed, Flowable, buffer, from_async_iterable, from_iterable, route
+from streams import Fixed, Flowable, Pipeline, buffer, from_async_iterable, from_iterable, route
 from streams.errors import BuildError, CannotOpen, DrainTimeout, NoLoop
 from streams.faults import DeadLetter
 from streams.run import Run as StreamRun
@@ -680,3 +681,67 @@ def test_a_running_that_is_never_awaited_still_ends(run: Run) -> None:
         assert sink.values == [1]
 
     run(story())
+
+
+def test_an_error_that_nobody_waits_for_is_logged_once_with_its_stage(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        def fails(value: int) -> None:
+            raise ValueError(f"no {value}\nat all")
+
+        running = from_iterable([1, 2]).pipe(adaptive_flat_map(fails)).to(MemorySink()).start()
+        await asyncio.sleep(1)
+        with pytest.raises(ValueError, match="no 1"):
+            await running.wait()
+
+    run(story())
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        (
+            "penstock",
+            "ERROR",
+            "a pipeline has ended with ValueError: no 1 at all "
+            "(in stage 2 'adaptive_flat_map', on the event 1)",
+        )
+    ]
+
+
+async def leave_the_block(pipeline: Pipeline) -> None:
+    async with pipeline.start():
+        pass
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda pipeline: pipeline.start().wait(),
+        lambda pipeline: pipeline.run(),
+        leave_the_block,
+    ],
+    ids=["wait", "run", "block"],
+)
+def test_an_error_that_somebody_waits_for_is_not_logged(
+    run: Run, wait: Callable[[Pipeline], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    pipeline = from_iterable([0]).pipe(adaptive_flat_map(lambda n: 1 / n)).to(MemorySink())
+
+    async def story() -> None:
+        with suppress(ZeroDivisionError):
+            await wait(pipeline)
+
+    run(story())
+    assert caplog.records == []
+
+
+def test_a_cancel_that_nobody_waits_for_is_no_error(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        running = sequential(from_iterable(range(9))).to(MemorySink()).start()
+        await asyncio.sleep(2.5)
+        running.cancel()
+        await asyncio.sleep(1)
+        assert running.report().outcome == "cancelled"
+
+    run(story())
+    assert caplog.records == []

@@ -19,6 +19,12 @@ from streams.testing.plugin import Run
 from streams.watchdog import LOOKS, Watchdog
 
 
+def virtual() -> VirtualTimeLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    return loop
+
+
 class Dog(Watchdog):
     """Looks when the test says so, and by itself once in an hour at most."""
 
@@ -40,9 +46,14 @@ class Dog(Watchdog):
     def block(self, seconds: float = 1.5) -> None:
         """Block the loop for so long that it is noticed."""
         for _ in range(LOOKS + 1):
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, VirtualTimeLoop)
-            loop.advance(seconds / (LOOKS + 1))
+            virtual().advance(seconds / (LOOKS + 1))
+            self.look()
+
+    def starve(self, share: float) -> None:
+        """Let others have that share of five seconds."""
+        for _ in range(10):
+            virtual().starve(0.5 * share)
+            virtual().advance(0.5 * (1 - share))
             self.look()
 
 
@@ -145,6 +156,11 @@ def busy(dog, loop, *values):
         loop.advance(0.5)
         dog.look()
     return values[-1]
+
+def publish(identity):
+    async def publish(value):
+        return identity(value)
+    return publish
 """,
     _OWN,
 )
@@ -205,6 +221,87 @@ def test_a_loop_that_turns_is_not_blocked(run: Run, dog: Dog, warnings: Warnings
     flow = dog.watching(from_iterable(range(7))).pipe(adaptive_flat_map(work, Fixed(2)))
     run(flow.to(collect([])).run())
     assert warnings() == []
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.0, False), (0.9, False), (0.75, True), (0.0, True)])
+def test_the_time_that_other_processes_had_the_processor_blocks_nothing(
+    run: Run, dog: Dog, warnings: Warnings, share: float, told: bool
+) -> None:
+    def work(value: int) -> None:
+        dog.starve(share)
+        assert bool(warnings()) is told
+
+    flow = dog.watching(from_iterable([7])).pipe(adaptive_flat_map(work))
+    run(flow.to(collect([])).run())
+
+
+def test_a_loop_that_has_its_turn_between_two_plain_calls_begins_to_count_anew(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        source = ManualPublisher[float]()
+        operator = adaptive_flat_map(virtual().advance)
+        running = dog.watching(source).pipe(operator).to(collect([])).start()
+        await asyncio.sleep(1)
+        virtual().starve(5)
+        dog.look()
+        await asyncio.sleep(1)
+        source.send(0.3)
+        assert len(warnings()) == 1
+        source.complete()
+        await running.wait()
+
+    run(story())
+
+
+def test_own_code_that_blocks_outside_of_any_stage_is_not_blamed_on_a_handler(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        source = ManualPublisher[int]()
+        operator = adaptive_flat_map(asyncio.sleep, Fixed(1))
+        running = dog.watching(source).pipe(operator).to(collect([])).start()
+        await asyncio.sleep(1)
+        source.send(5)
+        await asyncio.sleep(1)
+        virtual().call_soon(_OWN["busy"], dog, virtual(), 0)
+        await asyncio.sleep(1)
+        (warning,) = warnings()
+        assert warning.startswith("penstock's own code has blocked the loop for 1 s, and stands at")
+        assert "'sleep'" not in warning
+        assert "in_threads" not in warning
+        source.complete()
+        await running.wait()
+
+    run(story())
+
+
+def test_a_user_s_function_that_an_own_handler_calls_is_named(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    def identity(value: int) -> int:
+        dog.block()
+        return value
+
+    flow = dog.watching(from_iterable([7])).pipe(adaptive_flat_map(_OWN["publish"](identity)))
+    run(flow.to(collect([])).run())
+    (warning,) = warnings()
+    assert "'identity' (stage 2 'adaptive_flat_map') has blocked the loop for 1 s" in warning
+    assert f"{__file__}:" in warning
+
+
+def test_of_own_code_it_is_told_how_many_events_its_stage_has_in_flight(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        busy = partial(_OWN["busy"], dog, virtual())
+        flow = dog.watching(from_iterable([7])).pipe(adaptive_flat_map(_OWN["publish"](busy)))
+        await flow.to(collect([])).run()
+
+    run(story())
+    (warning,) = warnings()
+    assert "in stage 2 'adaptive_flat_map', events in flight: 1, and stands at" in warning
+    assert "publish" not in warning.partition("stands at")[0]
 
 
 def test_what_others_do_on_the_loop_is_told_of_only_while_a_stage_is_at_work(

@@ -146,6 +146,16 @@ def test_asyncio_in_debug_mode_warns_of_a_handler_that_advanced_time(
     assert "took 7.000 seconds" in caplog.text
 
 
+def test_a_loop_that_others_starve_tells_for_how_long_it_was_kept_from_running() -> None:
+    async def story() -> tuple[float, float]:
+        virtual().advance(7)
+        virtual().starve(2)
+        virtual().starve(3)
+        return now(), virtual().queued(threading.get_native_id())
+
+    assert run_virtual(story()) == (12, 5)
+
+
 @pytest.mark.parametrize("wrong", [-1, math.inf, math.nan])
 def test_time_never_moves_backward_nor_to_no_number(wrong: float) -> None:
     async def story() -> None:

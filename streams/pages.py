@@ -1,0 +1,36 @@
+"""What `help` shows of an operator, a source or a sink: the page on top of its module as well."""
+
+from __future__ import annotations
+
+import sys
+from inspect import cleandoc
+from typing import Any
+
+__all__ = ["show_pages"]
+
+
+def show_pages(package: str, names: list[str]) -> None:
+    """Put the page of its module into the docstring of each of these names of `package`.
+
+    The diagram comes after the first sentence; the lines Items, Time, Memory, Demand, Ends and
+    Errors come after what is said of the arguments.
+    """
+    public = vars(sys.modules[package])
+    for name in names:
+        _show(public[name])
+
+
+def _show(thing: Any) -> None:
+    page = sys.modules[thing.__module__].__doc__
+    # Without docstrings (python -OO) there is nothing to show.
+    if page is None or thing.__doc__ is None:
+        return
+    _, *said = cleandoc(page).split("\n\n")
+    diagrams = [part for part in said if _is_indented(part)]
+    lines = [part for part in said if not _is_indented(part)]
+    sentence, *arguments = cleandoc(thing.__doc__).split("\n\n")
+    thing.__doc__ = "\n\n".join([sentence, *diagrams, *arguments, *lines])
+
+
+def _is_indented(part: str) -> bool:
+    return all(line.startswith("    ") for line in part.splitlines())

@@ -1,0 +1,82 @@
+"""Signals to the process drain, and then cancel, what runs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+__all__ = ["Drains", "drain_on_signals"]
+
+
+class Drains(Protocol):
+    """What can be drained and cancelled, as a `Running` can."""
+
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class drain_on_signals:
+    """While inside: the first SIGINT or SIGTERM drains, the second cancels.
+
+    A third one ends the process at once, as if nobody had listened. `tell` is called with a
+    line for people at the first and at the second. Afterwards the handlers are those that were
+    there before. Does nothing outside of the main thread.
+    """
+
+    def __init__(
+        self, running: Drains, deadline: float, tell: Callable[[str], None] | None = None
+    ) -> None:
+        self._running = running
+        self._deadline = deadline
+        self._tell = tell
+        self._received = 0
+        self._restore: list[Callable[[], Any]] = []
+
+    def __enter__(self) -> drain_on_signals:
+        # Signals come to the main thread only; elsewhere there is nothing to listen to.
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._listen(number)
+        return self
+
+    def _listen(self, number: signal.Signals) -> None:
+        loop = asyncio.get_running_loop()
+        # Not add_signal_handler, which needs the loop to hear of a signal: a handler of the
+        # user's that never lets go of the loop must not keep a process alive against all signals.
+        before = signal.signal(number, partial(self._on_signal, loop))
+        # None is a handler that was not set by Python, and that Python cannot set again.
+        self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
+
+    def _on_signal(self, loop: asyncio.AbstractEventLoop, *_: object) -> None:
+        self._received += 1
+        if self._received == 1:
+            loop.call_soon_threadsafe(self._drain)
+        elif self._received == 2:
+            self._end_at_once_next_time()
+            loop.call_soon_threadsafe(self._cancel)
+
+    def _drain(self) -> None:
+        self._say(f"draining, for at most {self._deadline:g} s; another signal cancels")
+        self._running.begin_drain(self._deadline, by_signal=True)
+
+    def _cancel(self) -> None:
+        self._say("cancelling")
+        self._running.cancel()
+
+    def _say(self, text: str) -> None:
+        if self._tell is not None:
+            self._tell(text)
+
+    def _end_at_once_next_time(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, signal.SIG_DFL)
+            self._restore.append(partial(signal.signal, number, before))
+
+    def __exit__(self, *_: object) -> None:
+        while self._restore:
+            self._restore.pop()()
