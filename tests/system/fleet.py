@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from orjson import OPT_APPEND_NEWLINE, dumps
 from penstock.load import load
 from penstock.publish import publishing
 from streams import from_async_iterable
+from streams.jetstream.answers import answered
 from streams.jetstream.connection import connect, jetstream
 from streams.jetstream.layout import layout_of
 from streams.jetstream.letters import Letter, letters_of
@@ -244,10 +245,11 @@ class Fleet:
         """Wait until these workers are there and have shared out the partitions."""
         client = await connect(self.urls)
         try:
-            roster = await self.layout.roster(client, self._lease)
+            # One answer may take longer than the server is given for it.
+            roster = await answered(lambda: self.layout.roster(client, self._lease))
             async with asyncio.timeout(PATIENCE):
                 while True:
-                    members = (await roster.members()).values()
+                    members = (await answered(roster.members)).values()
                     owned = [one for member in members for one in member["partitions"]]
                     there = {member["name"] for member in members if member["partitions"]}
                     if there == set(names) and len(owned) == self.layout.partitions:
@@ -312,8 +314,8 @@ class Fleet:
         self._reap()
         return entries_of(self.log)
 
-    def verdict(self) -> Verdict:
-        return check(self.entries(), self.sent)
+    def verdict(self, *, given_up: Collection[tuple[str, int]] = ()) -> Verdict:
+        return check(self.entries(), self.sent, given_up)
 
     async def until(self, true: Callable[[], bool], patience: float = PATIENCE) -> None:
         deadline = time.monotonic() + patience

@@ -79,6 +79,41 @@ def test_an_event_that_starts_before_the_one_before_it_arrived_is_misordered(see
 
 
 @seeds
+def test_an_event_that_starts_between_the_attempts_of_one_that_is_given_up_is_misordered(
+    seed: int,
+) -> None:
+    entries, (client, seq) = clean(seed), drawn(seed)
+    del entries[place_of(entries, "sink", client, seq)]
+    assert check(entries, SENT, {(client, seq)}).misordered == []
+    attempt = [place_of(entries, what, client, seq + 1) + 1 for what in ("end", "start")]
+    for place, what in zip(attempt, ("end", "start"), strict=True):
+        # Within the next one, so that this is the last attempt.
+        entries.insert(place, entries[place - 1]._replace(what=what, seq=seq))
+    assert check(entries, SENT, {(client, seq)}).misordered == [(client, seq + 1)]
+
+
+def test_an_event_that_starts_while_any_earlier_one_is_open_is_misordered() -> None:
+    entries = [
+        entry
+        for at, seq in enumerate([1, 3, 4, 2, 3, 5])
+        for entry in (
+            Entry(at, "a", "start", "x", seq),
+            Entry(at + 0.1, "a", "end", "x", seq),
+            Entry(at + 0.2, "a", "sink", "x", seq),
+        )
+    ]
+    assert check(entries, {"x": 5}).misordered == [("x", 3), ("x", 4)]
+
+
+def test_a_repetition_of_an_event_after_later_ones_is_not_misordered() -> None:
+    entries = clean(0)
+    attempt = [one for one in entries if (one.client, one.seq) == ("client 1", 3)]
+    last = entries[-1].at
+    entries += [one._replace(at=last + 1 + n) for n, one in enumerate(attempt)]
+    assert check(entries, SENT).misordered == []
+
+
+@seeds
 def test_two_at_a_time_for_a_client_overlap(seed: int) -> None:
     entries, (client, seq) = clean(seed), drawn(seed)
     place = place_of(entries, "end", client, seq)
@@ -130,6 +165,25 @@ def test_an_overlap_with_a_frozen_process_is_told_from_one_after_it_woke() -> No
     verdict = check(entries, {"x": 1})
     assert [overlap.was_frozen for overlap in verdict.overlaps] == [True, False]
     assert [overlap.at for overlap in verdict.overlaps_awake()] == [6]
+
+
+def test_what_was_begun_before_a_freeze_may_go_on_after_it() -> None:
+    entries = [
+        Entry(1, "a", "start", "x", 1),
+        Entry(2, "a", "frozen"),
+        Entry(3, "a", "woken"),
+        Entry(4, "b", "start", "x", 1),
+        Entry(5, "a", "end", "x", 1),
+        Entry(6, "a", "start", "x", 2),
+        Entry(7, "b", "end", "x", 1),
+        Entry(8, "b", "start", "x", 2),
+    ]
+    verdict = check(entries, {"x": 2})
+    assert [(one.at, one.was_frozen) for one in verdict.overlaps] == [
+        (4, True),
+        (6, False),
+        (8, False),
+    ]
 
 
 def test_an_event_that_arrives_twice_is_repeated() -> None:

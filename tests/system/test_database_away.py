@@ -54,6 +54,27 @@ def test_a_server_that_is_killed_and_comes_back_gives_no_key_to_two_readers(
         assert all(one["reconnects"] > 0 for one in told)
 
 
+CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'penstock'"
+
+
+@pytest.mark.parametrize("by", [False, True])
+def test_readers_whose_connections_are_cut_again_and_again_go_on(
+    mortal: Postgres, tmp_path: Path, run_seed: int, by: bool
+) -> None:
+    random_ = random.Random(run_seed)
+    # Nobody waits for a lease: a slow machine loses none by itself.
+    orders = Orders(mortal.url, by=by, results=bool(run_seed % 2), lease=30.0, seconds=0.1)
+    with Pollers(orders, tmp_path) as pollers:
+        names = pollers.start_two()
+        with psycopg.connect(mortal.url, autocommit=True) as connection:
+            for _ in range(10):
+                time.sleep(random_.uniform(0, 0.2))
+                connection.execute(CUT)
+        pollers.check()
+        told = [pollers.drained(name) for name in names]
+        assert all(one["reconnects"] > 0 for one in told)
+
+
 def test_a_server_that_stays_away_ends_its_reader_and_the_next_one_does_the_rest(
     mortal: Postgres, tmp_path: Path, run_seed: int
 ) -> None:
@@ -145,7 +166,7 @@ def test_a_reader_goes_on_when_its_disk_has_room_again(
     url, by = f"sqlite:///{tmp_path}/work.db", bool(run_seed % 2)
     orders = Orders(url, by=by, results=True, lease=30.0, seconds=SECONDS)
     special = {filling: {"fills": what}}
-    with Pollers(orders, tmp_path, events=20, special=special, padding=500) as pollers:
+    with Pollers(orders, tmp_path, events=20, special=special, padding=4_000) as pollers:
         poller = pollers.start()
         pollers.check(repeats=False)
         # What was lost was the disk, not a lease.

@@ -54,6 +54,10 @@ pipeline = read_jsonl().pipe(adaptive_flat_map(in_processes(2)(work))).to(write_
 """
 
 
+def key_of(number: int) -> int:
+    return number % 20
+
+
 class Runs:
     """Runs of the command in a folder, and all processes that came of them."""
 
@@ -67,7 +71,7 @@ class Runs:
         (folder / "in_processes.py").write_text(IN_PROCESSES, encoding="utf-8")
 
     def give(self, count: int) -> None:
-        events = ({"id": i, "key": f"key {i % 20}"} for i in range(count))
+        events = ({"id": i, "key": f"key {key_of(i)}"} for i in range(count))
         text = "".join(json.dumps(event) + "\n" for event in events)
         (self._folder / "in.jsonl").write_text(text, encoding="utf-8")
 
@@ -223,7 +227,10 @@ def test_one_run_at_a_time_has_a_folder_of_data_and_the_next_one_goes_on_after_a
     third = runs.start(*words)
     third.wait(_PATIENCE)
     assert third.returncode == 0, runs.said.read_text()
-    assert set(runs.output()) == set(range(3_000))
+    written = list(dict.fromkeys(runs.output()))
+    assert sorted(written) == list(range(3_000))
+    # Stably, so that those of a key stay as they were first written.
+    assert sorted(written, key=key_of) == sorted(range(3_000), key=key_of)
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -76,12 +76,14 @@ def test_kills_lose_no_line_and_repeat_only_what_was_in_flight(
         time.sleep(draw.random() * 0.1)
         running.send_signal(signal.SIGKILL)
         running.wait()
-        known = {line for _, line in before}
-        repeated = {line for _, line in entries(log)[len(before) :]} & known
-        # What was worked on, and what the sink had taken in the loop iteration that was cut.
-        assert len(repeated) <= 2 * AT_ONCE, (run_seed, kill)
+        done = {line for what, line in before if what == "done"}
+        repeated = {line for _, line in entries(log)[len(before) :]} & {line for _, line in before}
+        # Of what was worked on no more can be repeated, nor of what the sink had taken before the
+        # position was written: a place for a call is used once in a loop iteration.
+        assert len(repeated - done) <= AT_ONCE, (run_seed, kill)
+        assert len(repeated & done) <= AT_ONCE, (run_seed, kill)
 
     subprocess.run(command, check=True, timeout=300)
     finished = Counter(line for what, line in entries(log) if what == "done")
     assert set(finished) == {str(n) for n in range(LINES)}
-    assert sum(finished.values()) - LINES <= KILLS * 2 * AT_ONCE
+    assert sum(finished.values()) - LINES <= KILLS * AT_ONCE
