@@ -122,7 +122,7 @@ def test_nothing_is_lost_or_misordered_when_servers_go(
 def test_a_poisonous_event_goes_to_the_dead_letters_once_and_holds_nothing_up(
     three_servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
-    poison = (f"client {run_seed % 20}", run_seed % 5)
+    poison = (f"client {run_seed % 20}", 1 + run_seed % 5)
     with Fleet(three_servers.urls, tmp_path, f"poison-{run_seed}") as fleet:
 
         async def dead() -> list[Letter]:
