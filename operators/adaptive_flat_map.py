@@ -162,7 +162,7 @@ def adaptive_flat_map(
                 "adaptive_flat_map", name, bound, note, works=True, routed=routed, under=info
             )
 
-        flowable: Flowable[Any] = Flowable(attach, info(limit), source, turns=False, groups=False)
+        flowable: Flowable[Any] = Flowable(attach, info(limit), source, turns=False)
         return flowable
 
     return operator

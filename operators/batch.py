@@ -152,7 +152,7 @@ def batch(
 
         ends = "; order of a group ends here" if source.turns else ""
         info = StageInfo("batch", name, bound, note + ends, works=True, routed=routed_by(on_error))
-        flowable: Flowable[Any] = Flowable(attach, info, source, turns=False, groups=False)
+        flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
         return flowable
 
     return operator

@@ -1,9 +1,9 @@
 """Split a stream into one stream per key; each key's events stay in order.
 
-Items:   a `Group` (a Flowable with a `.key`) for each key that has work. Without `each` a group
-         exists only while it holds an event or a turn; a later event of the key opens a new one.
-         Directly before `spread()` no Group object is made: the two share the keyed queues.
-         `each` runs operators inside every group, with a state of its own.
+Items:   the groups of those keys that have work, which only `spread()` reads, directly after: the
+         two share the keyed queues. Without `each` a group exists only while it holds an event or
+         a turn; a later event of the key opens a new one. `each` runs operators inside every
+         group (a `Group`, which is a Flowable with a `.key`), with a state of its own.
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
 Memory:  `buffer` events over all groups, those included that the operators of `each` hold, and
          one small queue per group alive, with `each` its operators too. When operators hold so
@@ -31,7 +31,6 @@ from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.faults import OnError, check_policy, routed_by
 from streams.flowable import Flowable
-from streams.group_reader import GroupReader
 from streams.groups import Group, Grouped
 from streams.keys import By, Key, KeyFaults, key_name
 from streams.rotation import Rotation
@@ -141,13 +140,7 @@ def group_by(
             run.add_stage(spread, rotation.spread_statistics)
             source.attach(rotation, run)
 
-        def attach(downstream: Subscriber[Any], run: Run) -> None:
-            faults = KeyFaults(on_error, run, grouped.info, by)
-            reader = GroupReader(downstream, key, buffer, faults, states(run), grouped.info, run)
-            run.add_stage(grouped.info, reader.group_statistics)
-            source.attach(reader, run)
-
-        grouped: Grouped[Any, Any] = Grouped(attach, rotate, info, source)
+        grouped: Grouped[Any, Any] = Grouped(rotate, info, source)
         return grouped
 
     return operator

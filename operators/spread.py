@@ -69,11 +69,6 @@ class _Spread:
 
         is_grouped = isinstance(cast(object, source), Grouped)
         groups = cast("Grouped[Any, Any]", source) if is_grouped else None
-        if groups is None and source.groups:
-            raise BuildError(
-                "spread() must stand directly after group_by: put what works on single events "
-                "before group_by, or into its each=lambda group: group.pipe(...)"
-            )
         if source.mappings:
             raise BuildError(_not_iterables(f"the single events of {source.chain()[0].info}"))
         if isinstance(source, _Spreading) and isinstance(source.above, Grouped):
@@ -93,7 +88,7 @@ class _Spread:
 
         info = StageInfo("spread", detail, 0 if groups is not None else feeders or _MOST_OPEN)
         turns = groups is not None or source.turns
-        flowable = _Spreading(attach, info, groups or source, turns=turns, groups=False)
+        flowable = _Spreading(attach, info, groups or source, turns=turns, spreads=True)
         return flowable
 
 

@@ -10,10 +10,9 @@ from reactivex import Observable
 from reactivex.abc import DisposableBase
 from reactivex.operators import take
 
-from streams.errors import BuildError, HoldExceeded, PenstockError, describe
+from streams.errors import HoldExceeded, PenstockError, describe
 from streams.expanding import Expanding
 from streams.flowable import Flowable
-from streams.groups import Group
 from streams.lift import HOLD
 from streams.run import Run
 from streams.scheduler import LoopScheduler
@@ -41,21 +40,8 @@ class FlatMap(Expanding):
         self._index += 1
         if isinstance(result, Flowable):
             # What it is a stream of, nobody can say.
-            _check_moves(result)  # pyright: ignore[reportUnknownArgumentType]
             return self.read(result)  # pyright: ignore[reportUnknownArgumentType]
         return _items(result, self._scheduler)
-
-
-def _check_moves(stream: Flowable[Any]) -> None:
-    """Raise BuildError for one that would wait for an event that waits for it."""
-    begin, *stages = stream.chain()
-    holding = next((stage.info for stage in stages if stage.info.until_more), None)
-    if isinstance(begin, Group) and holding is not None:
-        raise BuildError(
-            f"'{holding.name}' keeps a group's event until more come, and the group's next one "
-            "comes when that has ended: put it into group_by(each=lambda group: group.pipe(...), "
-            "idle=...)"
-        )
 
 
 def _items(result: object, scheduler: LoopScheduler) -> Iterable[Any]:

@@ -48,7 +48,7 @@ class Flowable(Fluent[T_co]):
     """Whether its events hold a turn, which the first working stage ends."""
 
     groups = False
-    """Whether its values are groups, for `spread` or something else to read."""
+    """Whether its values are groups, which only `spread` reads."""
 
     mappings = False
     """Whether its values are known to be mappings: one event each, though they can be iterated."""
@@ -60,18 +60,13 @@ class Flowable(Fluent[T_co]):
         above: Flowable[Any] | None = None,
         *,
         turns: bool | None = None,
-        groups: bool | None = None,
+        spreads: bool = False,
         mappings: bool = False,
     ) -> None:
-        """`groups` says that the stage can read groups, and whether it makes any.
-
-        Raises BuildError for a stage that says nothing of them, where groups come.
-        """
+        """`spreads` says that the stage reads groups; any other one on groups is a BuildError."""
         super().__init__()
         self.info: StageInfo = info.at(1) if above is None else info.after(above.info)
-        if groups is not None:
-            self.groups = groups
-        elif above is not None and above.groups:
+        if above is not None and above.groups and not spreads:
             raise BuildError(_cannot_read_groups(self.info, above))
         self.mappings = mappings
         self.above = above

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from streams.errors import BuildError
 from streams.flowable import Flowable
 from streams.stage import StageInfo, Subscriber
 
@@ -31,19 +32,22 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
 
 
 class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
-    """A stream of groups, as `group_by` makes it.
+    """A stream of groups, as `group_by` makes it, which only `spread` can read.
 
     `rotate(downstream, run, feeders, info)` is `spread`'s way in: it connects a reader of the
-    groups' events, and no group object is made.
+    groups' events, and no group object is made. Attaching anything else is a BuildError.
     """
+
+    groups = True
 
     def __init__(
         self,
-        attach: Callable[[Subscriber[Any], Run], None],
         rotate: Callable[[Subscriber[Any], Run, int | None, StageInfo], None],
         info: StageInfo,
         above: Flowable[Any],
     ) -> None:
-        super().__init__(attach, info, above)
-        self.groups = True
+        super().__init__(self._refuse, info, above)
         self.rotate = rotate
+
+    def _refuse(self, downstream: Subscriber[Any], run: Run) -> NoReturn:
+        raise BuildError(f"{self.info} makes groups, which only spread() reads: insert spread()")

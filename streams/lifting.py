@@ -23,9 +23,6 @@ __all__ = ["apply_all", "lift_one"]
 
 _MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
 
-# What emits the values of the streams that it is given, or that its function makes of them.
-_READING = ("flat_map", "flat_map_indexed")
-
 # What keeps an input no longer than a time, or until another source emits.
 _BY_TICKS = frozenset(
     [
@@ -49,7 +46,7 @@ _BY_TICKS = frozenset(
 )
 
 # What may answer one input with several values.
-_EXPANDING = (*_READING, "dematerialize")
+_EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
 
 
 def lift_one(
@@ -131,12 +128,10 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         source.attach(stage, run)
 
     note = "holds events" if holds else ""
-    reads = any(part.name in _READING for part in parts)
     flowable: Flowable[Any] = Flowable(
         attach,
         StageInfo(name, "", bound, note, gathers=gathers, until_more=until_more),
         source,
-        groups=source.groups and not reads,
         mappings=source.mappings and name == "filter",
     )
     return flowable

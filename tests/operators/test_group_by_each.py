@@ -13,10 +13,10 @@ from reactivex import operators as ops
 
 from operators import adaptive_flat_map, group_by, spread
 from sinks import collect
-from streams import Fixed, Flowable, from_iterable
+from streams import Fixed, from_iterable
 from streams.errors import BuildError
 from streams.testing import CountedSource, MemorySource, Probe, run_virtual
-from tests.operators.in_groups import at_times, each, read
+from tests.operators.in_groups import each, read
 
 # A state for each group.
 
@@ -126,19 +126,6 @@ def test_events_of_a_group_keep_their_order_when_more_is_asked_for_in_the_middle
     events = [("a", n) for n in range(300)]
     probe = read(from_iterable(events), each(ops.filter(lambda e: e[1] % 7 == 0), buffer=5))
     assert probe.values == [event for event in events if event[1] % 7 == 0]
-
-
-# Reading the groups without spread.
-
-
-def test_a_group_with_a_state_is_read_as_one_until_its_state_ends() -> None:
-    async def story() -> list[Any]:
-        items = [(0, "a1"), (1, "a2"), (20, "a3"), (21, "a4")]
-        stream = Flowable.from_async_iterable(lambda: at_times(items))
-        grouped = group_by(0, each=lambda group: group.pipe(ops.pairwise()), idle=5)
-        return [(group.key, [pair async for pair in group]) async for group in stream.pipe(grouped)]
-
-    assert run_virtual(story()) == [("a", [("a1", "a2")]), ("a", [("a3", "a4")])]
 
 
 # Errors.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -218,18 +217,6 @@ def test_a_working_stage_inside_a_group_is_refused(operator: Any) -> None:
     assert isinstance(probe.error, BuildError)
     assert "after spread()" in str(probe.error)
     assert source.unsettled == []
-
-
-def test_a_reader_of_groups_gets_those_that_are_closed_early() -> None:
-    async def story() -> Counter[str]:
-        seen: Counter[str] = Counter()
-        counted = group_by(0, 4, each=lambda group: group.pipe(COUNT), idle=30)
-        async for group in from_iterable("abcabcddd").pipe(counted):
-            async for number in group:
-                seen[group.key] += number
-        return seen
-
-    assert run_virtual(story()) == Counter("abcabcddd")
 
 
 def _no_key(value: Any) -> Any:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reactivex import operators as ops
 
 from operators import adaptive_flat_map, group_by, spread
 from sinks import collect
@@ -93,12 +92,6 @@ def test_an_event_of_a_group_that_arrives_as_it_runs_empty_is_not_lost() -> None
 # Refusals.
 
 
-def test_spread_of_something_that_read_the_groups_is_refused() -> None:
-    grouped = from_iterable("ab").pipe(group_by(0), ops.map(lambda group: group))
-    with pytest.raises(BuildError, match="directly after group_by"):
-        grouped.pipe(spread())
-
-
 def test_spread_of_iterables_far_behind_a_group_by_is_allowed() -> None:
     async def story() -> list[str]:
         done: list[str] = []
@@ -115,22 +108,6 @@ def test_spread_straight_after_spread_of_groups_is_refused() -> None:
     events = from_iterable("ab").pipe(group_by(0), spread())
     with pytest.raises(BuildError, match="leave one of the two out"):
         events.pipe(spread())
-
-
-def test_spread_takes_apart_what_a_handler_made_of_whole_groups() -> None:
-    async def story() -> list[str]:
-        done: list[str] = []
-
-        async def whole(group: Any) -> list[str]:
-            return [value async for value in group]
-
-        stream = from_iterable(["a1", "b1", "a2"]).pipe(
-            group_by(0), ops.map(lambda group: group), adaptive_flat_map(whole, Fixed(1)), spread(1)
-        )
-        await stream.to(collect(done)).run()
-        return done
-
-    assert run_virtual(story()) == ["a1", "a2", "b1"]
 
 
 @pytest.mark.parametrize("feeders", [0, -1, True])

@@ -13,7 +13,7 @@ from streams import Event, Flowable, Pipeline
 from streams.event import Ending, finish_all
 from streams.run import Run
 from streams.source import Emission
-from streams.stage import StageInfo, Subscriber, Subscription, in_chunks
+from streams.stage import StageInfo, Subscriber, in_chunks
 from streams.testing import ManualPublisher, Probe
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "broken",
     "end",
     "finished",
-    "only_group",
     "source_of",
     "threads_above",
     "unpacked",
@@ -236,79 +235,3 @@ class _Acknowledging(Emission[int]):
 
     def produce(self) -> None:
         self.produce_from(self._numbers)
-
-
-def only_group(groups: Flowable[Any]) -> Flowable[Any]:
-    """The one group of a stream of groups whose events all have the same key."""
-    return Flowable(
-        lambda subscriber, run: _attach(groups, _FirstGroup(subscriber, run), run),
-        StageInfo("group"),
-    )
-
-
-class _FirstGroup:
-    """Reads the first group a little later, when its events have been read ahead.
-
-    A group ends when it holds neither an event nor a turn; at once, it would with each event.
-    """
-
-    def __init__(self, subscriber: Subscriber[Any], run: Run) -> None:
-        self._subscriber = subscriber
-        self._run = run
-        self._ending: tuple[BaseException | None] | None = None
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._above = subscription
-        subscription.request(1)
-
-    def on_next(self, event: Event[Any], /) -> None:
-        self._run.loop.call_soon(self._read, event.value)
-
-    def _read(self, group: Flowable[Any]) -> None:
-        if self._ending is None:
-            _attach(group, _Relay(self._subscriber, self._above), self._run)
-        else:
-            (error,) = self._ending
-            assert error is not None
-            self._subscriber.on_subscribe(_Nothing())
-            self._subscriber.on_error(error)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._ending = (error,)
-
-    def on_completed(self) -> None:
-        pass
-
-
-class _Nothing:
-    def request(self, n: int, /) -> None:
-        pass
-
-    def cancel(self) -> None:
-        pass
-
-
-class _Relay:
-    """Cancels the stream of groups with the group."""
-
-    def __init__(self, subscriber: Subscriber[Any], above: Subscription) -> None:
-        self._subscriber = subscriber
-        self._above = above
-        chunky = in_chunks(subscriber)
-        self.chunks = chunky is not None
-        if chunky is not None:
-            self.on_chunk = chunky.on_chunk
-        self.on_next = subscriber.on_next
-        self.on_error = subscriber.on_error
-        self.on_completed = subscriber.on_completed
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        self._group = subscription
-        self.request = subscription.request
-        self._subscriber.on_subscribe(self)
-
-    def cancel(self) -> None:
-        self._above.cancel()
-        self._group.cancel()
-
-    request: Callable[[int], None]

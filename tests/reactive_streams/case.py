@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import streams
 from streams import Flowable
 
 __all__ = ["Case", "Numbers", "numbers_up_to"]
@@ -63,15 +62,11 @@ class Case:
     """Whether values that nobody has asked for wait."""
     synchronous: bool = True
     """Whether values come inside `request` (rules 3.10 and 3.11)."""
-    opens_empty: bool = True
-    """Whether the stream exists without any value (a group does not)."""
     waiting_errors: bool = False
     """Whether an error lets what is in flight finish first, as documented."""
     pulls: bool = True
     """Whether the numbers are pulled one by one, and may be endless or raise."""
     calls_in_pool: bool = False
-    ends_inside: bool = True
-    """Whether a short stream's end comes inside `request` where its values do."""
     sees_end: bool = True
     """Whether the end is known with the last value; what takes items out of iterators would
     have to pull ahead of the demand."""
@@ -80,14 +75,9 @@ class Case:
         """The stream over the first n numbers."""
         return self.over(range(n))
 
-    def shown(self, value: Any) -> Any:
-        """A value as `outputs` has it: a group is shown by its key."""
-        return value.key if isinstance(value, streams.Group) else value
-
     def seen(self, values: Iterable[Any]) -> list[Any]:
         """Values as a list that can be compared with `wanted`."""
-        shown = [self.shown(value) for value in values]
-        return shown if self.ordered else sorted(shown)
+        return list(values) if self.ordered else sorted(values)
 
     def wanted(self, n: int) -> list[Any]:
         """What should come of n numbers, to be compared with `seen`."""

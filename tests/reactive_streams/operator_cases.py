@@ -166,7 +166,6 @@ OPERATORS = [
     _pool("work pool", ordered=False),
     _pool("work pool, ordered", ordered=True),
     _operator("distinct_within", distinct_within(10, by=lambda number: number), numbers_up_to),
-    _operator("group_by", group_by(lambda number: number, buffer=16), numbers_up_to),
     _operator(
         "group_by, spread",
         _both(group_by(lambda number: number % 3, buffer=16), spread()),

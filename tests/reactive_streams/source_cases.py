@@ -17,7 +17,6 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
 import streams
-from operators import group_by
 from sources import Inbox, inbox, queue_stats, read_jetstream, read_jsonl, read_lines
 from streams import Backoff, Flowable, from_async_iterable, from_iterable
 from streams.errors import InboxClosed
@@ -26,7 +25,7 @@ from streams.stage import StageInfo
 from streams.table import Terms
 from streams.table.reader import Manner, TableReader
 from streams.testing import CountedSource, MemorySource
-from tests.reactive_streams.between import anew, only_group, source_of, unpacked
+from tests.reactive_streams.between import anew, source_of, unpacked
 from tests.reactive_streams.case import Case, numbers_up_to
 from tests.streams.table.memory import MemoryStore
 
@@ -151,7 +150,6 @@ def _source(name: str, over: Callable[[Iterable[int]], Flowable[Any]], **facts: 
 
 
 _plain = partial(_source, synchronous=False)
-_grouped = partial(_source, opens_empty=False)
 
 SOURCES = [
     _source("from_iterable", from_iterable),
@@ -165,17 +163,6 @@ SOURCES = [
     _plain("of drop_newest", _of(streams.drop_newest(3)), lossless=False),
     _plain("of latest", _of(streams.latest()), lossless=False),
     _plain("of error", _of(streams.error()), lossless=False),
-    _grouped(
-        "group", lambda numbers: only_group(from_iterable(numbers).pipe(group_by(lambda _: "all")))
-    ),
-    _grouped(
-        "group with each",
-        lambda numbers: only_group(
-            from_iterable(numbers).pipe(
-                group_by(lambda _: "all", each=lambda group: group.pipe(ops.map(abs)), idle=60)
-            )
-        ),
-    ),
     _source("CountedSource", CountedSource, sees_end=False),
     _source("MemorySource", MemorySource, pulls=False, sees_end=False),
     _source("read_jsonl", _lines, pulls=False, sees_end=False),

@@ -78,8 +78,6 @@ async def test_rule_1_04_a_failure_is_told_by_on_error(case: Case) -> None:
 @every_case
 @virtual
 async def test_rule_1_05_a_finished_stream_is_told_by_on_completed(case: Case, n: int) -> None:
-    if n == 0 and not case.opens_empty:
-        n = 2
     probe = Probe[Any](request=MANY)
     async with connected(case.of(n), probe, case=case) as link:
         await link.settle()

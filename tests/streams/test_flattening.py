@@ -18,7 +18,7 @@ from operators import adaptive_flat_map, chunk, group_by, spread
 from sinks import collect
 from sources import read_jsonl
 from streams import Fixed, Flowable, from_async_iterable, from_iterable, latest, route
-from streams.errors import BuildError, HoldExceeded
+from streams.errors import HoldExceeded
 from streams.lift import HOLD
 from streams.run import Run as PipelineRun
 from streams.stage import StageInfo, Subscriber
@@ -274,26 +274,6 @@ def test_what_comes_of_a_groups_event_keeps_its_turn(run: Run) -> None:
     assert [pair for pair in sink.values if pair[0] == "a"] == [("a", n) for n in (0, 1, 2)] * 2
     # Both groups at once, three events after three.
     assert sink.accepted[-1][0] == 6
-
-
-def test_groups_are_read_one_after_the_other(run: Run) -> None:
-    async def later(value: str) -> str:
-        await asyncio.sleep(1)
-        return value
-
-    sink = MemorySink()
-    stage = flat_map(lambda group: group.pipe(adaptive_flat_map(later, Fixed(9))))
-    run(from_iterable("abbaca").pipe(group_by(0), stage).to(sink).run())
-    assert sink.values == list("aaabbc")
-    assert sink.accepted[-1][0] == 6
-
-
-@pytest.mark.parametrize("operator", [ops.count(), chunk(2), ops.buffer_with_count(2)])
-def test_what_keeps_the_events_of_a_group_that_is_read_so_is_refused(operator: Any) -> None:
-    flow = from_iterable("abba").pipe(group_by(0), flat_map(lambda group: group.pipe(operator)))
-    probe = read(flow)
-    assert isinstance(probe.error, BuildError)
-    assert "group_by(each=" in str(probe.error)
 
 
 def test_streams_are_read_without_a_loop() -> None:

@@ -136,10 +136,6 @@ async def loop() -> None:
         assert_type(receipt, Receipt)
     async for number in from_async_iterable(numbers):
         assert_type(number, int)
-    async for group in orders.pipe(group_by(lambda order: order.client)):
-        assert_type(group.key, str)
-        async for order in group:
-            assert_type(order, Order)
 
 
 # Lines, and what is made of them.
