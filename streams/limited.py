@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from streams.errors import BuildError
-from streams.feedback import Feedback
 from streams.handler import is_async
 from streams.in_flight import InFlight
+from streams.limit_control import LimitControl
 from streams.limits import Fixed, Limiter, Shared
 from streams.results import Results
 from streams.run import Run
@@ -61,16 +61,16 @@ class Limited(InFlight, ABC):
         self._shared = limiter if isinstance(limiter, Shared) else None
         if self._shared is not None:
             limiter = self._shared.limiter
-        self._feedback = Feedback(limiter, self._settings, self._broke)
-        self._limit = self._feedback.limit
+        self._control = LimitControl(limiter, self._settings, self._broke)
+        self._limit = self._control.limit
         self.slots = self._limit if self._shared is None else self.in_flight
         # A fixed limit learns nothing.
         self._learns = self._may_learn and not isinstance(limiter, Fixed)
-        self._arrivals = self._feedback.arrivals if self._learns else None
+        self._from_arrival = self._learns and self._control.from_arrival
 
     def _broke(self, error: Exception, what: str) -> None:
         """Something of the user's beside the handler raised: no event is to blame."""
-        self._learns, self._arrivals = False, None
+        self._learns = self._from_arrival = False
         error.add_note(f"in the {what} of {self._info}")
         self._stop(error)
 
@@ -85,14 +85,14 @@ class Limited(InFlight, ABC):
         if shared is not None and shared is not self._shared:
             shared.leave(self)
         self._special = True
-        self._feedback.reason = "retuned"
-        self._feedback.tell(old, "retuned")
+        self._control.reason = "retuned"
+        self._control.tell(old, "retuned")
         self._dispatch()
         self._ask()
 
     def _follow_limiter(self) -> None:
-        if self._feedback.follow():
-            self._limit = self._feedback.limit
+        if self._control.follow():
+            self._limit = self._control.limit
             if self._shared is None:
                 self.slots = self._limit
             else:
@@ -153,8 +153,8 @@ class Limited(InFlight, ABC):
 
     def follow(self) -> None:
         """The limit has changed, by what another stage told."""
-        if self._feedback.follow():
-            self._limit = self._feedback.limit
+        if self._control.follow():
+            self._limit = self._control.limit
 
     @property
     def _among(self) -> int:

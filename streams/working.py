@@ -101,14 +101,14 @@ class Working(Limited):
         """Events have been let in, of which some may begin."""
         if may_begin and not (self._busy and len(self._inbox) == 1 and self._shared is None):
             self._dispatch()
-        if self._arrivals is not None or self._shared is not None:
+        if self._from_arrival or self._shared is not None:
             # The arrival may have raised the limit, or taken a slot.
             self._ask()
 
     def _admit(self, event: Event[Any]) -> bool:
         """Let an event in; whether it may begin."""
-        if self._arrivals is not None:
-            self._feedback.arrived(self._arrivals)
+        if self._from_arrival:
+            self._control.arrived()
             if self._closing:
                 # The limiter has raised.
                 event.give_back()
@@ -149,7 +149,7 @@ class Working(Limited):
         self._call_ended()
         if self._learns:
             among = self._among + 1
-            self._feedback.ended(event, ended, started, in_flight, among, Outcome.SUCCESS)
+            self._control.ended(event, ended, started, in_flight, among, Outcome.SUCCESS)
             self._follow_limiter()
         if self._parking is not None:
             self._parking.forget(event)
@@ -203,12 +203,12 @@ class Working(Limited):
         if isinstance(error, Withdrawn):
             self._withdrawn(event)
             return
-        outcome, seconds = self._feedback.outcome(error)
+        outcome, seconds = self._control.outcome(error)
         if seconds:
             self._hold_back(seconds)
         if self._learns:
             among = self._among + 1
-            self._feedback.ended(event, ended, started, in_flight, among, outcome)
+            self._control.ended(event, ended, started, in_flight, among, outcome)
         # First, because the event may keep its slot.
         again = self._tried_again(event, error)
         if self._learns:
@@ -292,7 +292,7 @@ class Working(Limited):
             "in_flight": self.in_flight,
             "peak_in_flight": self.peak_in_flight,
             "limit": self._limit,
-            "limit_reason": "holding back" if self.held_back else self._feedback.reason,
+            "limit_reason": "holding back" if self.held_back else self._control.reason,
             "held_back": self.held_back,
             "shared": None if self._shared is None else self._shared.statistics(),
             "undelivered": self._results.waiting,

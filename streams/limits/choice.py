@@ -45,7 +45,7 @@ def limiter_for(limit: Limit) -> Limiter:
             f"limit={describe(given)}: give a limiter such as Fixed(8), a pair (floor, ceiling), "
             "or nothing for the default"
         )
-    for method in ("on_complete", "on_arrive", "on_depart"):
+    for method in ("on_complete", "on_completions", "on_arrive", "on_depart"):
         function = getattr(given, method, None)
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise BuildError(

@@ -7,15 +7,19 @@ seed, so the same calls always give the same limits. A limiter belongs to one ru
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, cast, runtime_checkable
 
 from streams.limits.outcome import Outcome
 
-__all__ = ["ArrivalLimiter", "Limiter"]
+__all__ = ["ArrivalLimiter", "Completion", "Limiter", "ListLimiter", "list_form", "one_by_one"]
+
+Completion = tuple[float, float, int, Outcome]
+"""One completion: the arguments of `on_complete`, or those of `on_depart`."""
 
 
 class Limiter(Protocol):
-    """The least a limiter needs.
+    """The least a limiter needs. One that also has `on_completions` is told by that instead.
 
     >>> class Cautious:
     ...     limit = 10
@@ -25,7 +29,7 @@ class Limiter(Protocol):
 
     @property
     def limit(self) -> int:
-        """Events that may be in flight now, at least 1. Read after every completion."""
+        """Events that may be in flight now, at least 1. Read after each list of completions."""
         ...
 
     def on_complete(
@@ -38,6 +42,17 @@ class Limiter(Protocol):
         events are not reported. Called for every event, so it should cost well under 1 µs.
         """
         ...
+
+
+class ListLimiter(Limiter, Protocol):
+    """A limiter that also takes a list of completions at a time, which costs less.
+
+    Its limit after a list should be the one after as many calls of `on_complete`: how completions
+    are cut into lists is chance.
+    """
+
+    def on_completions(self, completions: list[Completion]) -> None:
+        """Hear of several completions, in their order. The list belongs to the caller."""
 
 
 @runtime_checkable
@@ -57,3 +72,30 @@ class ArrivalLimiter(Protocol):
         `in_flight` counts the departing event itself.
         """
         ...
+
+
+def list_form(limiter: Limiter) -> Callable[[list[Completion]], None] | None:
+    """The limiter's `on_completions`, or None if it has none, or one that is out of date.
+
+    Where a subclass, or the object itself, replaces `on_complete` alone, that is what it wants to
+    be told by.
+    """
+    if "on_complete" not in getattr(limiter, "__dict__", {}):
+        for kind in type(limiter).__mro__:
+            if "on_completions" in vars(kind):
+                return cast(ListLimiter, limiter).on_completions
+            if "on_complete" in vars(kind):
+                break
+    return None
+
+
+def one_by_one(
+    tell: Callable[[float, float, int, Outcome], None],
+) -> Callable[[list[Completion]], None]:
+    """What tells of each completion of a list by itself."""
+
+    def tell_all(completions: list[Completion]) -> None:
+        for now, since, in_flight, outcome in completions:
+            tell(now, since, in_flight, outcome)
+
+    return tell_all

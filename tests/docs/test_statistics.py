@@ -214,7 +214,7 @@ def reasons_in(tree: ast.AST, places: dict[str, int]) -> set[str]:
 def reasons(*, of_sizes: bool) -> set[str]:
     # What is common to limiters stands in their base class, and what is the stage's in these.
     base = ast.parse((LIMITS / "windowed.py").read_text(encoding="utf-8"))
-    stages = {HOME / "streams" / name for name in ("feedback.py", "limited.py", "working.py")}
+    stages = {HOME / "streams" / name for name in ("limit_control.py", "limited.py", "working.py")}
     found: set[str] = set()
     for path, tree in trees(HOME / "streams"):
         is_one = path.parent == LIMITS or path in stages

@@ -1,4 +1,4 @@
-"""What a limiter is told, of arrivals and of how calls ended, and what it answers."""
+"""Limit control of a stage: reports arrivals and ended calls to a limiter, follows its limit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from streams.event import Event
 from streams.handler import cancelled_inside
 from streams.limits import ArrivalLimiter, Limiter, Outcome
 from streams.limits.choice import limit_of
+from streams.limits.limiter import Completion, list_form, one_by_one
 from streams.settings import Settings
 
-__all__ = ["Feedback"]
+__all__ = ["LimitControl"]
 
 # Seconds; a service that asks for more is asked again by then.
 _LONGEST = 60.0
@@ -23,12 +24,12 @@ _LONGEST = 60.0
 _RAISED = (Exception, CancelledError)
 
 
-class Feedback:
-    """Tells one limiter about the calls of one stage, and follows its limit.
+class LimitControl:
+    """Reports the calls of one stage to one limiter, and follows its limit.
 
     `settings.overload` says which errors are the limiter's business beside timeouts. When it,
-    the limiter or `settings.on_limit_change` raises, `broke(error, what)` hears of it: no event
-    is to blame. The last limit that was one stays.
+    the limiter or `settings.on_limit_change` raises, `broke(error, what)` is called: no event is
+    to blame, and the limiter hears no more of that list. The last valid limit stays.
     """
 
     def __init__(
@@ -40,13 +41,35 @@ class Feedback:
         self._limiter = limiter
         self._settings = settings
         self._broke = broke
-        self.arrivals = limiter if isinstance(limiter, ArrivalLimiter) else None
-        """The limiter, if it wants to hear of events from their arrival on."""
+        arrivals = limiter if isinstance(limiter, ArrivalLimiter) else None
+        self.from_arrival = arrivals is not None
+        """Whether the limiter measures from the arrival of an event, see `completed`."""
+        self._on_arrive = None if arrivals is None else arrivals.on_arrive
+        if arrivals is not None:
+            self._tell = one_by_one(arrivals.on_depart)
+        else:
+            self._tell = list_form(limiter) or one_by_one(limiter.on_complete)
 
-    def arrived(self, arrivals: ArrivalLimiter) -> None:
-        """An event has come."""
+    def arrived(self, events: int = 1) -> None:
+        """So many events have come. Only a limiter that measures `from_arrival` is told."""
+        if self._on_arrive is None:
+            return
         try:
-            arrivals.on_arrive()
+            for _ in range(events):
+                self._on_arrive()
+        except _RAISED as error:
+            self._limiter_broke(error)
+
+    def completed(self, ends: list[Completion]) -> None:
+        """Calls have ended, in this order, which the limiter hears of; then `follow`.
+
+        Each is (now, started, in flight when it began, outcome), with the numbers of the moment of
+        its end; where the limiter measures `from_arrival`, (now, arrived, in flight when it ended,
+        outcome). Both numbers count the call itself. The list is read before this returns, and
+        is not kept.
+        """
+        try:
+            self._tell(ends)
         except _RAISED as error:
             self._limiter_broke(error)
 
@@ -59,14 +82,11 @@ class Feedback:
         ended_among: int,
         outcome: Outcome,
     ) -> None:
-        """A call has ended. So many, with itself, were in flight when it began and ended."""
-        try:
-            if self.arrivals is not None:
-                self.arrivals.on_depart(now, event.created, ended_among, outcome)
-            else:
-                self._limiter.on_complete(now, started, began_among, outcome)
-        except _RAISED as error:
-            self._limiter_broke(error)
+        """One call has ended. So many, with itself, were in flight when it began and ended."""
+        if self.from_arrival:
+            self.completed([(now, event.created, ended_among, outcome)])
+        else:
+            self.completed([(now, started, began_among, outcome)])
 
     def outcome(self, error: BaseException) -> tuple[Outcome, float]:
         """What a call that ended with `error` says of the load, and seconds to hold back for."""
