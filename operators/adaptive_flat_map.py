@@ -31,7 +31,6 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
-from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.faults import OnError, Retry, check_policy, routed_by
 from streams.flowable import Flowable
@@ -43,6 +42,7 @@ from streams.limits.choice import Limit, limiter_for
 from streams.run import Run
 from streams.settings import OnLimitChange, Overload, Settings
 from streams.stage import StageInfo, Subscriber
+from streams.validation import is_count, is_positive
 from streams.workers import Workers
 
 __all__ = ["adaptive_flat_map"]

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.faults import OnError, Retry, check_policy, routed_by
 from streams.flowable import Flowable
@@ -35,6 +34,7 @@ from streams.groups import Grouped
 from streams.handler import check_handler, handler_name, is_async
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
+from streams.validation import is_count, is_positive
 
 __all__ = ["batch"]
 

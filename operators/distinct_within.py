@@ -34,7 +34,6 @@ from itertools import takewhile
 from math import inf, isfinite
 from typing import Any, NamedTuple, TypeVar
 
-from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, HoldExceeded
 from streams.event import Event
 from streams.faults import Faults, OnError, check_policy, routed_by
@@ -45,6 +44,7 @@ from streams.sieve import Sieve
 from streams.stage import StageInfo, Subscriber
 from streams.stamps import seconds_of
 from streams.unfinished import Unfinished
+from streams.validation import is_count, is_positive
 
 __all__ = ["distinct_within"]
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.faults import OnError, check_policy, routed_by
 from streams.flowable import Flowable
@@ -36,6 +35,7 @@ from streams.keys import By, Key, KeyFaults, key_name
 from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
+from streams.validation import is_count, is_positive
 
 if TYPE_CHECKING:
     from streams.group_state import GroupStates

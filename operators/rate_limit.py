@@ -18,12 +18,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from streams.arguments import is_count, is_positive
 from streams.errors import BuildError
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber
+from streams.validation import is_count, is_positive
 
 __all__ = ["RateLimit", "rate_limit"]
 

@@ -30,7 +30,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, overload
 
-from streams.arguments import is_count
 from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.faults import blame
@@ -40,6 +39,7 @@ from streams.origins import Family
 from streams.run import Run
 from streams.slices import Slice, Sliced, slices_made
 from streams.stage import Stage, StageInfo, Subscriber
+from streams.validation import is_count
 
 __all__ = ["spread"]
 

@@ -26,7 +26,6 @@ from operator import add
 from typing import TYPE_CHECKING, Any, TextIO
 
 from streams import clock
-from streams.arguments import is_positive
 from streams.errors import BuildError, CannotOpen
 from streams.event import Event, finish_all
 from streams.metrics import (
@@ -39,6 +38,7 @@ from streams.metrics import (
 from streams.run import Run
 from streams.sink import Closed, Sink, SinkStage
 from streams.stage import StageInfo
+from streams.validation import is_positive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from streams.arguments import is_count
 from streams.errors import (
     BadArgument,
     BufferFull,
@@ -44,6 +43,7 @@ from streams.run import Run
 from streams.slices import fitting
 from streams.source import Emission, source
 from streams.stage import StageInfo, Subscriber
+from streams.validation import is_count
 
 __all__ = ["Inbox", "inbox"]
 

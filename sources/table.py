@@ -39,13 +39,13 @@ from math import isinf
 from socket import gethostname
 from typing import Any
 
-from streams.arguments import is_at_least, is_count
 from streams.errors import BuildError
 from streams.faults import Backoff
 from streams.flowable import Flowable
 from streams.run import Run
 from streams.source import source
 from streams.stage import StageInfo, Subscriber
+from streams.validation import is_at_least, is_count
 
 __all__ = ["read_table"]
 

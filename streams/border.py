@@ -11,13 +11,13 @@ from typing import Any, Generic, Literal, TypeVar
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
-from streams.arguments import is_count
 from streams.errors import BufferFull, BuildError, NoLoop
 from streams.flowable import Flowable
 from streams.run import Run
 from streams.scheduler import LoopScheduler
 from streams.source import Emission
 from streams.stage import StageInfo, Subscriber
+from streams.validation import is_count
 
 __all__ = [
     "Overflow",

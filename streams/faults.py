@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
-from streams.arguments import is_count
 from streams.errors import BadArgument, BuildError, describe
 from streams.event import Event
 from streams.stage import StageInfo
+from streams.validation import is_count
 
 if TYPE_CHECKING:
     import random

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from reactivex import Observable
 
-from streams.arguments import is_count
 from streams.errors import BuildError, HandlerCancelled, UnfinishedResult, as_raised, describe
 from streams.guard import is_ours
+from streams.validation import is_count
 
 if TYPE_CHECKING:
     from streams.run import Run

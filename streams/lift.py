@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 from reactivex import Observable
 
-from streams.arguments import is_count
 from streams.errors import BuildError
 from streams.flowable import Flowable
 from streams.handler import not_awaited
+from streams.validation import is_count
 
 __all__ = ["HOLD", "Operator", "apply", "apply_unknown", "lift", "name_of"]
 

@@ -6,14 +6,14 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
-from streams.arguments import is_at_least
 from streams.errors import BadOverload, describe
 from streams.event import Event
 from streams.handler import cancelled_inside
-from streams.limits import ArrivalLimiter, Limiter, Outcome
+from streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
 from streams.limits.choice import limit_of
-from streams.limits.limiter import Completion, list_form, one_by_one
+from streams.limits.limiter import list_form, one_by_one
 from streams.settings import Settings
+from streams.validation import is_at_least
 
 __all__ = ["LimitControl"]
 

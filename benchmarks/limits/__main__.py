@@ -16,12 +16,15 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
+from benchmarks.limits.aimd import AIMD
+from benchmarks.limits.gradient import Gradient
 from benchmarks.limits.plots import draw, require_matplotlib
 from benchmarks.limits.scenarios import EXTRAS, PLANTS, Scenario
 from benchmarks.limits.score import score
 from benchmarks.limits.simulate import simulate
+from benchmarks.limits.vegas import Vegas
 from streams.errors import MissingExtra
-from streams.limits import AIMD, Fixed, Gradient, HillClimb, Limiter, Vegas, default
+from streams.limits import Fixed, HillClimb, Limiter, default
 
 LIMITERS: dict[str, Callable[[], Limiter]] = {
     "fixed 4": lambda: Fixed(4),

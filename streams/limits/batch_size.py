@@ -22,11 +22,11 @@ the same calls always give the same sizes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
-from streams.limits.blocks import Block, Variance
-from streams.limits.checks import check_count
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Outcome
+from streams.validation import check_count
 
 __all__ = ["BatchSize"]
 
@@ -39,7 +39,48 @@ _NOISE = 0.007  # of the rate; however alike they were, the next may differ
 _HOPELESS = 0.3  # so much less of ln rate
 _CHANGED = 0.2  # a move of ln rate at one size by which the plant itself has changed
 _CREDIT, _SHARE = 20.0, 0.01  # what trials may cost: so many calls, and that share of all others
+_FADE = 0.9  # what counted before a block or trial still does after it
 _RENEWED = 0.01  # what they may cost besides because the plant has changed, of all calls
+
+
+@dataclass(slots=True)
+class Block:
+    """A few calls at one size, one after the other."""
+
+    size: int
+    took: list[float] = field(default_factory=list[float])
+    oldest: float = 0.0
+
+    def add(self, seconds: float, oldest: float) -> None:
+        self.took.append(seconds)
+        self.oldest += oldest
+
+    @property
+    def rate(self) -> float:
+        """The logarithm of the events a second."""
+        # Without the slowest: now and then a call takes very much longer.
+        usual = sorted(self.took)[: max(2, len(self.took) - 1)]
+        return log(self.size) - sum(map(log, usual)) / len(usual)
+
+    @property
+    def latency(self) -> float:
+        """What the oldest event of a call took, on average."""
+        return self.oldest / len(self.took)
+
+
+class Variance:
+    """The mean of squares that fade; of what they were taken to be, at first."""
+
+    def __init__(self, value: float, weight: float) -> None:
+        self._sum, self._weight = value * weight, weight
+
+    def add(self, squares: float, weight: float = 1.0) -> None:
+        self._sum = _FADE * self._sum + squares
+        self._weight = _FADE * self._weight + weight
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._weight
 
 
 class BatchSize:

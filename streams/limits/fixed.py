@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.limits.checks import check_count
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Outcome
+from streams.validation import check_count
 
 __all__ = ["Fixed"]
 

@@ -15,8 +15,8 @@ increasing, even with a low number of tasks in flight". It is here to be compare
 
 from __future__ import annotations
 
-from streams.limits.checks import check_count, check_share
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Outcome
+from streams.validation import check_count, check_share
 
 __all__ = ["HillClimb"]
 

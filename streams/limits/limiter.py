@@ -8,11 +8,32 @@ seed, so the same calls always give the same limits. A limiter belongs to one ru
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Protocol, cast, runtime_checkable
 
-from streams.limits.outcome import Outcome
+__all__ = [
+    "ArrivalLimiter",
+    "Completion",
+    "Limiter",
+    "ListLimiter",
+    "Outcome",
+    "list_form",
+    "one_by_one",
+]
 
-__all__ = ["ArrivalLimiter", "Completion", "Limiter", "ListLimiter", "list_form", "one_by_one"]
+
+class Outcome(StrEnum):
+    """What one completion says about the capacity behind the handler."""
+
+    SUCCESS = "success"
+    """The work was done: it counts towards goodput."""
+
+    IGNORED = "ignored"
+    """An ordinary error: it used a slot and gave it back, and says nothing about capacity."""
+
+    DROPPED = "dropped"
+    """A timeout, a refusal or another sign of overload: the level was too high."""
+
 
 Completion = tuple[float, float, int, Outcome]
 """One completion: the arguments of `on_complete`, or those of `on_depart`."""

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from streams.errors import BuildError
 from streams.limits.choice import Limit, limit_of, limiter_for
-from streams.limits.limiter import Limiter
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Limiter, Outcome
 
 if TYPE_CHECKING:
     import asyncio

@@ -18,7 +18,7 @@ from math import exp, log, log1p, sqrt
 from typing import NamedTuple
 
 from streams.limits.failures import Failures, refused
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Outcome
 
 __all__ = ["SlowStart"]
 

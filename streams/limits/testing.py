@@ -22,8 +22,7 @@ from itertools import pairwise
 
 from streams.errors import BadLimit, BuildError
 from streams.limits.choice import limit_of, limiter_for
-from streams.limits.limiter import Limiter
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Limiter, Outcome
 
 __all__ = [
     "LAWS",

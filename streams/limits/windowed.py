@@ -5,13 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from math import ceil, exp, inf
 
-from streams.limits.checks import check_bounds
 from streams.limits.failures import NATURAL, Failures, refused
-from streams.limits.outcome import Outcome
-from streams.limits.refill import Refill
+from streams.limits.limiter import Outcome
 from streams.limits.slow_start import SlowStart
-from streams.limits.tally import Tally
+from streams.limits.tally import Refill, Tally
 from streams.limits.window import Spread, Window
+from streams.validation import check_bounds
 
 __all__ = ["Windowed"]
 

@@ -7,7 +7,6 @@ from datetime import timedelta
 from math import inf
 from typing import Any
 
-from streams.arguments import is_at_least
 from streams.errors import describe
 from streams.event import Event
 from streams.expanding import Expanding
@@ -24,6 +23,7 @@ from streams.temporal.intervals import (
     reader,
 )
 from streams.temporal.live_counts import LiveCounts
+from streams.validation import is_at_least
 
 __all__ = ["Counting", "Reading", "is_duration"]
 

@@ -12,7 +12,6 @@ from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Literal
 
-from streams.arguments import is_count, is_positive
 from streams.errors import BuildError, describe
 from streams.event import Event
 from streams.faults import Faults, OnError, routed_by
@@ -24,6 +23,7 @@ from streams.temporal.printer import to_text
 from streams.temporal.propositions import Letters, Test, letters
 from streams.temporal.verdict import Verdict
 from streams.temporal.violation import Violation
+from streams.validation import is_count, is_positive
 
 if TYPE_CHECKING:
     from streams.run import Run

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from streams.arguments import is_count
 from streams.errors import PenstockError
 from streams.temporal.automaton import components
 from streams.temporal.errors import UnknownProposition
 from streams.temporal.formula import Formula, propositions
 from streams.temporal.parser import parse
 from streams.temporal.workflow import Node, Workflow, WorkflowError
+from streams.validation import is_count
 
 __all__ = ["BrokenRule", "CounterExample", "Rule", "Selector", "conditions", "selected"]
 

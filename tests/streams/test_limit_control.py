@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from streams.limit_control import LimitControl
-from streams.limits import Fixed, Limiter, Outcome
-from streams.limits.limiter import Completion
+from streams.limits import Completion, Fixed, Limiter, Outcome
 from streams.settings import Settings
 
 S, D, IGNORED = Outcome.SUCCESS, Outcome.DROPPED, Outcome.IGNORED

@@ -8,15 +8,12 @@ import pytest
 from operators import adaptive_flat_map
 from streams.errors import BuildError
 from streams.limits import (
-    AIMD,
     ArrivalLimiter,
     Fixed,
-    Gradient,
     HillClimb,
     Limiter,
     Outcome,
     Shared,
-    Vegas,
     default,
 )
 
@@ -68,11 +65,6 @@ BAD_VALUES: list[tuple[Callable[[], object], str]] = [
     (lambda: HillClimb(0.1, -0.1), "exploration_rate must be from 0 to 1, got -0.1"),
     (lambda: HillClimb(0.1, float("nan")), "exploration_rate must be from 0 to 1, got nan"),
     (lambda: HillClimb(ceiling=0), "ceiling must be at least 1, got 0"),
-    (lambda: AIMD(floor=0), "floor must be at least 1, got 0"),
-    (lambda: AIMD(backoff=1.1), "backoff must be from 0 to 1, got 1.1"),
-    (lambda: Gradient(3, 2), "floor must not be above ceiling, got floor=3 and ceiling=2"),
-    (lambda: Gradient(queue=0), "queue must be at least 1, got 0"),
-    (lambda: Vegas(ceiling=0), "ceiling must be at least 1, got 0"),
 ]
 
 

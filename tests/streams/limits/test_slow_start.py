@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Outcome
 from streams.limits.slow_start import SlowStart
 
 

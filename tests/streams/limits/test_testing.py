@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streams.limits import AIMD, Fixed, Gradient, HillClimb, Limiter, Outcome, Vegas, default
+from streams.limits import Fixed, HillClimb, Limiter, Outcome, default
 from streams.limits.testing import (
     LAWS,
     Law,
@@ -26,16 +26,12 @@ from streams.limits.testing import (
 
 LIMITERS: dict[str, Callable[[], Limiter]] = {
     "default": lambda: default(1, 100),
-    "AIMD": lambda: AIMD(1, 100),
-    "Gradient": lambda: Gradient(1, 100),
-    "Vegas": lambda: Vegas(1, 100),
     "HillClimb": lambda: HillClimb(ceiling=100),
     "Fixed": lambda: Fixed(8),
 }
 
 FLAWS: set[tuple[str, Law]] = {
-    # Drops do not count for these two.
-    ("Gradient", falls_when_everything_is_dropped),
+    # Drops do not count for it.
     ("HillClimb", falls_when_everything_is_dropped),
     # The drift that its author noticed.
     ("HillClimb", is_not_raised_while_it_is_not_used),
@@ -111,11 +107,6 @@ def test_one_that_goes_on_from_the_last_run_is_told() -> None:
     one = Remembering()
     with pytest.raises(LawBroken, match=r"gave 2 once and 2002 the other time, at completion 1$"):
         repeats_itself(lambda: one, 1, 10**6)
-
-
-def test_what_succeeds_because_it_began_before_an_outage_may_raise_the_limit() -> None:
-    # Some thousand calls are in the queue when the outage begins.
-    falls_when_everything_is_dropped(lambda: AIMD(1, 1000), 1, 1000)
 
 
 class Dividing(Growing):

@@ -1,10 +1,54 @@
-"""The checks every limiter makes of its arguments."""
+"""Validation of numbers that a user gives: is_... answers, check_... raises BadArgument.
+
+What cannot be compared is not a number, and a bool is none either.
+"""
 
 from __future__ import annotations
 
+from operator import index
+from typing import Any
+
 from streams.errors import BadArgument
 
-__all__ = ["check_bounds", "check_count", "check_share"]
+__all__ = [
+    "check_bounds",
+    "check_count",
+    "check_share",
+    "is_at_least",
+    "is_count",
+    "is_positive",
+]
+
+
+def is_count(value: Any) -> bool:
+    """Whether `value` is a whole number of at least 1."""
+    # bool is an int: without this chunk(True) would mean one at a time.
+    if isinstance(value, bool):
+        return False
+    try:
+        return index(value) >= 1
+    except TypeError:
+        return False
+
+
+def is_positive(value: Any) -> bool:
+    """Whether `value` is a number above 0, and not nan."""
+    if isinstance(value, bool):
+        return False
+    try:
+        return bool(value > 0)
+    except TypeError:
+        return False
+
+
+def is_at_least(value: Any, least: float) -> bool:
+    """Whether `value` is a number of at least `least`, and not nan."""
+    if isinstance(value, bool):
+        return False
+    try:
+        return bool(value >= least)
+    except TypeError:
+        return False
 
 
 def check_count(name: str, value: object) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.limits import Outcome, Vegas
+from benchmarks.limits.vegas import Vegas
+from streams.limits import Outcome
 
 
 def step(

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from math import ceil, log10
 
-from streams.limits.checks import check_bounds
-from streams.limits.outcome import Outcome
+from streams.limits.limiter import Outcome
+from streams.validation import check_bounds
 
 __all__ = ["Vegas"]
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.limits.rounds import Rounds
-from streams.limits.tally import Tally
+from streams.limits.tally import Rounds, Tally
 from streams.limits.window import Spread, Window, elasticity
 
 times = st.floats(0.01, 100)

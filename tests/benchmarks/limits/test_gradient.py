@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.limits import Gradient, Outcome
+from benchmarks.limits.gradient import Gradient
+from streams.limits import Outcome
 
 
 def window(limiter: Gradient, took: float, used: int = 20) -> int:

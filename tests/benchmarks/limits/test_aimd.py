@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streams.limits import AIMD, Outcome
+from benchmarks.limits.aimd import AIMD
+from streams.limits import Outcome
 
 
 def step(limiter: AIMD, outcome: Outcome, in_flight: int) -> int:

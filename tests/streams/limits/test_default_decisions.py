@@ -5,7 +5,7 @@ from math import log
 import pytest
 
 from streams.limits import Outcome
-from streams.limits.elastic import Elastic
+from streams.limits.default import Elastic
 from streams.limits.window import Window
 
 
