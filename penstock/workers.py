@@ -147,9 +147,14 @@ class _Ending:
 
     def status(self, report: Report, view: View, *, kept: bool) -> int:
         """The exit status; what is unfinished is lost unless it is `kept` for the next run."""
-        broken = [one.returncode or 0 for one in self._workers if one.returncode not in _WELL]
-        if broken and not self._cancelled:
-            return next((status for status in broken if status > 0), 1)
+        if not self._cancelled:
+            broken: list[int] = []
+            for number, worker in enumerate(self._workers, 1):
+                if worker.returncode not in _WELL:
+                    broken.append(worker.returncode or 0)
+                    mention(f"worker-{number} ended {_how(worker.returncode or 0)}")
+            if broken:
+                return next((status for status in broken if status > 0), 1)
         if self._cancelled or (view.unfinished and not kept and report.exit_status in (0, 3, 4)):
             return _UNFINISHED
         if report.exit_status:
@@ -157,6 +162,12 @@ class _Ending:
         if view.unfinished or self._signalled:
             return _DRAINED
         return 3 if view.letters else 0
+
+
+def _how(returncode: int) -> str:
+    if returncode < 0:
+        return f"by {signal.Signals(-returncode).name}"
+    return f"with exit status {returncode}"
 
 
 async def _unless_a_worker_ends(

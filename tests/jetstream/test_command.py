@@ -108,6 +108,24 @@ def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path
     assert "0 unfinished" in ran.stderr
 
 
+def test_a_worker_of_this_machine_that_ends_badly_is_named(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    (tmp_path / "deadly.py").write_text(
+        "import os, signal\n"
+        "from operators import adaptive_flat_map\n"
+        "from sinks import write_jsonl\n"
+        "from sources import read_jsonl\n"
+        "def die(event):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "pipeline = read_jsonl().pipe(adaptive_flat_map(die)).to(write_jsonl())\n",
+        encoding="utf-8",
+    )
+    ran = penstock("run", "deadly.py", "--workers", "1", given=lines(event(1, "a", 1)))
+    assert ran.returncode == 1
+    assert "worker-1 ended by SIGKILL" in ran.stderr
+
+
 def test_what_workers_of_one_machine_leave_is_found_by_the_next(
     penstock: Penstock, tmp_path: Path
 ) -> None:
