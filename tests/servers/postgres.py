@@ -110,6 +110,18 @@ class Postgres:
             self._server.wait(_PATIENCE)
             self._server = None
 
+    def dump(self) -> str:
+        """All that is in its database, as the statements that make it anew."""
+        dumped = subprocess.run(
+            [self._programs / "pg_dump", "--inserts", "--no-owner", "--no-privileges", self.url],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            **self._as_nobody,
+        )
+        return dumped.stdout
+
     def limit_files(self, size: int | None) -> None:
         """Let its processes make no file larger than `size` bytes, as a full disk does (Linux).
 
