@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from streams.errors import BuildError
 from streams.event import Event
 from streams.flowable import Flowable
-from streams.lane import hand_over
+from streams.keyed_queues import hand_over
 from streams.origins import Joined
 from streams.run import Run
 from streams.stage import Stage, StageInfo, Subscriber

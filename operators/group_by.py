@@ -31,14 +31,14 @@ from streams.errors import BuildError
 from streams.faults import OnError, check_policy, routed_by
 from streams.flowable import Flowable
 from streams.groups import Group, Grouped
+from streams.keyed_stage import KeyedStage
 from streams.keys import By, Key, KeyFaults, key_name
-from streams.rotation import Rotation
 from streams.run import Run
 from streams.stage import StageInfo, Subscriber
 from streams.validation import is_count, is_positive
 
 if TYPE_CHECKING:
-    from streams.group_state import GroupStates
+    from streams.substreams import Substreams
 
 __all__ = ["group_by"]
 
@@ -123,22 +123,22 @@ def group_by(
     )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
-        def states(run: Run) -> GroupStates | None:
-            if each is None:
-                return None
-            # Only now: the cache of idle groups costs a start 10 ms, and few pipelines have one.
-            from streams.group_state import GroupStates
-
-            return GroupStates(each, idle, max_groups, run, grouped.info)
-
         def rotate(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
         ) -> None:
             faults = KeyFaults(on_error, run, grouped.info, by)
-            rotation = Rotation(downstream, key, buffer, faults, feeders, states(run))
-            run.add_stage(grouped.info, rotation.group_statistics)
-            run.add_stage(spread, rotation.spread_statistics)
-            source.attach(rotation, run)
+            substreams: Substreams | None = None
+            if each is not None:
+                # Only now: its cache of idle groups costs a start 10 ms, and few have one.
+                from streams.substreams import Substreams
+
+                substreams = Substreams(
+                    each, key, buffer, faults, idle, max_groups, run, grouped.info
+                )
+            stage = KeyedStage(downstream, key, buffer, faults, feeders, substreams)
+            run.add_stage(grouped.info, stage.group_statistics)
+            run.add_stage(spread, stage.spread_statistics)
+            source.attach(substreams or stage, run)
 
         grouped: Grouped[Any, Any] = Grouped(rotate, info, source)
         return grouped

@@ -13,7 +13,7 @@ from streams.event import Event, Turn
 from streams.faults import Faults, blame
 from streams.gathering import Gathering
 from streams.handler import cancelled_inside, is_being_cancelled, opened_pool
-from streams.lane import end_turns
+from streams.keyed_queues import release
 from streams.limits import Outcome
 from streams.origins import Nobody, may_begin
 from streams.run import Run
@@ -173,7 +173,7 @@ class Batching(Gathering):
         self._results.put_all(done)
         for turn in turns:
             self._turn_over(turn)
-        end_turns(turns)
+        release(turns)
         self._settling = False
         self._ask()
 

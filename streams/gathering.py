@@ -16,7 +16,7 @@ from streams.batch_turns import BatchTurns
 from streams.company import Company
 from streams.event import Event
 from streams.in_flight import InFlight
-from streams.lane import close_turns, open_turns
+from streams.keyed_queues import close_turns, open_turns
 from streams.limits.batch_size import BatchSize
 from streams.results import Results
 from streams.run import Run

@@ -10,7 +10,7 @@ from reactivex.abc import ObserverBase
 
 from streams.errors import HoldExceeded
 from streams.event import Event
-from streams.lane import hand_over
+from streams.keyed_queues import hand_over
 from streams.lifted import Lifted
 from streams.origins import Joined, Nobody
 from streams.recognise import Part

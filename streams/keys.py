@@ -119,6 +119,31 @@ class KeyFaults(Faults):
         self._time = time
         self._stops = policy == "stop"
 
+    def put_all(
+        self,
+        events: list[Event[Any]],
+        put: Callable[[list[Event[Any]]], tuple[int, Exception] | None],
+        key: Key,
+    ) -> tuple[int, Exception | None]:
+        """`put` the events, which returns the place of one whose key it cannot read, and the error.
+
+        How many events were skipped; and the error, if the policy is to stop: the events behind it
+        are then returned.
+        """
+        skipped = 0
+        while (refused := put(events)) is not None:
+            place, error = refused
+            if key.adapts(events[place].value):
+                events = events[place:]
+                continue
+            event, events = events[place], events[place + 1 :]
+            if not self.survives(event, error):
+                for event in events:
+                    event.give_back()
+                return skipped, error
+            skipped += 1
+        return skipped, None
+
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         blame(error, self._info, event)
         lack = _lack(event.value, self._by, hash, "cannot be a key")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from streams.event import Turn
 
 if TYPE_CHECKING:
-    from streams.group_state import State
+    from streams.substreams import Substream
 
 __all__ = ["Place"]
 
@@ -20,11 +20,11 @@ class Place:
     an operator has given up on. `outer` is the turn that the event holds.
     """
 
-    __slots__ = ("holders", "outer", "state")
+    __slots__ = ("holders", "outer", "substream")
 
-    def __init__(self, state: State, outer: Turn | None) -> None:
+    def __init__(self, substream: Substream, outer: Turn | None) -> None:
         self.holders = 1
-        self.state = state
+        self.substream = substream
         self.outer = outer
 
     def end(self) -> None:
@@ -32,7 +32,7 @@ class Place:
         self.holders -= 1
         if self.holders:
             return
-        self.state.freed()
+        self.substream.freed()
         if self.outer is not None:
             self.outer.end()
 
@@ -49,11 +49,11 @@ class Place:
     def place(self) -> Turn:
         return _LettersShare(self)
 
-    def move(self, state: State) -> None:
-        """Its event begins anew with another state of its group."""
-        self.state.held -= 1
-        state.held += 1
-        self.state = state
+    def move(self, substream: Substream) -> None:
+        """Its event begins anew with another substream of its group."""
+        self.substream.held -= 1
+        substream.held += 1
+        self.substream = substream
 
 
 class _LettersShare:
@@ -65,12 +65,12 @@ class _LettersShare:
         self.holders = 1
         self._place = place
         place.holders += 1
-        place.state.letter_sent()
+        place.substream.letter_sent()
 
     def end(self) -> None:
-        state = self._place.state
+        substream = self._place.substream
         self._place.end()
-        state.letter_out()
+        substream.letter_out()
 
     # A letter leaves no group.
 

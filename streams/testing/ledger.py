@@ -6,8 +6,8 @@ from typing import Any
 from weakref import WeakSet
 
 from streams.event import Ending, Event
+from streams.keyed_queues import turns_held
 from streams.origins import OneByOne
-from streams.rotation import turns_held
 from streams.testing.leaks import register
 
 __all__ = ["Ledger"]

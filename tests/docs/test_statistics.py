@@ -12,9 +12,9 @@ from typing import get_args
 import pytest
 
 from penstock.report import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
-from streams.group_state import _ADVICE  # pyright: ignore[reportPrivateUsage]
 from streams.metrics import Summary
 from streams.report import _TOTALS, Outcome, Report  # pyright: ignore[reportPrivateUsage]
+from streams.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs/statistics.md").read_text(encoding="utf-8")
@@ -35,8 +35,8 @@ STAGES = {
     "streams/iterables.py:statistics": ("Sources", "`from_async_iterable`, `queue_stats`"),
     "streams/border.py:statistics": ("Sources", "`Flowable.of`"),
     "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),
-    "streams/rotation.py:group_statistics": ("Operators", "`group_by`"),
-    "streams/rotation.py:spread_statistics": ("Operators", "`spread` of groups"),
+    "streams/keyed_stage.py:group_statistics": ("Operators", "`group_by`"),
+    "streams/keyed_stage.py:spread_statistics": ("Operators", "`spread` of groups"),
     "operators/spread.py:statistics": ("Operators", "`spread` of iterables"),
     "streams/working.py:statistics": ("Operators", "`adaptive_flat_map`, `WorkPool.work`"),
     "streams/inline.py:statistics": ("Operators", "`adaptive_flat_map`, `WorkPool.work`"),
