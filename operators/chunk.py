@@ -94,14 +94,15 @@ class _Filling(Stage[Any, Any]):
         self._demand += n
         self._pass_on()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._asked -= 1
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._asked -= len(events)
         if self._done:
-            event.give_back()
+            for event in events:
+                event.give_back()
             return
-        self._list.append(event)
-        if len(self._list) == 1 and self._wait is not None and self._size > 1:
+        if not self._list and self._wait is not None and self._size > 1:
             self._timer = self._run.call_later(self._wait, self._info, self._wait_is_over)
+        self._list += events
         self._pass_on()
 
     def _wait_is_over(self) -> None:
@@ -129,7 +130,7 @@ class _Filling(Stage[Any, Any]):
             values = [event.value for event in events]
             joined = Event(values, created, Joined(events), events[0].token)
             joined.turn = hand_over(events)
-            self.downstream.on_next(joined)
+            self.downstream.on_events([joined])
             return True
         if self._completed and not self._list and not self._done:
             self._done = True

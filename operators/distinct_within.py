@@ -141,7 +141,16 @@ class _Window(Sieve[T]):
     """
 
     __slots__ = (
-        *("_base", "_bound", "_event_time", "_faults", "_forgotten", "_key", "_max_keys"),
+        *(
+            "_base",
+            "_bound",
+            "_coming",
+            "_event_time",
+            "_faults",
+            "_forgotten",
+            "_key",
+            "_max_keys",
+        ),
         *(
             "_now",
             "_owed",
@@ -179,11 +188,12 @@ class _Window(Sieve[T]):
         self._base = 0
         self._unfinished = Unfinished(self._seen, self._ask_for_owed)
         self._event_time = -inf
-        self._forgotten = self._peak = self._room = self._owed = 0
+        self._forgotten = self._peak = self._room = self._owed = self._coming = 0
 
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._coming = max(0, self._coming - len(events))
         fresh: list[Event[Any]] = []
-        # Those of one chunk are looked up at once, which could go beyond a bound.
+        # Those of one list are looked up at once, which could go beyond a bound.
         stride = len(events) if self._max_keys is None else 1
         place = 0
         while place < len(events):
@@ -206,6 +216,8 @@ class _Window(Sieve[T]):
                     return
                 place += 1
         self._let_pass(fresh, len(events))
+        if self._owed:
+            self._ask_for_owed()
 
     def _adapts(self, value: Any) -> bool:
         """Whether what has just been read of a value in vain can be read now."""
@@ -222,8 +234,12 @@ class _Window(Sieve[T]):
             return
         bound, sharing = self._bound, self._unfinished.sharing
         if sharing < bound.hold:
-            owed, self._owed = self._owed, 0
-            self.upstream.request(owed)
+            # Those that were asked for and are still to come may be duplicates, too.
+            n = min(self._owed, bound.hold - sharing - self._coming)
+            if n > 0:
+                self._owed -= n
+                self._coming += n
+                self.upstream.request(n)
         elif bound.until_more is not None:
             error = HoldExceeded(
                 f"{sharing:,} duplicates in {bound.info} wait for the end of events that "
@@ -270,7 +286,7 @@ class _Window(Sieve[T]):
         key_of_unfinished, source = unfinished.keys, unfinished.source
         for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
             if first != number:
-                # Asked again, for an event of this chunk may have renewed the key.
+                # Asked again, for an event of this list may have renewed the key.
                 first = seen[key]
                 if first >= base and times[first - base] + seconds > times[number - base]:
                     self._duplicate(event, first)

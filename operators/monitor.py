@@ -159,7 +159,7 @@ class _Monitor(Sieve[Any]):
             self._letters = run.letters(cast(Any, on_violation))
         self._reported = 0
 
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         watch = self._watch
         passed: list[Event[Any]] = []
         begin = 0

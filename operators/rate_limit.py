@@ -157,9 +157,9 @@ class _Bucket(Stage[Any, Any]):
         finally:
             self._asking = False
 
-    def on_next(self, event: Event[Any], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         self._outstanding = False
-        self._held = event
+        (self._held,) = events
         self._pass_on()
         self._ask()
 
@@ -170,7 +170,7 @@ class _Bucket(Stage[Any, Any]):
         if self._limit.take(now):
             self._held = None
             self._demand -= 1
-            self.downstream.on_next(event)
+            self.downstream.on_events([event])
             self._complete_if_empty()
         else:
             self._timer = self._run.call_later(self._limit.wait(now), self._info, self._due)

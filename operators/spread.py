@@ -148,8 +148,9 @@ class _Spreader(Stage[Any, Any]):
             self.upstream.cancel()
         self._stop(self._run.failed)
 
-    def on_next(self, event: Event[Any], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         self._asked = False
+        (event,) = events
         if self._done or self._completed:
             event.give_back()
             return
@@ -244,7 +245,7 @@ class _Spreader(Stage[Any, Any]):
             return
         self._rotation.append((event, family, iterator))
         self._demand -= 1
-        self.downstream.on_next(family.child(item))
+        self.downstream.on_events([family.child(item)])
 
     def _fail(self, event: Event[Any], error: Exception) -> None:
         blame(error, self._info, event)

@@ -28,7 +28,7 @@ from streams.flowable import Flowable
 from streams.keys import By
 from streams.origins import Nobody
 from streams.run import Run
-from streams.stage import Stage, Subscriber, in_chunks
+from streams.stage import Stage, Subscriber
 
 if TYPE_CHECKING:
     from streams.temporal.formula import Formula
@@ -108,7 +108,6 @@ class _Violations(Stage[Any, "Violation[Any]"]):
         self, downstream: Subscriber[Violation[Any]], run: Run, watch: Watch, faults: Faults
     ) -> None:
         super().__init__(downstream)
-        self.chunks = in_chunks(downstream) is not None
         self._run = run
         self._watch = watch
         self._faults = faults
@@ -124,10 +123,7 @@ class _Violations(Stage[Any, "Violation[Any]"]):
         else:
             self._emit_last()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         watch = self._watch
         told = begin = 0
         while begin < len(events) and not self._done:
@@ -149,7 +145,7 @@ class _Violations(Stage[Any, "Violation[Any]"]):
                 event.value = violation
                 told += 1
                 self._demand -= 1
-                self.downstream.on_next(event)
+                self.downstream.on_events([event])
         for event in events[begin:]:
             event.give_back()
         missing = len(events) - told
@@ -183,7 +179,7 @@ class _Violations(Stage[Any, "Violation[Any]"]):
         while self._next is not None and self._demand and not self._done:
             violation, self._next = self._next, next(self._last, None)
             self._demand -= 1
-            self.downstream.on_next(Event(violation, self._run.now(), Nobody()))
+            self.downstream.on_events([Event(violation, self._run.now(), Nobody())])
         self._emitting = False
         if self._next is None and not self._done:
             self._done = True

@@ -44,10 +44,6 @@ class _Collecting(SinkStage[T]):
         super().__init__(closed)
         self._into = into
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._into.append(event.value)
-        event.finish()
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         self._into.extend([event.value for event in events])
         finish_all(events)

@@ -99,10 +99,7 @@ class _Calling(SinkStage[Any]):
         self._ending = False
         self._error: BaseException | None = None
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         rest = deque(events)
         done: list[Event[Any]] = []
         survived = 0

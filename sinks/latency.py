@@ -3,7 +3,7 @@
 Items:   accepts every event. waiting = created to started, service = started to finished,
          total = their sum; an event that no handler worked on started when it arrived here.
 Time:    a report every `every` seconds in which events came, and one at the end.
-Memory:  the histograms, and up to 64 events that came in one turn of the loop.
+Memory:  the histograms.
 Demand:  unbounded: it accepts at once, and never slows the pipeline.
 Ends:    with the stream; the last report covers the whole run, and is not printed if no event
          came.
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ["latency_histogram"]
 
-# Events are accepted this many at a time, or as many as come in one turn of the loop.
-_BATCH = 64
 
 Report = Callable[[dict[str, Summary]], None]
 
@@ -124,7 +122,6 @@ class _Recording(SinkStage[Any]):
         self._run = run
         self._every = every
         self._report = report
-        self._batch: list[Event[Any]] = []
         self._whole = {name: LatencyHistogram() for name in ("waiting", "service", "total")}
         self._interval = {name: LatencyHistogram() for name in self._whole}
         self._timer: asyncio.TimerHandle | None = None
@@ -133,33 +130,13 @@ class _Recording(SinkStage[Any]):
         self._since = run.now()
         self._log = None if self._file is None else IntervalLog(self._file, clock.wall())
 
-    def on_next(self, event: Event[Any], /) -> None:
-        if self._closed is None:
-            event.give_back()
-            return
-        if event.started is None:
-            event.started = event.ended = self._run.now()
-        batch = self._batch
-        batch.append(event)
-        count = len(batch)
-        if count == 1:
-            # Those that come in the same turn of the loop are accepted together.
-            self._run.call_soon(self.info, self._accept)
-        elif count >= _BATCH:
-            self._accept()
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         if self._closed is None:
             for event in events:
                 event.give_back()
             return
-        self._batch.extend(events)
-        self._accept()
-
-    def _accept(self) -> None:
         # Any, because by its type an event may not have started.
-        batch: list[Any] = self._batch
-        self._batch = []
+        batch: list[Any] = events
         try:
             waiting = [(event.started - event.created) * 1e6 for event in batch]
         except TypeError:
@@ -189,7 +166,6 @@ class _Recording(SinkStage[Any]):
             self.close(error)
 
     def _end_interval(self) -> None:
-        self._accept()
         now = self._run.now()
         for name, histogram in self._interval.items():
             self._whole[name].add(histogram)
@@ -206,7 +182,6 @@ class _Recording(SinkStage[Any]):
     def close(self, error: BaseException | None = None) -> None:
         if self._closed is None:
             return
-        self._accept()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -231,4 +206,4 @@ class _Recording(SinkStage[Any]):
             histogram.add(self._whole[name])
             histogram.add(self._interval[name])
             merged[name] = asdict(histogram.snapshot())
-        return {"waiting": len(self._batch) if self.finishes else 0, "latency": merged}
+        return {"waiting": 0, "latency": merged}

@@ -15,14 +15,14 @@ from typing import Any, TypeVar, cast
 from streams.event import Event
 from streams.flowable import Flowable
 from streams.run import Run
-from streams.stage import UNBOUNDED, Subscriber, Subscription
+from streams.stage import UNBOUNDED, EventSubscriber, Subscription
 
 __all__ = ["Door", "connect"]
 
 T = TypeVar("T")
 
 
-def connect(source: Flowable[T], subscriber: Subscriber[T], run: Run | None = None) -> Door:
+def connect(source: Flowable[T], subscriber: EventSubscriber[T], run: Run | None = None) -> Door:
     """Attach a foreign subscriber. TypeError when there is none (rule 1.9).
 
     Whoever gives a `run` closes it; without one, what the stages opened is released after the
@@ -48,10 +48,10 @@ class Door:
     request; so there is never more than one call under way at the subscriber.
     """
 
-    def __init__(self, subscriber: Subscriber[Any], run: Run | None = None) -> None:
+    def __init__(self, subscriber: EventSubscriber[Any], run: Run | None = None) -> None:
         self.run = Run() if run is None else run
         self._to_close = run is None
-        self._subscriber: Subscriber[Any] | None = subscriber
+        self._subscriber: EventSubscriber[Any] | None = subscriber
         self._upstream: Subscription | None = None
         self._wanted = 0
         self._greeted = False
@@ -108,19 +108,19 @@ class Door:
         self._signal(lambda subscriber: subscriber.on_subscribe(self))
         self._go_on()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        subscriber = self._subscriber
-        if subscriber is None or self._ending is not None:
-            event.give_back()
-            return
-        if self._signalling:
-            self._waiting.append(event)
-            return
-        self._hand_over(subscriber, event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            subscriber = self._subscriber
+            if subscriber is None or self._ending is not None:
+                event.give_back()
+            elif self._signalling or self._waiting:
+                self._waiting.append(event)
+            else:
+                self._hand_over(subscriber, event)
         if self._wanted or self._waiting or self._ending is not None:
             self._go_on()
 
-    def _hand_over(self, subscriber: Subscriber[Any], event: Event[Any]) -> None:
+    def _hand_over(self, subscriber: EventSubscriber[Any], event: Event[Any]) -> None:
         self._signalling = True
         try:
             subscriber.on_next(event)
@@ -145,7 +145,7 @@ class Door:
             self._ending = (error,)
             self._go_on()
 
-    def _signal(self, say: Callable[[Subscriber[Any]], None]) -> None:
+    def _signal(self, say: Callable[[EventSubscriber[Any]], None]) -> None:
         if self._subscriber is not None:
             self._signalling = True
             try:
@@ -180,7 +180,7 @@ class Door:
         except Exception as error:
             self._refuse(error)
 
-    def _say_the_end(self, subscriber: Subscriber[Any], error: BaseException | None) -> None:
+    def _say_the_end(self, subscriber: EventSubscriber[Any], error: BaseException | None) -> None:
         self._subscriber = None
         try:
             if error is None:

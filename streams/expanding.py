@@ -82,8 +82,9 @@ class Expanding(Stage[Any, Any]):
         self._demand += n
         self._pump()
 
-    def on_next(self, event: Event[Any], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         self._outstanding = False
+        (event,) = events
         if self._done or self._completed:
             event.give_back()
             return
@@ -181,7 +182,7 @@ class Expanding(Stage[Any, Any]):
             if type(items) is Nested:
                 child = items.joined(child)
             self._demand -= 1
-            self.downstream.on_next(child)
+            self.downstream.on_events([child])
         return True
 
     def _say_rest(self) -> bool:
@@ -195,7 +196,7 @@ class Expanding(Stage[Any, Any]):
             self._left -= 1
             self._demand -= 1
             value, self._ahead = self._ahead, next(self._rest, _NOTHING)
-            self.downstream.on_next(Event(value, self.run.now(), _NOBODY))
+            self.downstream.on_events([Event(value, self.run.now(), _NOBODY)])
         if self._ahead is _NOTHING and not self._done:
             self._done = True
             self.downstream.on_completed()

@@ -21,7 +21,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from streams.errors import BuildError, WrongType
 from streams.fluent import Fluent
 from streams.guard import guarded
-from streams.stage import StageInfo, Subscriber
+from streams.stage import EventSubscriber, StageInfo, Subscriber
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable
@@ -84,7 +84,7 @@ class Flowable(Fluent[T_co]):
         finally:
             run.attaching = stage
 
-    def connect(self, subscriber: Subscriber[T_co]) -> None:
+    def connect(self, subscriber: EventSubscriber[T_co]) -> None:
         """Attach a subscriber by the rules of Reactive Streams 1.0.4.
 
         The subscriber gets `on_subscribe(subscription)` first, then at most as many events

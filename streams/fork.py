@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streams.event import Event
-from streams.stage import ChunkSubscriber, Subscription, is_second
+from streams.stage import Subscriber, Subscription, is_second
 
 __all__ = ["Fork"]
 
@@ -20,9 +20,8 @@ class Fork:
     """
 
     upstream: Subscription
-    chunks = True
 
-    def __init__(self, sinks: Sequence[ChunkSubscriber[Any]]) -> None:
+    def __init__(self, sinks: Sequence[Subscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
         observers: list[Any] = [sink for sink in sinks if getattr(sink, "observes", False)]
@@ -55,28 +54,18 @@ class Fork:
             n, self._asked = wanted - self._asked, wanted
             self.upstream.request(n)
 
-    def on_next(self, event: Event[Any], /) -> None:
-        event.pending += self._more
-        self._telling = True
-        for sink in self._sinks:
-            if self._cancelled:
-                # The others are closing, and the event cannot be finished any more.
-                event.give_back()
-                return
-            sink.on_next(event)
-        self._told()
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         if more := self._more:
             for event in events:
                 event.pending += more
         self._telling = True
         for sink in self._sinks:
             if self._cancelled:
+                # The others are closing, and the events cannot be finished any more.
                 for event in events:
                     event.give_back()
                 return
-            sink.on_chunk(events)
+            sink.on_events(list(events))
         self._told()
 
     def _told(self) -> None:

@@ -86,18 +86,19 @@ class Gathering(InFlight, ABC):
 
     # Events.
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._asked -= 1
-        if self._closing or self._cancelled:
-            event.give_back()
-            return
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._asked -= len(events)
         now = self._now()
-        self._company.on_arrive(now)
-        if not self._inbox:
-            self._opened = now
-        if not self._turns.must_wait(event):
-            self._enter(event)
-            self._dispatch()
+        for event in events:
+            if self._closing or self._cancelled:
+                event.give_back()
+                continue
+            self._company.on_arrive(now)
+            if not self._inbox:
+                self._opened = now
+            if not self._turns.must_wait(event):
+                self._enter(event)
+                self._dispatch()
 
     def _enter(self, event: Event[Any]) -> None:
         if self._waiting.put(event, self._settings.limit) and self._gathering:

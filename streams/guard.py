@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from streams.event import Event
 from streams.faults import blame
-from streams.stage import StageInfo, Subscriber, Subscription, in_chunks
+from streams.stage import StageInfo, Subscriber, Subscription
 
 if TYPE_CHECKING:
     from streams.run import Run
@@ -22,7 +22,7 @@ __all__ = ["Guard", "guarded"]
 S = TypeVar("S", bound=Subscriber[Any])
 
 _OURS = frozenset({"streams", "operators", "sources", "sinks", "penstock"})
-_SIGNALS = frozenset({"on_subscribe", "on_next", "on_chunk", "on_error", "on_completed"})
+_SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed"})
 
 
 def guarded(stage: S, info: StageInfo | None, run: Run) -> S | Guard:
@@ -49,12 +49,11 @@ def is_ours(module: str) -> bool:
 class Guard:
     """Fails the event and the stream with what the stage raises.
 
-    It is the stage's subscription as well: of a chunk, nothing more reaches a stage that has
+    It is the stage's subscription as well: of a list, nothing more reaches a stage that has
     cancelled inside it.
     """
 
     def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
-        self.chunks = in_chunks(stage) is not None
         self._stage = stage
         self._info = info
         self._run = run
@@ -76,21 +75,18 @@ class Guard:
             self._ended = True
             upstream.cancel()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        if self._ended:
-            event.give_back()
-            return
-        try:
-            self._stage.on_next(event)
-        except Exception as error:
-            blame(error, self._info, event)
-            event.fail(error)
-            self._stop(error)
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         # One by one, or nobody could say which of them it was.
         for event in events:
-            self.on_next(event)
+            if self._ended:
+                event.give_back()
+                continue
+            try:
+                self._stage.on_events([event])
+            except Exception as error:
+                blame(error, self._info, event)
+                event.fail(error)
+                self._stop(error)
 
     def on_error(self, error: BaseException, /) -> None:
         self._end(lambda: self._stage.on_error(error))

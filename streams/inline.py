@@ -15,7 +15,7 @@ from streams.plain import Plain
 from streams.run import Run
 from streams.settings import Settings
 from streams.slices import SLICE, fitting
-from streams.stage import StageInfo, Subscriber, in_chunks
+from streams.stage import StageInfo, Subscriber
 
 __all__ = ["Inline"]
 
@@ -43,8 +43,6 @@ class Inline(Plain):
         limiter: Limiter,
     ) -> None:
         super().__init__(downstream, run, info, settings, limiter)
-        self._chunky = in_chunks(downstream)
-        self.chunks = self._chunky is not None
         self._stride = 0
         self._next_stride = 1
         self._stride_began = self._slice_end = 0.0
@@ -56,13 +54,9 @@ class Inline(Plain):
 
     # Strides.
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         if len(events) > self._stride:
-            for event in events:
-                super().on_next(event)
+            super().on_events(events)
             return
         self._stride -= len(events)
         if self._at_work or self._late:
@@ -74,7 +68,7 @@ class Inline(Plain):
         """A chunk of events whose turns, which nobody else shares, are given beside them."""
         if len(events) > self._stride or self._at_work or self._late:
             _hold(events, turns)
-            self.on_chunk(events)
+            self.on_events(events)
         else:
             self._stride -= len(events)
             self._work_on(events, turns, end)
@@ -148,11 +142,8 @@ class Inline(Plain):
     def _deliver(self, done: list[Event[Any]], turns: Sequence[Turn | None], end: EndTurns) -> None:
         """Pass results on, then end the turns that their events had."""
         self.in_flight = 0
-        if self._chunky is None:
-            for event in done:
-                self.downstream.on_next(event)
-        elif done:
-            self._chunky.on_chunk(done)
+        if done:
+            self.downstream.on_events(done)
         end(turns)
 
     def _give_up_stride(

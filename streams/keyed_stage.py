@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from streams.event import Event
 from streams.keyed_queues import KeyedQueues, KeyQueue
 from streams.keys import Key, KeyFaults
-from streams.stage import Subscriber, Subscription, in_chunks, is_second
+from streams.stage import Subscriber, Subscription, is_second
 
 if TYPE_CHECKING:
     from streams.substreams import Substreams
@@ -26,8 +26,6 @@ class KeyedStage:
     and on errors it returns what waits.
     """
 
-    chunks = True
-
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -38,7 +36,6 @@ class KeyedStage:
         substreams: Substreams | None = None,
     ) -> None:
         self.downstream = downstream
-        self._chunky = in_chunks(downstream)
         leaves = substreams is not None
         self.queues = KeyedQueues(key, self.go_on, feeders, leaves=leaves)
         self._key = key
@@ -65,10 +62,7 @@ class KeyedStage:
         if not (self._source_ended or self._substreams is not None):
             self.upstream.request(self._buffer)
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         if self._done:
             for event in events:
                 event.give_back()
@@ -108,23 +102,18 @@ class KeyedStage:
 
     def go_on(self, also: Collection[KeyQueue] = ()) -> None:
         """Pass on what may go; the turns of `also` are open from now on."""
-        queues, chunky = self.queues, self._chunky
+        queues = self.queues
         if self._passing:
             if also:
                 queues.take(0, also)
             return
         self._passing = True
         try:
-            while events := queues.take(
-                self._demand if chunky is not None else min(self._demand, 1), also
-            ):
+            while events := queues.take(self._demand, also):
                 also = ()
                 self._demand -= len(events)
                 self._freed += len(events)
-                if chunky is not None:
-                    chunky.on_chunk(events)
-                else:
-                    self.downstream.on_next(events[0])
+                self.downstream.on_events(events)
                 if self._freed >= self._batch:
                     self._ask()
                 elif self._substreams is not None:
@@ -140,7 +129,7 @@ class KeyedStage:
         """End the turn that one event from here held, and `request(1)`: its return value.
 
         For a stage that is ready for the event at once. None where none is ready; the demand
-        then stands, and the event comes by `on_next`.
+        then stands, and the event comes by `on_events`.
         """
         event = self.queues.exchange(turn)
         if event is None:

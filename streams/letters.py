@@ -120,7 +120,7 @@ class Letters(Interposed):
         try:
             while (self._waiting or self._take_one()) and self._demand:
                 self._demand -= 1
-                self._subscriber.on_next(self._waiting.popleft())
+                self._subscriber.on_events([self._waiting.popleft()])
         finally:
             self._sending = False
         self._hold_or_release()

@@ -152,15 +152,16 @@ class Lifted(Stage[Any, Any]):
             else:
                 self.ask()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.outstanding -= 1
-        if self._inlet is None or self.done:
-            event.give_back()
-            return
-        # What one input brings leaves before the next comes: it is asked for afterwards.
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        # What one input brings leaves before the next comes: more is asked for afterwards.
         asking, self._asking = self._asking, True
         try:
-            self.feed(self._inlet, event)
+            for event in events:
+                self.outstanding -= 1
+                if self._inlet is None or self.done:
+                    event.give_back()
+                else:
+                    self.feed(self._inlet, event)
         finally:
             self._asking = asking
         self.ask()
@@ -251,7 +252,7 @@ class Lifted(Stage[Any, Any]):
     def send(self, event: Event[Any]) -> None:
         """Send an output on that there is demand for."""
         self.demand -= 1
-        self.downstream.on_next(event)
+        self.downstream.on_events([event])
 
     def wanted(self) -> int:
         """How many more inputs may be asked for."""

@@ -9,7 +9,7 @@ from typing import Any
 from streams.event import Event
 from streams.faults import blame
 from streams.handler import check_plain, handler_name
-from streams.stage import Stage, StageInfo, Subscriber, in_chunks
+from streams.stage import Stage, StageInfo, Subscriber
 
 __all__ = ["Filter", "Map"]
 
@@ -17,7 +17,7 @@ __all__ = ["Filter", "Map"]
 class _Native(Stage[Any, Any]):
     """A stage whose user function may raise, which stops the pipeline."""
 
-    __slots__ = ("_function", "_info")
+    __slots__ = ("_checked", "_done", "_function", "_info")
 
     def __init__(
         self, downstream: Subscriber[Any], info: StageInfo, function: Callable[..., Any]
@@ -25,28 +25,6 @@ class _Native(Stage[Any, Any]):
         super().__init__(downstream)
         self._info = info
         self._function = function
-
-    def fault(self, event: Event[Any], error: Exception) -> None:
-        blame(error, self._info, event)
-        event.fail(error)
-        self.upstream.cancel()
-        self.downstream.on_error(error)
-
-    def statistics(self) -> dict[str, Any]:
-        return {}
-
-
-class _InChunks(_Native):
-    """A stage that takes several events in one call where the stage below does."""
-
-    __slots__ = ("_checked", "_chunky", "_done", "chunks")
-
-    def __init__(
-        self, downstream: Subscriber[Any], info: StageInfo, function: Callable[..., Any]
-    ) -> None:
-        super().__init__(downstream, info, function)
-        self._chunky = in_chunks(downstream)
-        self.chunks = self._chunky is not None
         self._done = False
         # Types of results that are not coroutines.
         self._checked: set[type] = set()
@@ -62,69 +40,48 @@ class _InChunks(_Native):
         super().cancel()
 
     def pass_on(self, events: list[Event[Any]]) -> None:
-        if events and self._chunky is not None:
-            self._chunky.on_chunk(events)
+        if events:
+            self.downstream.on_events(events)
 
-    def fault_in(self, events: list[Event[Any]], at: int, error: Exception) -> None:
+    def fault(self, events: list[Event[Any]], at: int, error: Exception) -> None:
         """The event at `at` failed: those before it are through, the rest is given back."""
         for rest in events[at + 1 :]:
             rest.give_back()
-        if self._done:
-            blame(error, self._info, events[at])
-            events[at].fail(error)
-        else:
-            self.fault(events[at], error)
+        blame(error, self._info, events[at])
+        events[at].fail(error)
+        if not self._done:
+            self.upstream.cancel()
+            self.downstream.on_error(error)
+
+    def statistics(self) -> dict[str, Any]:
+        return {}
 
 
-class Map(_InChunks):
+class Map(_Native):
     __slots__ = ()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        try:
-            self._map(event)
-        except Exception as error:
-            self.fault(event, error)
-        else:
-            self.downstream.on_next(event)
-
-    def _map(self, event: Event[Any]) -> None:
-        result = self._function(event.value)
-        self.check(result)
-        event.value = result
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         function = self._function
         at = 0
         try:
-            # Of a chunk the first result is looked at: a look at each would cost too much.
-            self._map(events[0])
+            # Of a list the first result is looked at: a look at each would cost too much.
+            first = events[0]
+            result = function(first.value)
+            self.check(result)
+            first.value = result
             for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
                 event.value = function(event.value)
         except Exception as error:
             self.pass_on(events[:at])
-            self.fault_in(events, at, error)
+            self.fault(events, at, error)
             return
-        self.pass_on(events)
+        self.downstream.on_events(events)
 
 
-class Filter(_InChunks):
+class Filter(_Native):
     __slots__ = ()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        try:
-            passes = self._function(event.value)
-            if passes and passes is not True:
-                self.check(passes)
-        except Exception as error:
-            self.fault(event, error)
-            return
-        if passes:
-            self.downstream.on_next(event)
-        else:
-            event.drop("filter")
-            self.upstream.request(1)
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         passed: list[Event[Any]] = []
         for i, event in enumerate(events):
             try:
@@ -133,7 +90,7 @@ class Filter(_InChunks):
                     self.check(passes)
             except Exception as error:
                 self.pass_on(passed)
-                self.fault_in(events, i, error)
+                self.fault(events, i, error)
                 return
             if passes:
                 passed.append(event)

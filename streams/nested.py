@@ -52,8 +52,9 @@ class Nested(Interposed, Iterator[Any]):
         if not is_second(self, subscription):
             self.upstream = subscription
 
-    def on_next(self, event: Event[Any], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         self._asked = False
+        (event,) = events
         if self._ending is not None:
             event.give_back()
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 from streams.event import Event
 from streams.queues import taken
-from streams.stage import Subscriber, in_chunks
+from streams.stage import Subscriber
 
 __all__ = ["InOrder", "Results"]
 
@@ -23,7 +23,6 @@ class Results:
         self.window = window
         self.ready: deque[Event[Any]] = deque()
         self._downstream = downstream
-        self._chunky = in_chunks(downstream)
         # What is on its way has been taken out, and the stage must not end before it has arrived.
         self.delivering = False
 
@@ -47,7 +46,7 @@ class Results:
         """One result of the call of `event`."""
         if self.demand and not self.ready and not self.delivering:
             self.demand -= 1
-            self._downstream.on_next(result)
+            self._downstream.on_events([result])
         else:
             self.ready.append(result)
 
@@ -70,16 +69,13 @@ class Results:
         # A request that comes inside is seen by the loop, or many would nest too deep.
         if self.delivering or not (self.demand and self.ready):
             return
-        ready, chunky = self.ready, self._chunky
+        ready = self.ready
         self.delivering = True
         try:
             while self.demand and ready:
-                n = 1 if chunky is None else min(self.demand, len(ready))
+                n = min(self.demand, len(ready))
                 self.demand -= n
-                if chunky is None:
-                    self._downstream.on_next(ready.popleft())
-                else:
-                    chunky.on_chunk(taken(ready, n))
+                self._downstream.on_events(taken(ready, n))
         finally:
             self.delivering = False
 

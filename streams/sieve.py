@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from streams.event import Event
-from streams.stage import Stage, Subscriber, in_chunks
+from streams.stage import Stage, Subscriber
 
 __all__ = ["Sieve"]
 
@@ -13,23 +13,18 @@ T = TypeVar("T")
 
 
 class Sieve(Stage[T, T], Generic[T]):
-    """Implements what does not depend on which events pass; `on_chunk` decides that.
+    """Implements what does not depend on which events pass; `on_events` decides that.
 
     For each event that does not pass another is asked for.
     """
 
-    __slots__ = ("_chunky", "_done", "chunks")
+    __slots__ = ("_done",)
 
     def __init__(self, downstream: Subscriber[T]) -> None:
         super().__init__(downstream)
-        self._chunky = in_chunks(downstream)
-        self.chunks = self._chunky is not None
         self._done = False
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         """Ends by `_let_pass`, or by `_broke`."""
         raise NotImplementedError
 
@@ -45,11 +40,8 @@ class Sieve(Stage[T, T], Generic[T]):
         self.upstream.request(n)
 
     def _pass_on(self, events: list[Event[Any]]) -> None:
-        if self._chunky is None:
-            for event in events:
-                self.downstream.on_next(event)
-        elif events:
-            self._chunky.on_chunk(events)
+        if events:
+            self.downstream.on_events(events)
 
     def _broke(self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]) -> None:
         """The stream fails here: send on those that passed, and give back the rest."""

@@ -48,7 +48,6 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     """
 
     upstream: Subscription
-    chunks = True
     asks_first = UNBOUNDED
     observes = False
     finishes = True
@@ -68,22 +67,19 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         """Take the value over. What it raises fails the event and ends the pipeline."""
         raise NotImplementedError
 
-    def on_next(self, event: Event[Any], /) -> None:
-        if self._closed is None:
-            event.give_back()
-            return
-        try:
-            self.accept(event)
-        except Exception as error:
-            blame(error, self.info, event)
-            event.fail(error)
-            self.break_off(error)
-        else:
-            event.finish()
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         for event in events:
-            self.on_next(event)
+            if self._closed is None:
+                event.give_back()
+                continue
+            try:
+                self.accept(event)
+            except Exception as error:
+                blame(error, self.info, event)
+                event.fail(error)
+                self.break_off(error)
+            else:
+                event.finish()
 
     def on_completed(self) -> None:
         self.close()

@@ -10,7 +10,7 @@ from streams.errors import BuildError
 from streams.event import Event, new_events
 from streams.run import Run
 from streams.slices import Slice, fitting
-from streams.stage import StageInfo, Subscriber, in_chunks
+from streams.stage import StageInfo, Subscriber
 
 __all__ = ["Emission", "source"]
 
@@ -68,7 +68,6 @@ class Emission(Generic[T]):
         self._producing = self._waking = False
         self._chunk = 1
         self._slice = Slice(run, self.wake)
-        self._chunky = in_chunks(downstream)
         run.add_source(self.info, self)
 
     def start(self) -> None:
@@ -153,22 +152,14 @@ class Emission(Generic[T]):
         """Send events that there is demand for, and that the source has made, down the pipe."""
         self._spend(len(events))
         self.received += len(events)
-        if self._chunky is not None:
-            if events:
-                self._chunky.on_chunk(events)
-            return
-        on_next = self.downstream.on_next
-        for event in events:
-            if self.done:
-                event.give_back()
-            else:
-                on_next(event)
+        if events:
+            self.downstream.on_events(events)
 
     def emit(self, value: T, created: float, token: Any = None) -> None:
         """Send one value that there is demand for down the pipe."""
         self._spend(1)
         self.received += 1
-        self.downstream.on_next(Event(value, created, self, token))
+        self.downstream.on_events([Event(value, created, self, token)])
 
     def _spend(self, n: int) -> None:
         if self._withheld is None:

@@ -1,10 +1,14 @@
 """What the stages of a running pipeline say to each other.
 
-Demand goes up (`request`, `cancel`), events come down (`on_subscribe`, `on_next`, `on_error`,
-`on_completed`), as in Reactive Streams 1.0.4. Between stages of this library the protocol is
-taken on trust, so that an event costs one call a stage: every n is an int of at least 1, a
-terminal signal and `cancel` each come at most once. `streams.door` keeps the specification's
-rules towards everybody else.
+Demand goes up (`request`, `cancel`), events come down in lists (`on_subscribe`, `on_events`,
+`on_error`, `on_completed`), otherwise as in Reactive Streams 1.0.4. Between stages of this library
+the protocol is taken on trust, so that a list costs one call a stage: every n is an int of at
+least 1, a terminal signal and `cancel` each come at most once. `streams.door` keeps the
+specification's rules towards everybody else, who get one event at a time.
+
+A list is never empty, and never longer than the demand. The receiver owns it: the sender neither
+reads nor changes it afterwards. A stage that is cancelled, or fails, inside a list gives back in
+the same call what it has not taken.
 """
 
 from __future__ import annotations
@@ -12,19 +16,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 from streams.event import Event
 
 __all__ = [
     "MOST_LETTERS",
     "UNBOUNDED",
-    "ChunkSubscriber",
+    "EventSubscriber",
     "Stage",
     "StageInfo",
     "Subscriber",
     "Subscription",
-    "in_chunks",
     "is_second",
 ]
 
@@ -58,12 +61,8 @@ class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[r
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """The first signal: here is whom to ask."""
 
-    def on_next(self, event: Event[Any], /) -> None:
-        """An event that was asked for."""
-
-    # A stage with a true `chunks` also has `on_chunk(events)`, which is `on_next` for each of
-    # a list. It says so only where everything below it does, down to a stage that queues
-    # events or a sink: what is sent in one call cannot be taken back half-way.
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        """Events that were asked for, in order; the list is the receiver's."""
 
     def on_error(self, error: BaseException, /) -> None:
         """The last signal: the stream failed."""
@@ -72,20 +71,20 @@ class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[r
         """The last signal: the stream ended."""
 
 
-class ChunkSubscriber(Subscriber[T_contra], Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
-    """A subscriber that is told of several events in one call."""
+class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
+    """What `Flowable.connect` takes: a subscriber as in Reactive Streams, one event at a time."""
 
-    chunks: bool
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """The first signal: here is whom to ask."""
 
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
-        """Events that were asked for, in order."""
+    def on_next(self, event: Event[Any], /) -> None:
+        """An event that was asked for."""
 
+    def on_error(self, error: BaseException, /) -> None:
+        """The last signal: the stream failed."""
 
-def in_chunks(downstream: Subscriber[Any]) -> ChunkSubscriber[Any] | None:
-    """`downstream` if it takes chunks, else None."""
-    if getattr(downstream, "chunks", False):
-        return cast(ChunkSubscriber[Any], downstream)
-    return None
+    def on_completed(self) -> None:
+        """The last signal: the stream ended."""
 
 
 def is_second(stage: object, subscription: Subscription) -> bool:
@@ -202,8 +201,8 @@ class Stage(Generic[A, B]):
         self.upstream = subscription
         self.downstream.on_subscribe(self)
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.downstream.on_next(event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self.downstream.on_events(events)
 
     def on_error(self, error: BaseException, /) -> None:
         self.downstream.on_error(error)

@@ -96,10 +96,7 @@ class Substreams:
         if not self._source_ended:
             self.upstream.request(self._buffer)
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         inside, self._taking_in = self._taking_in, True
         skipped, error = self._faults.put_all(events, self._put, self._key)
         self._freed += skipped
@@ -525,7 +522,7 @@ class Substream:
                     event.drop("group ended")
                 else:
                     self._demand -= 1
-                    self._inlet.on_next(event)
+                    self._inlet.on_events([event])
         finally:
             self._emitting = False
         if self.completing and not raw and not self._closed:
@@ -620,8 +617,9 @@ class _Outlet:
         if self._upstream is not None:
             self._upstream.cancel()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._stage.out(self._substream, event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self._stage.out(self._substream, event)
 
     def on_completed(self) -> None:
         self._substream.finish()

@@ -27,8 +27,6 @@ __all__ = ["Workers"]
 class Workers(Working):
     """As many workers as the limit at most, each of them a task that awaits the handler."""
 
-    chunks = True
-
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -48,16 +46,6 @@ class Workers(Working):
         self._sleepers: list[asyncio.Future[None]] = []
         # Types of results that are a single one.
         self._single: set[type] = set()
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
-        """Events that were asked for, in order; those that may begin do so together."""
-        may_begin = False
-        for event in events:
-            if self._closing or self._cancelled:
-                event.give_back()
-            else:
-                may_begin |= self._admit(event)
-        self._arrived(may_begin=may_begin)
 
     def _dispatch(self) -> None:
         if self._shared is not None:

@@ -91,11 +91,14 @@ class Working(Limited):
 
     # Events.
 
-    def on_next(self, event: Event[Any], /) -> None:
-        if self._closing or self._cancelled:
-            event.give_back()
-            return
-        self._arrived(may_begin=self._admit(event))
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        may_begin = False
+        for event in events:
+            if self._closing or self._cancelled:
+                event.give_back()
+            else:
+                may_begin |= self._admit(event)
+        self._arrived(may_begin=may_begin)
 
     def _arrived(self, *, may_begin: bool) -> None:
         """Events have been let in, of which some may begin."""

@@ -76,10 +76,7 @@ class LineWriting(SinkStage[Any]):
         self._output = open_output(path, run, self._has_room_again, append=append)
         run.on_close(self._release)
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         if self._ending or self._closed is None:
             for event in events:
                 event.give_back()

@@ -33,9 +33,10 @@ class _Accepting(SinkStage[Any]):
         self._open = 0
         self._ending = False
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._open += 1
-        self._run.loop.call_later(self._seconds, self._accept, event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self._open += 1
+            self._run.loop.call_later(self._seconds, self._accept, event)
 
     def _accept(self, event: Event[Any]) -> None:
         self._open -= 1

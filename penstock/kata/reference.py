@@ -105,10 +105,11 @@ class _Reporting(Stage[Event, Event]):
         super().__init__(downstream)
         self._drops = _Drops(observer)
 
-    def on_next(self, event: Envelope[Any], /) -> None:
-        event.outer = (event.origin, event.outer, event.value)
-        event.origin = self._drops
-        self.downstream.on_next(event)
+    def on_events(self, events: list[Envelope[Any]], /) -> None:
+        for event in events:
+            event.outer = (event.origin, event.outer, event.value)
+            event.origin = self._drops
+        self.downstream.on_events(events)
 
 
 class _Drops(Interposed):

@@ -78,10 +78,14 @@ class _Publishing(SinkStage[DeadLetter]):
         self._open: dict[Event[DeadLetter], None] = {}
         self._ending = False
 
-    def on_next(self, event: Event[Any], /) -> None:
-        if self._closed is None:
-            event.give_back()
-            return
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if self._closed is None:
+                event.give_back()
+            else:
+                self._take_in(event)
+
+    def _take_in(self, event: Event[Any]) -> None:
         self._open[event] = None
         letter: DeadLetter = event.value
         try:

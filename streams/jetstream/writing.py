@@ -85,13 +85,14 @@ class Writing(SinkStage[Any]):
         if self._client is not None:
             await self._client.close()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        if self._closed is None:
-            event.give_back()
-        elif self._outbox is None:
-            self._waiting.append(event)
-        else:
-            self._publish(event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if self._closed is None:
+                event.give_back()
+            elif self._outbox is None:
+                self._waiting.append(event)
+            else:
+                self._publish(event)
 
     def _publish(self, event: Event[Any]) -> None:
         assert self._outbox is not None

@@ -84,10 +84,7 @@ class TableWriter(SinkStage[Any]):
 
     # Events.
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.on_chunk([event])
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         done = 0
         for event in events:
             if self._closed is None:

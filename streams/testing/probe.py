@@ -106,6 +106,11 @@ class Probe(Generic[T]):
         if self._initial is not None:
             self._nested(lambda: self.request(self._initial or 0))
 
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        """The same for a probe that stands where a stage would, by `attach`."""
+        for event in events:
+            self.on_next(event)
+
     def on_next(self, event: Event[Any], /) -> None:
         self._record("next", event.value)
         self.values.append(event.value)

@@ -120,7 +120,7 @@ class ManualPublisher(Flowable[T]):
             )
             self.subscription.demand -= 1
             now = 0.0 if self._run is None else self._run.now()
-            self._to.on_next(self.ledger.enter(Event(value, now, self.ledger)))
+            self._to.on_events([self.ledger.enter(Event(value, now, self.ledger))])
 
     def complete(self) -> None:
         """Say that the stream has ended."""

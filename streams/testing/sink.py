@@ -99,11 +99,11 @@ class _MemoryStage(SinkStage[Any]):
     def accept(self, event: Event[Any]) -> None:
         self._sink.take(self._run.now(), event.value)
 
-    def on_next(self, event: Event[Any], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
         if self._seconds == 0:
-            super().on_next(event)
+            super().on_events(events)
             return
-        self._held = event
+        (self._held,) = events
         if self._seconds is not None:
             self._timer = self._run.loop.call_later(self._seconds, self._accept_held)
         elif self._allowed:
@@ -119,7 +119,7 @@ class _MemoryStage(SinkStage[Any]):
     def _accept_held(self) -> None:
         held, self._held, self._timer = self._held, None, None
         assert held is not None
-        super().on_next(held)
+        super().on_events([held])
         if self._completed:
             self.close()
         elif self._closed is not None:

@@ -140,7 +140,7 @@ class _Emitting(OneByOne, Emission[Any]):
                 self.demand -= 1
                 self.received += 1
                 event = Event(item, self.run.now(), self)
-                self.downstream.on_next(self._ledger.enter(event))
+                self.downstream.on_events([self._ledger.enter(event)])
 
     def release(self) -> None:
         close: Callable[[], None] | None = getattr(self._items, "close", None)

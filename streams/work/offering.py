@@ -81,16 +81,17 @@ class Offering(Stage[Any, Any]):
 
     # Jobs.
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._asked -= 1
-        if self._closing or self._over:
-            event.give_back()
-            return
-        turn = event.turn
-        if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
-            self._hand_out(event)
-        else:
-            self.look()
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._asked -= len(events)
+        for event in events:
+            if self._closing or self._over:
+                event.give_back()
+                continue
+            turn = event.turn
+            if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
+                self._hand_out(event)
+            else:
+                self.look()
 
     def _hand_out(self, event: Event[Any]) -> None:
         self._count += 1

@@ -96,10 +96,11 @@ class _Reporting(SinkStage[Any]):
         super().__init__(closed)
         self._open = 0
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self._open += 1
-        job: Job = event.token
-        self._report(job, event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._open += len(events)
+        for event in events:
+            job: Job = event.token
+            self._report(job, event)
 
     def _report(self, job: Job, event: Event[Any]) -> None:
         job.desk.succeeded(event, self._told)

@@ -495,6 +495,15 @@ def test_as_many_duplicates_may_wait_as_hold_says(operator: Any) -> None:
     assert distinct_and_held(operator, hold=3_000) == [[1, 2, 3]]
 
 
+def test_all_that_is_owed_for_duplicates_is_asked_for_where_hardly_any_may_be_held() -> None:
+    kept: list[Any] = []
+    stream = from_iterable([1, 1, 1, 1, 1, *range(2, 50)]).pipe(
+        distinct_within(60, by=lambda n: n, hold=1), chunk(8, wait=1)
+    )
+    run_virtual(stream.to(collect(kept)).run(), stall=0.1)
+    assert [n for values in kept for n in values] == list(range(1, 50))
+
+
 @pytest.mark.parametrize("operator", [chunk(4, wait=1), ops.buffer_with_time(1), ops.delay(1)])
 def test_duplicates_wait_for_what_is_held_for_a_time(operator: Any) -> None:
     assert distinct_and_held(operator) in ([[1], [2], [3]], [[1], [2, 3]], [1, 2, 3])

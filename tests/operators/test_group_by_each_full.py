@@ -125,8 +125,8 @@ def test_closings_before_their_time_are_counted_by_cause_and_told_of() -> None:
 class _Keeps(Stage[Any, Any]):
     """Keeps its events and never lets them go."""
 
-    def on_next(self, event: Event[Any], /) -> None:
-        self.upstream.request(1)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self.upstream.request(len(events))
 
 
 def keeps(source: Flowable[Any]) -> Flowable[Any]:

@@ -13,7 +13,7 @@ from streams import Event, Flowable, Pipeline
 from streams.event import Ending, finish_all
 from streams.run import Run
 from streams.source import Emission
-from streams.stage import StageInfo, Subscriber, in_chunks
+from streams.stage import StageInfo, Subscriber
 from streams.testing import ManualPublisher, Probe
 
 __all__ = [
@@ -45,7 +45,6 @@ class Below(Probe[Any]):
     stages' own contract: it asks for at least 1, and asks for nothing and cancels nothing once the
     stream has ended or was cancelled.
 
-    `takes_chunks`: it says that it takes several events in one call, as queues and sinks do.
     `on_value(below)` is called inside each signal that brings a value.
     """
 
@@ -53,12 +52,10 @@ class Below(Probe[Any]):
         self,
         request: int | None = None,
         *,
-        takes_chunks: bool = False,
         hold: bool = False,
         on_value: Callable[[Below], None] | None = None,
     ) -> None:
         super().__init__(request, hold=hold, on_event=lambda _, __: self._on_value(on_value))
-        self.chunks = takes_chunks
         self.left = False
 
     def _on_value(self, on_value: Callable[[Below], None] | None) -> None:
@@ -79,18 +76,16 @@ class Below(Probe[Any]):
             self.left = True
             super().cancel()
 
-    def on_next(self, event: Event[Any], /) -> None:
-        # At once, for a stage that has lost count may never stop.
-        assert len(self.values) < self.requested, f"{event.value!r} was not asked for"
-        super().on_next(event)
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        assert events, "an empty list was sent"
         for event in events:
             if self.left:
                 # What is given in one call cannot be called back: whoever leaves returns it.
                 event.give_back()
-            else:
-                self.on_next(event)
+                continue
+            # At once, for a stage that has lost count may never stop.
+            assert len(self.values) < self.requested, f"{event.value!r} was not asked for"
+            self.on_next(event)
 
 
 def attached(stream: Flowable[Any], below: Below, run: Run) -> None:
@@ -202,21 +197,14 @@ def unpacked(stream: Flowable[Any]) -> Flowable[int]:
 class _Unpacked:
     def __init__(self, subscriber: Subscriber[Any]) -> None:
         self._subscriber = subscriber
-        self._chunky = in_chunks(subscriber)
-        self.chunks = self._chunky is not None
         self.on_subscribe = subscriber.on_subscribe
         self.on_error = subscriber.on_error
         self.on_completed = subscriber.on_completed
 
-    def on_next(self, event: Event[Any], /) -> None:
-        event.value = event.value["n"]
-        self._subscriber.on_next(event)
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
-        assert self._chunky is not None
+    def on_events(self, events: list[Event[Any]], /) -> None:
         for event in events:
             event.value = event.value["n"]
-        self._chunky.on_chunk(events)
+        self._subscriber.on_events(events)
 
 
 def acknowledging(n: int, told: Callable[[str, int], None]) -> Flowable[int]:

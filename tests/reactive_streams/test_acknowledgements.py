@@ -28,7 +28,7 @@ async def test_each_event_is_acknowledged_once_or_comes_again(
 ) -> None:
     """Events end in lists of `size`, the last ones first."""
     source = make(N)
-    below = Below(N, takes_chunks=True, hold=True)
+    below = Below(N, hold=True)
     again: set[int] = set()
     async with standing_below(source.stream(), below) as link:
         await link.settle()

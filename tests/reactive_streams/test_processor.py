@@ -25,7 +25,7 @@ def test_rule_4_01_every_operator_obeys_both_contracts(name: str) -> None:
 
 def test_rule_4_01_the_table_has_a_source_of_every_kind() -> None:
     assert "read_jsonl" in sources.__all__
-    for name in ["read_jsonl", "from_iterable", "from_async_iterable", "group", "of buffer",
+    for name in ["read_jsonl", "from_iterable", "from_async_iterable", "of buffer",
                  "of drop_oldest", "of drop_newest", "of latest", "of error"]:  # fmt: skip
         assert name in [case.name for case in CASES]
 

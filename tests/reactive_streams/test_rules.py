@@ -55,7 +55,7 @@ def test_no_rule_that_is_tested_is_said_not_to_apply() -> None:
 def test_the_protocol_between_stages_is_known_in_one_place() -> None:
     knows = re.compile(
         r"streams\.(event|source|stage) import (?!StageInfo$)"
-        r"|\.(_?attach|finish|drop|give_back)\(|\.(upstream|on_chunk|ledger)\b",
+        r"|\.(_?attach|finish|drop|give_back)\(|\.(upstream|on_events|ledger)\b",
         re.M,
     )
     files = [file for file in Path(__file__).parent.glob("*.py") if file != Path(__file__)]

@@ -23,19 +23,15 @@ from tests.reactive_streams.harness import (
 
 MANY = 1_000
 
-one_by_one_and_in_chunks = pytest.mark.parametrize(
-    "takes_chunks", [False, True], ids=["one by one", "in chunks"]
-)
 both_ends = pytest.mark.parametrize("end", ["complete", "fail"])
 
 
 @every_case
-@one_by_one_and_in_chunks
 @virtual
 async def test_rule_1_01_1_05_a_stage_sends_no_more_than_asked_for_and_ends_once(
-    case: Case, takes_chunks: bool
+    case: Case,
 ) -> None:
-    below = Below(takes_chunks=takes_chunks)
+    below = Below()
     async with standing_below(case.of(20), below, case) as link:
         await link.settle()
         assert below.values == []
@@ -75,10 +71,9 @@ async def test_rule_1_07_a_stage_ends_once_and_says_nothing_afterwards(
 
 
 @every_case
-@one_by_one_and_in_chunks
 @virtual
 async def test_rule_1_08_2_08_a_stage_is_silent_once_it_is_cancelled_inside_a_signal(
-    case: Case, takes_chunks: bool
+    case: Case,
 ) -> None:
     """Inside each of the first eight: chunks have grown to eight by then."""
     # A pool of processes takes a second to start.
@@ -90,7 +85,7 @@ async def test_rule_1_08_2_08_a_stage_is_silent_once_it_is_cancelled_inside_a_si
                 below.cancel()
                 after.append(len(below.signals))
 
-        below = Below(MANY, takes_chunks=takes_chunks, on_value=cancel)
+        below = Below(MANY, on_value=cancel)
         async with standing_below(case.of(20), below, case) as link:
             await link.settle()
             assert (place, after) == (place, [len(below.signals)] if below.left else [])
@@ -122,13 +117,12 @@ async def test_rule_2_06_3_12_a_stage_that_is_cancelled_cancels_once_and_gives_b
 
 
 @every_case
-@one_by_one_and_in_chunks
 @virtual
 async def test_rule_3_02_3_03_a_stage_that_is_asked_inside_signals_does_not_go_deeper_and_deeper(
-    case: Case, takes_chunks: bool
+    case: Case,
 ) -> None:
     n = 300
-    below = Below(takes_chunks=takes_chunks, on_value=lambda below: below.request(1))
+    below = Below(on_value=lambda below: below.request(1))
     async with standing_below(case.of(n), below, case) as link:
         await link.settle()
         below.request(1)

@@ -16,7 +16,7 @@ from streams.fork import Fork
 from streams.origins import Nobody
 from streams.run import Run as StreamRun
 from streams.sink import Closed, Sink, SinkStage
-from streams.stage import ChunkSubscriber, StageInfo
+from streams.stage import StageInfo, Subscriber
 from streams.testing import CountedSource, MemorySink, MemorySource, run_virtual
 from streams.testing.plugin import Run
 
@@ -144,13 +144,15 @@ class Closing(Sink[Any]):
         class Stage(SinkStage[Any]):
             taken = 0
 
-            def on_next(self, event: Any, /) -> None:
-                self.taken += 1
-                if self.taken == 3:
-                    event.give_back()
-                    self.break_off(OutputClosed("the reader went away"))
-                else:
-                    event.finish()
+            def on_events(self, events: list[Any], /) -> None:
+                for event in events:
+                    self.taken += 1
+                    if self.taken == 3:
+                        self.break_off(OutputClosed("the reader went away"))
+                    if self.taken >= 3:
+                        event.give_back()
+                    else:
+                        event.finish()
 
         return Stage(closed)
 
@@ -166,7 +168,7 @@ def test_a_reader_that_goes_away_ends_all_sinks_without_an_error(run: Run, first
     assert source.returned == [2]
 
 
-def test_a_broken_sink_takes_nothing_more_of_a_chunk(run: Run) -> None:
+def test_a_broken_sink_takes_nothing_more_of_a_list(run: Run) -> None:
     class Picky(Closing):
         def open(self, run: StreamRun, closed: Closed) -> SinkStage[Any]:
             class Stage(SinkStage[Any]):
@@ -204,8 +206,7 @@ def test_one_dead_letter_sink_may_serve_several(run: Run) -> None:
 def test_what_a_sink_asks_for_in_a_signal_goes_up_when_all_sinks_have_had_it() -> None:
     told: list[str] = []
 
-    class Asking(ChunkSubscriber[Any]):
-        chunks = True
+    class Asking(Subscriber[Any]):
         upstream: Any
 
         def __init__(self, name: str) -> None:
@@ -215,12 +216,9 @@ def test_what_a_sink_asks_for_in_a_signal_goes_up_when_all_sinks_have_had_it() -
             self.upstream = subscription
             subscription.request(1)
 
-        def on_next(self, event: Event[Any]) -> None:
+        def on_events(self, events: list[Event[Any]], /) -> None:
             self.upstream.request(1)
             told.append(self.name)
-
-        def on_chunk(self, events: list[Event[Any]]) -> None:
-            self.on_next(events[0])
 
     class Upstream:
         def request(self, n: int) -> None:
@@ -233,7 +231,6 @@ def test_what_a_sink_asks_for_in_a_signal_goes_up_when_all_sinks_have_had_it() -
     fork.on_subscribe(Upstream())
     # From now on the slow one's request alone would go up.
     quick.upstream.request(9)
-    for signal in (fork.on_next, lambda event: fork.on_chunk([event])):
-        told.clear()
-        signal(Event(1, 0.0, Nobody()))
-        assert told == ["slow", "quick", "asked for 1"]
+    told.clear()
+    fork.on_events([Event(1, 0.0, Nobody())])
+    assert told == ["slow", "quick", "asked for 1"]

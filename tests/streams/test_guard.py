@@ -25,10 +25,11 @@ class Picky(Stage[int, int]):
         super().__init__(downstream)
         self._raises_in = raises_in
 
-    def on_next(self, event: Event[int], /) -> None:
-        if event.value == 500:
-            raise ValueError("five hundred")
-        self.downstream.on_next(event)
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value == 500:
+                raise ValueError("five hundred")
+        self.downstream.on_events(events)
 
     def on_completed(self) -> None:
         if self._raises_in == "on_completed":
@@ -39,14 +40,6 @@ class Picky(Stage[int, int]):
         if self._raises_in == "on_error":
             raise RuntimeError("cannot even fail")
         super().on_error(error)
-
-
-class PickyInChunks(Picky):
-    chunks = True
-
-    def on_chunk(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.on_next(event)
 
 
 def stage_of(make: Callable[[Subscriber[Any]], Subscriber[Any]]) -> Operator:
@@ -116,35 +109,36 @@ def test_the_stage_is_named_by_its_place(run: Run) -> None:
     assert error.__notes__ == ["in stage 3 'picky', on the event 500"]
 
 
-def test_in_chunks_the_event_is_named_too(run: Run) -> None:
+def test_of_a_list_the_event_is_named_too(run: Run) -> None:
     source, sink = MemorySource(range(1000)), MemorySink()
-    error, numbers = run(failing(source.pipe(stage_of(PickyInChunks)), sink))
+    error, numbers = run(failing(source.pipe(stage_of(Picky)), sink))
     assert error.__notes__ == ["in stage 2 'picky', on the event 500"]
     assert sink.values == source.acked == list(range(500))
     assert source.failed == [500]
     assert numbers["unfinished"] == 0
 
 
-class LeavesInChunks(PickyInChunks):
+class LeavesInside(Stage[int, int]):
     """Wants two events, and cancels with the second."""
 
     def __init__(self, downstream: Subscriber[int]) -> None:
         super().__init__(downstream)
         self.seen: list[int] = []
 
-    def on_next(self, event: Event[int], /) -> None:
-        self.seen.append(event.value)
-        event.finish()
-        if len(self.seen) == 2:
-            self.upstream.cancel()
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.seen.append(event.value)
+            event.finish()
+            if len(self.seen) == 2:
+                self.upstream.cancel()
 
 
-def test_a_stage_that_cancels_inside_a_chunk_gets_no_more_of_it(run: Run) -> None:
+def test_a_stage_that_cancels_inside_a_list_gets_no_more_of_it(run: Run) -> None:
     source = from_iterable(range(1000))
-    made: list[LeavesInChunks] = []
+    made: list[LeavesInside] = []
 
-    def make(downstream: Subscriber[Any]) -> LeavesInChunks:
-        made.append(LeavesInChunks(downstream))
+    def make(downstream: Subscriber[Any]) -> LeavesInside:
+        made.append(LeavesInside(downstream))
         return made[-1]
 
     async def story() -> dict[str, Any]:
@@ -201,10 +195,11 @@ class Lines(Sink[int]):
 
 
 class _Lines(SinkStage[int]):
-    def on_next(self, event: Event[Any], /) -> None:
-        if event.value == 500:
-            raise ValueError("five hundred")
-        event.finish()
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value == 500:
+                raise ValueError("five hundred")
+            event.finish()
 
 
 @pytest.mark.parametrize("others", [0, 1])
