@@ -1,4 +1,4 @@
-"""What must happen, in which order, and how much of it there was at every instant.
+"""Temporal logic and temporal aggregation over event streams.
 
 Formulas of temporal logic with their automata and monitors, paths through workflows, and
 aggregates over rows that are valid from one time to another.
@@ -78,7 +78,7 @@ __all__ = [
     "translate",
 ]
 
-# Imported when they are asked for: few need them beside formulas.
+# Imported on first use: few programs need them besides formulas.
 _ELSEWHERE = {
     "counts": ("sequenced",),
     "degeneralise": ("degeneralised",),

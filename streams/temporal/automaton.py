@@ -1,7 +1,7 @@
 """Büchi automata over events, with acceptance on transitions.
 
-A run is accepted if it passes edges of every acceptance set again and again; with no set, every
-infinite run is. One set makes a Büchi automaton, several a generalised one.
+A run is accepted if it passes edges of every acceptance set infinitely often; with no set, every
+infinite run is accepted. One set makes a Büchi automaton, several a generalised one.
 
 Source: Couvreur, "On-the-fly verification of linear temporal logic" (FM 1999), for acceptance on
 transitions; Tarjan (1972) for the components.
@@ -21,10 +21,10 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Edge(NamedTuple):
-    """A transition to `target` on events of which a conjunction of literals holds.
+    """A transition to `target`, taken on events that satisfy a conjunction of literals.
 
     Propositions are bits: those in `care` matter, and of these exactly those in `value` hold.
-    `marks` are the acceptance sets that it is in, as bits too.
+    `marks` are the acceptance sets that the edge belongs to, also as bits.
     """
 
     target: int
@@ -33,7 +33,8 @@ class Edge(NamedTuple):
     marks: int
 
     def allows(self, letter: int) -> bool:
-        """Whether it may be taken on an event of which exactly the propositions `letter` hold."""
+        """Whether the edge may be taken on an event for which exactly the propositions in `letter`
+        hold."""
         return letter & self.care == self.value
 
 
@@ -54,7 +55,7 @@ class Automaton:
         return len(self.edges)
 
     def literals(self, edge: Edge) -> frozenset[tuple[str, bool]]:
-        """What `edge` asks of an event: names, and whether they must hold."""
+        """The guard of `edge`: names of propositions, and whether each must hold."""
         return frozenset(
             (name, bool(edge.value >> bit & 1))
             for bit, name in enumerate(self.propositions)
@@ -62,9 +63,9 @@ class Automaton:
         )
 
     def letter(self, true: Iterable[str]) -> int:
-        """The letter of an event of which exactly the propositions `true` hold.
+        """The letter of an event for which exactly the propositions `true` hold.
 
-        UnknownProposition for any other name.
+        Raises UnknownProposition for any other name.
         """
         return letter_of(self.propositions, true)
 
@@ -76,12 +77,13 @@ class Automaton:
         return live([[(edge.target, edge.marks) for edge in row] for row in self.edges], self.sets)
 
     def is_empty(self) -> bool:
-        """Whether it accepts no word at all."""
+        """Whether the automaton accepts no word at all."""
         return self.live().isdisjoint(self.initial)
 
 
 def letter_of(propositions: Sequence[str], true: Iterable[str]) -> int:
-    """The bits of the propositions `true`. UnknownProposition for what is none of them."""
+    """The bits of the propositions `true`. Raises UnknownProposition for a name that is not a
+    proposition."""
     names = frozenset(true)
     for name in sorted(names.difference(propositions), key=str):
         raise UnknownProposition(name, None, propositions, in_letter=True)
@@ -91,10 +93,10 @@ def letter_of(propositions: Sequence[str], true: Iterable[str]) -> int:
 def live(leaving: Sequence[Collection[tuple[int, int]]], sets: int) -> frozenset[int]:
     """The states from which some infinite word is accepted. Linear time.
 
-    Each has the targets and the marks of the edges that leave it.
+    Each entry has the targets and the marks of the edges that leave the state.
     """
     found: set[int] = set()
-    # A component comes after all that can be reached from it.
+    # A component comes after all components that can be reached from it.
     for component in components(
         range(len(leaving)), lambda state: (target for target, _ in leaving[state])
     ):
@@ -113,7 +115,8 @@ def live(leaving: Sequence[Collection[tuple[int, int]]], sets: int) -> frozenset
 
 
 def components(states: Iterable[T], successors: Callable[[T], Iterable[T]]) -> Iterator[list[T]]:
-    """The strongly connected components, each after those that can be reached from it.
+    """The strongly connected components in reverse topological order: each after those that can be
+    reached from it.
 
     Linear time, and memory of a few words a state.
     """

@@ -1,4 +1,4 @@
-"""Whether a formula holds of some word without end, and of some that goes on from a state.
+"""Satisfiability of a formula over infinite words, from the start or from a given state.
 
 Source: Couvreur, "On-the-fly verification of linear temporal logic" (FM 1999).
 """
@@ -21,8 +21,8 @@ _Promises = frozenset[int]
 class _Root:
     """The first state of what may become a component, by its place on the stack.
 
-    `entry` are the promises of the step that led here, `broken` those that no step within keeps,
-    None if there is none.
+    `entry` are the promises of the step that led here, `broken` those that no step inside the
+    component keeps, None if there is no such step.
     """
 
     place: int
@@ -33,8 +33,8 @@ class _Root:
 class Continuations:
     """Answers for the formulas of one `Normal`; FormulaTooLarge beyond `max_states` states.
 
-    No more states are looked at than it takes to find a cycle on which all promises are kept.
-    Time and memory: exponential in the size of the formula at worst.
+    The search stops at the first cycle on which all promises are kept. Time and memory: exponential
+    in the size of the formula at worst.
     """
 
     def __init__(self, normal: Normal, max_states: int) -> None:
@@ -42,7 +42,7 @@ class Continuations:
         self._empty: set[int] = set()
 
     def exist(self, number: int) -> bool:
-        """Whether the formula holds of some word without end."""
+        """Whether the formula holds of some infinite word."""
         first = self._tableau.first(number)
         if first in self._empty:
             return False
@@ -66,20 +66,21 @@ class Continuations:
             else:
                 work.pop()
                 if roots[-1].place == places[state]:
-                    # All that can be reached from here was looked at, and has no such cycle.
+                    # Everything reachable from here has been searched, and has no such cycle.
                     self._empty.update(stack[roots.pop().place :])
                     del stack[places[state] :]
         return False
 
     def _steps(self, state: int) -> Iterator[tuple[int, _Promises]]:
         tableau = self._tableau
-        # What asks for little is most likely to be met.
+        # A state with few obligations is the most likely to be satisfiable.
         for choice in sorted(tableau.choices(state), key=int.bit_count):
             yield tableau.after(choice), tableau.promises(choice)
 
 
 def _closed(roots: list[_Root], place: int, promises: _Promises) -> _Promises:
-    """Join all that a step back to `place` makes one component; what no step in it keeps."""
+    """Merge the states that a step back to `place` makes one component; return the promises that no
+    step in it keeps."""
     broken = promises
     while roots[-1].place > place:
         root = roots.pop()
@@ -92,9 +93,10 @@ def _closed(roots: list[_Root], place: int, promises: _Promises) -> _Promises:
 def leading_on(successors: Sequence[set[int]], goes_on: Callable[[int], bool]) -> frozenset[int]:
     """The states from which some word without end is accepted, of a deterministic machine.
 
-    `goes_on` tells it of one state, and is asked of few: one of each component that leads to no
-    other, and then of the others from which nothing is known to go on, those nearest to the
-    beginning first, for what follows where nothing goes on does not either. Linear time besides.
+    `goes_on` decides it for one state and is called for few: one of each component that leads to no
+    other, then the states not yet known to accept a word, those nearest to the beginning first,
+    because a state from which nothing is accepted has no successor that accepts anything. Apart
+    from these calls, linear time.
     """
     parts = list(components(range(len(successors)), successors.__getitem__))
     homes = {state: at for at, component in enumerate(parts) for state in component}

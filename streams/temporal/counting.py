@@ -1,4 +1,4 @@
-"""The stage of `count_over_time`: what it reads of rows, and how it says what becomes final."""
+"""The stage behind `count_over_time`: reads the rows, and emits periods when they become final."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ __all__ = ["Counting", "Reading", "is_duration"]
 
 
 def is_duration(lateness: Any) -> bool:
-    """Whether it is a length of time that is not negative, and not infinite."""
+    """Whether it is a finite length of time that is not negative."""
     if isinstance(lateness, timedelta):
         return lateness >= timedelta(0)
     return is_at_least(lateness, 0) and lateness != inf
 
 
 class Reading:
-    """What is read of a row, and how it is told to the counts."""
+    """Reads the fields of a row and passes them to the counts."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Reading:
         self._end = reader(end, optional=True)
 
     def insert(self, row: Any, counts: LiveCounts) -> Any:
-        """Tell the row; its beginning as a point, None if it only closes another."""
+        """Pass the row on; returns its beginning as a point, None if it only closes another."""
         begin, end = self._begin(row), self._end(row)
         if self._id is None or (begin is not None and end is not None):
             return counts.insert(self._key(row), begin, end, self._of(row))
@@ -74,7 +74,7 @@ def _amount_of(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Counting(Expanding):
-    """Feeds rows and watermarks to the counts, and says what becomes final."""
+    """Feeds rows and watermarks to the counts, and emits the periods that become final."""
 
     def __init__(
         self,

@@ -1,11 +1,11 @@
-"""Sequenced aggregates: what a count, sum, ... over state intervals was at every instant.
+"""Sequenced aggregates: the count, sum, ... of the valid rows at every instant.
 
     rows    [---------)             [--)
                 [-----------)
     count   [1--[2----[1----)       [1-)
 
-Rows are valid over [from, to). At each instant the value is that of the plain aggregate over
-the rows that are valid then; adjacent periods of one value are one. Source: R. T. Snodgrass,
+Rows are valid over [from, to). At each instant the value is that of the plain aggregate over the
+rows valid at that instant; adjacent periods with equal values are merged. Source: R. T. Snodgrass,
 "Developing Time-Oriented Database Applications in SQL" (1999), sequenced queries and coalescing.
 """
 
@@ -28,7 +28,7 @@ __all__ = ["Sweep", "sequenced"]
 
 T = TypeVar("T")
 
-# So many new objects take longer to be searched than it takes to notice that.
+# With this many new objects, garbage collection takes longer than it takes to switch it off.
 _MANY_NEW = 100_000
 
 _Columns = tuple[list[Any], list[Any], list[Any]]
@@ -46,15 +46,15 @@ def sequenced(
 ) -> list[Period]:
     """The periods over which the aggregate of the valid rows is constant, coalesced.
 
-    Each key has its own, keys in the order in which they first appear. `begin` and `end` are
-    numbers, dates, datetimes or texts in ISO 8601, all of one kind; an `end` that is None or
-    missing is open. `of` is what is summed up or compared. While no row is valid there is no
+    Each key has its own periods; keys come in the order in which they first appear. `begin` and
+    `end` are numbers, dates, datetimes or texts in ISO 8601, all of one kind; an `end` that is None
+    or missing is open. `of` is the amount to sum or compare. While no row is valid there is no
     period; `include_zero` adds those with a count of 0 that lie between others.
 
-    O(n log n) time, O(n) memory. Before anything is returned raises IntervalError for a row
-    that does not begin before it ends, RowTypeError (a TypeError) for ends that cannot be compared,
-    NaN, and amounts that are not finite numbers, each with the row's place as `row`, counted from
-    0; BuildError for options that do not go together.
+    O(n log n) time, O(n) memory. Raises, before anything is returned, IntervalError for a row that
+    does not begin before it ends, RowTypeError (a TypeError) for ends that cannot be compared, NaN,
+    and amounts that are not finite numbers, each with the row's place as `row`, counted from 0;
+    BuildError for options that do not go together.
 
     >>> for period in sequenced([(0, 10), (2, 5), (5, 7)], begin=0, end=1):
     ...     print(period.begin, period.end, period.value)
@@ -70,10 +70,11 @@ def sequenced(
 
 @contextmanager
 def _collector_paused() -> Generator[None]:
-    """Spare what may be millions of new periods, none of them garbage, being searched for it.
+    """Suspend garbage collection while what may be millions of periods, none of them garbage, are
+    made.
 
-    Measured: 6.5 s for the sweep over a million rows, 3.0 s without the searching while it lasts,
-    and 2.1 s without that of all that is new, which is due at its end.
+    Measured: 6.5 s for the sweep over a million rows, 3.0 s without collection while it runs, and
+    2.1 s without the collection of new objects that is due at its end.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -82,7 +83,7 @@ def _collector_paused() -> Generator[None]:
     finally:
         if enabled:
             if gc.get_count()[0] > _MANY_NEW and not gc.get_freeze_count():
-                # What is thawed counts as old, and is searched when all that is old is.
+                # Unfrozen objects belong to the oldest generation, and are searched with it.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
@@ -150,9 +151,9 @@ def _by_key(keys: list[Any], columns: _Columns) -> Iterator[tuple[Any, _Columns]
 
 
 def _stand_close(begins: list[Any]) -> bool:
-    """Whether each point stands for so many rows that counting them is quicker than sorting.
+    """Whether there are so many rows per point that counting them is quicker than sorting.
 
-    Sorts the beginnings, which takes less time than a set of them if there are many.
+    Sorts the beginnings, which for many takes less time than building a set of them.
     """
     begins.sort()
     different: int = sum(map(ne, begins, islice(begins, 1, None)))
@@ -160,7 +161,7 @@ def _stand_close(begins: list[Any]) -> bool:
 
 
 def _steps(begins: list[Any], ends: list[Any]) -> Counter[Any]:
-    """How many more rows are valid from each point on."""
+    """By how many the number of valid rows rises at each point."""
     steps, fewer = Counter(begins), Counter(ends)
     del fewer[None]
     steps.subtract(fewer)
@@ -168,7 +169,7 @@ def _steps(begins: list[Any], ends: list[Any]) -> Counter[Any]:
 
 
 def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) -> list[Period]:
-    """As a `Sweep` with a tally that counts, in a third of the time; `begins` are sorted."""
+    """The same as a `Sweep` with a counting tally, in a third of the time; `begins` are sorted."""
     # Two sorted runs, which sorting merges in linear time; of equal points begins stay the first.
     points: list[Any] = sorted(begins + sorted(end for end in ends if end is not None))
     found: list[Period] = []
@@ -176,7 +177,7 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
     starts = iter(begins)
     at = since = start = next(starts, None)
     rows = value = 0
-    # What changes at a point is known at the next one; the last has one, too.
+    # The change at a point is known at the next one; the last point has a next one, too.
     points.append(None)
     for point in points:
         if point != at:
@@ -185,7 +186,7 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
                     add(Period(key, since, at, value))
                 since, value = at, rows
             at = point
-        # They come in order, and are the very same objects: comparing would take longer.
+        # They come in order and are identical objects; comparing for equality would take longer.
         if point is start:
             rows += 1
             start = next(starts, None)
@@ -197,7 +198,7 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
 
 
 class Sweep:
-    """Crosses the points of one key in order, and tells the periods that end there.
+    """Crosses the points of one key in order, and returns the periods that end there.
 
     `tally.pending` are the points that lie ahead.
     """
@@ -209,11 +210,11 @@ class Sweep:
         self.tally = tally
         self._zero = 0 if include_zero else None
         self._begin: Any = None
-        # None is that of no row.
+        # None is the value without any row.
         self._value: Any = None
 
     def cross(self, at: Any) -> Period | None:
-        """Go on to `at`; the period that ends there, if the value changes from one."""
+        """Advance to `at`; returns the period that ends there, if the value changes."""
         self.tally.cross(at)
         value = self.tally.value if self.tally.rows else self._zero
         if value == self._value:
@@ -225,10 +226,10 @@ class Sweep:
         return ended
 
     def rest(self) -> list[Period]:
-        """The period that does not end, because of rows that are open; at most one."""
+        """The period that has no end because rows are open; at most one."""
         return [Period(self.key, self._begin, None, self._value)] if self.tally.rows else []
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would be lost by forgetting it."""
+        """Whether it can be forgotten without losing anything."""
         return self._value is None and not self.tally.pending

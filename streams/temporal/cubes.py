@@ -1,4 +1,4 @@
-"""Boolean functions as a few conjunctions of literals.
+"""Covers of Boolean functions: disjunctions of a few conjunctions of literals (cubes).
 
 Source: Minato, "Fast generation of prime-irredundant covers from binary decision diagrams" (1993).
 """
@@ -14,16 +14,16 @@ __all__ = ["Cubes", "Guards"]
 
 T = TypeVar("T")
 
-# Of one guard. That an odd number of thirteen propositions hold takes 4,096.
+# For one guard. "An odd number of thirteen propositions hold" takes 4,096.
 _MOST_CUBES = 10_000
 
 _Cover = tuple[tuple[tuple[int, int], ...], int]
 
 
 class Cubes:
-    """Covers of the functions of `diagrams`; what was found for a part of one is remembered.
+    """Covers of the functions of `diagrams`; results for shared parts are remembered.
 
-    FormulaTooLarge for a cover of more than 10,000.
+    Raises FormulaTooLarge for a cover of more than 10,000 conjunctions.
     """
 
     def __init__(self, diagrams: Decisions[bool]) -> None:
@@ -35,12 +35,12 @@ class Cubes:
         self._known: dict[tuple[int, int], _Cover] = {}
 
     def of(self, least: int, most: int) -> tuple[tuple[int, int], ...]:
-        """Conjunctions `(care, value)`, of which some allows each letter of `least`, and none
-        allows one that is not of `most`. None could be left out, or made wider."""
+        """Conjunctions `(care, value)` that together allow every letter of `least` and none outside
+        `most`. None of them could be left out or made wider."""
         return self._cover(least, most)[0]
 
     def _cover(self, least: int, most: int) -> _Cover:
-        """With the function that they make."""
+        """The same, with the function that they form."""
         if least == self._false:
             return (), self._false
         if most == self._true:
@@ -56,7 +56,7 @@ class Cubes:
         bit = min(diagrams.first_bit(least), diagrams.first_bit(most))
         no_least, yes_least = diagrams.halves(least, bit)
         no_most, yes_most = diagrams.halves(most, bit)
-        # What only letters without it may have, only those with it, and the rest.
+        # The part only for letters without it, the part only for letters with it, and the rest.
         no, no_made = self._cover(self._both(no_least, self._not(yes_most)), no_most)
         yes, yes_made = self._cover(self._both(yes_least, self._not(no_most)), yes_most)
         left = self.either(
@@ -76,7 +76,7 @@ class Cubes:
 
 
 class Guards(Generic[T]):
-    """On which letters something is in the set that a function of `sets` gives."""
+    """For each member, the letters for which it is in the set that a function of `sets` gives."""
 
     def __init__(self, sets: Decisions[frozenset[T]]) -> None:
         self._sets = sets
@@ -86,7 +86,7 @@ class Guards(Generic[T]):
         self.cubes = Cubes(self._guards)
 
     def of(self, number: int) -> dict[T, int]:
-        """The guard of each that is in one of the sets, for `cubes`."""
+        """The guard of each member of any of the sets, for `cubes`."""
         found = self._known.get(number)
         if found is None:
             found = self._known[number] = self._find(number)

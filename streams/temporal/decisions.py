@@ -1,4 +1,5 @@
-"""Functions from letters to anything, as decision diagrams that share equal parts.
+"""Multi-terminal binary decision diagrams: functions from letters to any value, with equal parts
+shared.
 
 Two functions are equal if and only if their numbers are.
 
@@ -23,31 +24,31 @@ Guarded = tuple[int, int, T]
 Join = Callable[[int, int], int]
 
 
-# Comes after all propositions.
+# Ordered after all propositions.
 _LEAF = 1 << 30
 
-# Twenty alternatives that each ask for a proposition of their own would make a million parts, which
-# take minutes and gigabytes; formulas of a dozen operators make half of this at most.
+# Twenty alternatives that each test a proposition of their own would make a million nodes, which
+# take minutes and gigabytes; formulas of a dozen operators need at most half of this limit.
 _MOST_PARTS = 500_000
 
 
 class Decisions(Generic[T]):
     """A collection of diagrams. A letter is a number whose bits are the propositions.
 
-    Everything that makes a new part raises FormulaTooLarge beyond half a million of them.
+    Every method that creates nodes raises FormulaTooLarge beyond half a million of them.
     """
 
     def __init__(self) -> None:
         self._leaves: dict[T, int] = {}
         self._forks: dict[tuple[int, int, int], int] = {}
-        # Of each part: the bit that it asks for, and the parts for letters without and with it.
+        # For each node: the bit it tests, and the nodes for letters without and with it.
         self._bits: list[int] = []
         self._without: list[int] = []
         self._with: list[int] = []
         self._values: dict[int, T] = {}
 
     def leaf(self, value: T) -> int:
-        """The function that is `value` everywhere."""
+        """The constant function `value`."""
         number = self._leaves.get(value)
         if number is None:
             number = self._leaves[value] = self._new(_LEAF, -1, -1)
@@ -75,9 +76,10 @@ class Decisions(Generic[T]):
         return len(self._bits) - 1
 
     def choose(self, cases: Iterable[Guarded[T]], otherwise: int, join: Join) -> int:
-        """From a letter to the joined values of all cases `(care, value, leaf)` that allow it.
+        """The function from a letter to the joined values of all cases `(care, value, leaf)` that
+        allow it.
 
-        `otherwise` is for letters that none allows. `join` gives the function that joins two.
+        `otherwise` is for letters that no case allows. `join` joins two functions.
         """
         found = [otherwise]
         for care, value, leaf in cases:
@@ -87,7 +89,7 @@ class Decisions(Generic[T]):
                     holds = value >> bit & 1
                     case = self.fork(bit, *((otherwise, case) if holds else (case, otherwise)))
             found.append(case)
-        # In pairs, for small ones are quicker to join than a small one and a large one.
+        # In pairs: two small ones are quicker to join than a small one and a large one.
         while len(found) > 1:
             found = [reduce(join, found[at : at + 2]) for at in range(0, len(found), 2)]
         return found[0]
@@ -95,10 +97,10 @@ class Decisions(Generic[T]):
     def joining(
         self, combine: Callable[[T, T], T], neutral: int, absorbing: int | None = None
     ) -> Join:
-        """From two functions to the one whose values are combined of theirs; it remembers.
+        """A memoised operation that combines two functions value by value.
 
-        `combine` gives the same whichever comes first, of two equal values that value, and of
-        any with that of `neutral` the other one, and with that of `absorbing` that.
+        `combine` must be commutative and idempotent, with `neutral` as its neutral and `absorbing`
+        as its absorbing element.
         """
         known: dict[tuple[int, int], int] = {}
         bits, without, with_it, values = self._bits, self._without, self._with, self._values
@@ -130,7 +132,7 @@ class Decisions(Generic[T]):
         return join
 
     def at(self, number: int, letter: int) -> T:
-        """The value of a function; one step for each proposition that matters."""
+        """The value of a function for a letter; one step for each proposition that matters."""
         bits = self._bits
         while (bit := bits[number]) != _LEAF:
             number = (self._with if letter >> bit & 1 else self._without)[number]
@@ -141,17 +143,19 @@ class Decisions(Generic[T]):
         return self._bits[number] == _LEAF
 
     def first_bit(self, number: int) -> int:
-        """The first bit that a function asks for; of a leaf it comes after all."""
+        """The first bit that a function tests; for a leaf, one after all propositions."""
         return self._bits[number]
 
     def halves(self, number: int, bit: int) -> tuple[int, int]:
-        """A function for letters without `bit` and with it; it asks for none before."""
+        """The two cofactors of a function, for letters without `bit` and with it; it tests no bit
+        before."""
         if self._bits[number] != bit:
             return number, number
         return self._without[number], self._with[number]
 
     def mapping(self, into: Decisions[S], change: Callable[[T], S]) -> Callable[[int], int]:
-        """From a function to the one, of `into`, whose values are `change` of its; it remembers."""
+        """A memoised operation that maps each value of a function by `change`, into a function of
+        `into`."""
         known: dict[int, int] = {}
         bits, without, with_it, values = self._bits, self._without, self._with, self._values
 
@@ -171,11 +175,10 @@ class Decisions(Generic[T]):
     def choosing(
         self, choose: Callable[[T, T, T], T], always: int, never: int
     ) -> Callable[[int, int, int], int]:
-        """From three functions to the one whose values are chosen by the first, of those of the
-        second and the third; it remembers.
+        """A memoised if-then-else of three functions.
 
-        Where the first is `always` the second is chosen, where it is `never` the third, and of two
-        equal ones that.
+        Where the first is `always` the value is that of the second, where it is `never` that of the
+        third.
         """
         known: dict[tuple[int, int, int], int] = {}
         bits, without, with_it, values = self._bits, self._without, self._with, self._values
@@ -208,8 +211,8 @@ class Decisions(Generic[T]):
         return build
 
     def constraining(self, care: int) -> Callable[[int], int]:
-        """From a function to one that is the same where that of `care` is true, whatever it is
-        elsewhere: of two that are the same there, to the same. It remembers.
+        """A memoised restriction: a function that is equal where `care` is true and unspecified
+        elsewhere. Two functions that are equal there have the same restriction.
 
         Source: Coudert, Berthet and Madre, "Verification of synchronous sequential machines based
         on symbolic execution" (1989).
@@ -241,7 +244,7 @@ class Decisions(Generic[T]):
         return self._bits[number] == _LEAF and not self._values[number]
 
     def cubes(self, number: int, care: int = 0, value: int = 0) -> Iterator[Guarded[T]]:
-        """All `(care, value, leaf)`, of which exactly one allows any letter."""
+        """All `(care, value, leaf)`; exactly one of them allows any given letter."""
         if self._bits[number] == _LEAF:
             yield care, value, self._values[number]
         else:
@@ -250,11 +253,11 @@ class Decisions(Generic[T]):
             yield from self.cubes(self._with[number], care | bit, value | bit)
 
     def row(self, bits: int) -> Callable[[int], list[T]]:
-        """From a function to its values for all letters of so many bits; it remembers."""
+        """A memoised operation from a function to its values for all letters of so many bits."""
         known: dict[int, list[T]] = {}
 
         def build(number: int, begin: int) -> list[T]:
-            """For letters without the first bits."""
+            """The values for letters without the first bits."""
             bit = self._bits[number]
             if bit == _LEAF:
                 return [self._values[number]] * (1 << bits - begin)

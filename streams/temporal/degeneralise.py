@@ -1,4 +1,5 @@
-"""From a generalised Büchi automaton to a Büchi automaton with the same words."""
+"""Degeneralisation: from a generalised Büchi automaton to a Büchi automaton of the same
+language."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from streams.temporal.steps import Step, Steps, best, drawn_up, steps_of
 
 __all__ = ["degeneralised"]
 
-# Of more sets there are too many orders to try.
+# More sets have too many orders to try.
 _MOST_TRIED = 3
 
 
 def degeneralised(automaton: Automaton) -> Automaton:
-    """One acceptance set: states are counted through the sets, in the order that needs the fewest.
+    """An automaton with one acceptance set: its states count through the sets, in the order that
+    needs the fewest states.
 
     Time and states: those of `automaton`, once for each of its sets; time six times that for
     three sets, beyond which only one order is tried. Source: Gastin and Oddoux, "Fast LTL to Büchi
@@ -53,7 +55,7 @@ def _counted(steps: Steps, order: Sequence[int]) -> Steps:
         return best(frozenset(onto))
 
     maps = [steps.diagrams.mapping(diagrams, partial(onward, level)) for level in range(sets)]
-    # It grows meanwhile.
+    # Grows during the loop.
     functions = tuple([maps[level](steps.functions[state]) for state, level in found])
     initial = tuple(range(len(steps.initial)))
     return reduced(Steps(diagrams, functions, initial, 1))

@@ -1,4 +1,4 @@
-"""What may be left of a SERE after an event, and what the event must be for that.
+"""Partial derivatives of SEREs: what remains to be matched after an event, and for which events.
 
 Source: Antimirov, "Partial derivatives of regular expressions and finite automaton constructions"
 (1996).
@@ -15,14 +15,14 @@ from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_em
 
 __all__ = ["Derivatives"]
 
-# As many as are derived in a second. Three for each state that a monitor may have.
+# As many as are derived in one second, and three for each state that a monitor may have.
 _MOST_STEPS = 30_000
 
 
 class Derivatives:
-    """Those of any SERE, whose letters become formulas of one `Normal`; it remembers.
+    """The memoised derivatives of any SERE, whose letters become formulas of one `Normal`.
 
-    FormulaTooLarge beyond 30,000 derivatives altogether.
+    Raises FormulaTooLarge beyond 30,000 derivatives altogether.
     """
 
     def __init__(self, normal: Normal) -> None:
@@ -31,10 +31,11 @@ class Derivatives:
         self._known: dict[Sere, tuple[tuple[int, Sere], ...]] = {}
 
     def of(self, sere: Sere) -> tuple[tuple[int, Sere], ...]:
-        """The partial derivatives of `sere`: what may be left after an event of which holds."""
+        """The partial derivatives of `sere`: what may remain after an event, with the formula that
+        the event must satisfy."""
         known = self._known.get(sere)
         if known is None:
-            # What is left after the same guard is one expression less for each that is equal.
+            # Remainders that are equal after the same guard are merged into one.
             steps = {step: None for step in self._derive(sere) if step[0] != FALSE}
             known = self._known[sere] = tuple(steps)
             self._made += len(known)
@@ -82,7 +83,8 @@ class Derivatives:
 
 
 def _in_pairs(sere: Joined) -> Sere:
-    """The same, so that what is left of it after its first part is a part, and not a copy."""
+    """The same expression, nested so that its remainder after the first part is a subterm, not a
+    copy."""
     return reduce(lambda rest, part: Joined(sere.operator, (part, rest)), reversed(sere.parts))
 
 
@@ -94,6 +96,6 @@ def _chain(first: Sere, second: Sere) -> Sere:
 
 def _together(first: Sere, second: Sere) -> Sere | None:
     if EMPTY in (first, second):
-        # Nothing is as long as nothing, but nothing.
+        # Nothing but the empty match is as long as the empty match.
         return EMPTY if may_be_empty(first) and may_be_empty(second) else None
     return Joined("&&", (first, second))

@@ -1,4 +1,4 @@
-"""Automata and monitors as pictures: text for Graphviz, or an SVG of its own."""
+"""Draws automata and monitors, as Graphviz text or directly as SVG."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from streams.temporal.verdict import Verdict
 
 __all__ = ["to_dot", "to_svg"]
 
-# A larger picture shows nothing; Graphviz may still try.
+# A larger drawing is unreadable; Graphviz may still try.
 _MOST_STATES = 60
 
-# All in pixels; a letter of a label is about so wide.
+# All in pixels, including the approximate width of a letter in a label.
 _LETTER, _RADIUS, _ROW, _COLUMN, _MARGIN = 6.6, 20, 120, 190, 60
 
 _STYLE = """
@@ -51,7 +51,7 @@ class _Graph(NamedTuple):
 
 
 def to_dot(what: Automaton | Monitor) -> str:
-    """The text from which Graphviz draws it."""
+    """The graph as Graphviz text."""
     graph = _graph(what)
     lines = ["digraph automaton {", "    rankdir=LR", "    node [shape=circle]"]
     lines += [f"    {at} [label={in_quotes(name)}]" for at, name in enumerate(graph.states)]
@@ -63,7 +63,8 @@ def to_dot(what: Automaton | Monitor) -> str:
 
 
 def to_svg(what: Automaton | Monitor) -> str:
-    """A drawing: states in rows by how far they are from the first. BuildError for more than 60."""
+    """The graph as SVG: states in rows by their distance from the first. Raises BuildError for more
+    than 60 states."""
     graph = _graph(what)
     if len(graph.states) > _MOST_STATES:
         raise BuildError(
@@ -143,15 +144,15 @@ def _places(graph: _Graph) -> list[tuple[float, float]]:
         row = rows.get(state, 0)
         column = taken.get(row, 0)
         taken[row] = column + 1
-        # Every other row is moved, so that no edge runs through a state between its ends.
+        # Every other row is shifted, so that no edge runs through a state between its ends.
         places.append((_MARGIN + column * _COLUMN + row % 2 * _COLUMN / 2, _MARGIN + row * _ROW))
     return places
 
 
 def _bend(arc: _Arc, places: list[tuple[float, float]]) -> tuple[float, float]:
-    """The point that the curve between two states is drawn towards."""
+    """The control point of the curve between two states."""
     (x, y), (to_x, to_y) = places[arc.source], places[arc.target]
-    # To the left of its direction, so that there and back are two lines.
+    # To the left of its direction, so that edges in opposite directions do not overlap.
     return (x + to_x) / 2 + (y - to_y) / 4, (y + to_y) / 2 + (to_x - x) / 4
 
 

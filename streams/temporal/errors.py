@@ -22,8 +22,8 @@ __all__ = [
 class FormulaSyntaxError(BuildError, ValueError):
     """A text that is not a formula.
 
-    `position` is the index of the first token that cannot continue a formula, the length of
-    the text at its end; `expected` says what could have stood there.
+    `position` is the index of the first token that cannot continue a formula, the length of the
+    text at its end; `expected` lists what could have come there.
     """
 
     def __init__(self, text: str, position: int, found: str, expected: tuple[str, ...]) -> None:
@@ -33,13 +33,13 @@ class FormulaSyntaxError(BuildError, ValueError):
         line_begin = text.rfind("\n", 0, position) + 1
         line = text[line_begin:].split("\n", 1)[0].expandtabs(1)
         super().__init__(
-            f"no formula: {found} at position {position}, where {' or '.join(expected)} "
+            f"not a valid formula: {found} at position {position}, where {' or '.join(expected)} "
             f"was expected\n    {line}\n    {' ' * (position - line_begin)}^"
         )
 
 
 class UnknownProposition(BuildError, KeyError):
-    """A formula names a proposition that nothing was given for, or a letter one that is not in the
+    """A formula names a proposition without a test, or a letter names one that is not in the
     formula."""
 
     def __init__(
@@ -72,7 +72,7 @@ def _as_written(name: str) -> str:
 
 
 class FormulaTooLarge(BuildError):
-    """A formula that is nested too deep, or whose automaton or monitor is too large."""
+    """A formula is nested too deeply, or its automaton or monitor is too large."""
 
     def __init__(self, what: str, reached: int, limit: int) -> None:
         self.reached = reached
@@ -85,9 +85,9 @@ class FormulaTooLarge(BuildError):
 
 @contextmanager
 def bounded_recursion() -> Generator[None]:
-    """FormulaTooLarge where Python's bound of calls within calls is met.
+    """Raises FormulaTooLarge in place of RecursionError.
 
-    Diagrams are walked by recursion, by one call for each proposition, as formulas are.
+    Diagrams and formulas are walked recursively, diagrams by one call for each proposition.
     """
     try:
         yield
@@ -97,7 +97,7 @@ def bounded_recursion() -> Generator[None]:
 
 
 class AutomatonFormatError(BuildError, ValueError):
-    """A text that is not an automaton in the expected format."""
+    """A text is not an automaton in the expected format."""
 
     def __init__(self, line: int, problem: str) -> None:
         self.line = line

@@ -1,8 +1,9 @@
-"""What a formula asks of the next event, and what it leaves for those after it.
+"""Tableau expansion: what a formula requires of the next event, and what it leaves for the events
+after it.
 
 Every formula is a disjunction of terms: literals that must hold of the next event, formulas that
-must hold after it, and promises, the parts that were put off and may not be for ever. This is the
-tableau of Couvreur (FM 1999), a form of Gerth, Peled, Vardi and Wolper's (PSTV 1995).
+must hold after it, and promises, the parts that were postponed and must not be postponed for ever.
+This is the tableau of Couvreur (FM 1999), a form of Gerth, Peled, Vardi and Wolper's (PSTV 1995).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from streams.temporal.sere import EMPTY, Sere, may_be_empty
 __all__ = ["MATCH", "Expansion"]
 
 
-# All that are made for one formula. Of some thousands of random ones of a dozen operators, the most
+# In total for one formula. Of some thousands of random formulas of a dozen operators, the largest
 # needed 600,000.
 _MOST_CHOICES = 1_000_000
 
 MATCH = -1
 
-# What a letter leaves to choose from. Each is a number whose bits are formulas for the following
+# The alternatives that a letter leaves. Each is a number whose bits are formulas for the following
 # events, and promises; none has all bits of another.
 _Choices = frozenset[int]
 
@@ -34,17 +35,19 @@ _NO_WAY: _Choices = frozenset()
 
 
 class Expansion:
-    """Expands the formulas of one `Normal`; FormulaTooLarge if there are too many alternatives.
+    """Expands the formulas of one `Normal`. Raises FormulaTooLarge if there are too many
+    alternatives.
 
-    What a formula asks is a diagram, from letters to what they leave to choose from. Two
-    formulas that ask the same have the same.
+    The expansion of a formula is a diagram from letters to the alternatives they leave. Formulas
+    with the same expansion share one diagram.
     """
 
     def __init__(self, normal: Normal) -> None:
         self._normal = normal
         self._derivatives = Derivatives(normal)
         self._made = 0
-        # Of a formula for the following events, or a promise: its bit, and by bit what it is.
+        # The bit of each formula for the following events and of each promise; and, by bit, which
+        # it is.
         self._bits: dict[tuple[int, bool], int] = {}
         self._named: list[tuple[int, bool]] = []
         self._parted: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
@@ -67,8 +70,8 @@ class Expansion:
         return found
 
     def parted(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
-        """The formulas for the following events, and the promises: the right sides of `U` that
-        are put off, and `MATCH` if a marked match is."""
+        """The formulas for the following events, and the promises: the right sides of `U` that are
+        postponed, and `MATCH` if a marked match is."""
         found = self._parted.get(choice)
         if found is None:
             found = self._parted[choice] = self._part(choice)
@@ -77,7 +80,7 @@ class Expansion:
     def _part(self, choice: int) -> tuple[frozenset[int], frozenset[int]]:
         after: list[int] = []
         promises: list[int] = []
-        # Bit by bit of those that are set: there may be a thousand times as many.
+        # Only the bits that are set: there may be a thousand times as many bits.
         while choice:
             last = choice & -choice
             number, promised = self._named[last.bit_length() - 1]
@@ -164,7 +167,7 @@ def _least(choices: Collection[int]) -> _Choices:
     """Without those that have all bits of another one."""
     kept: list[int] = []
     for choice in sorted(choices, key=int.bit_count):
-        # any() of a generator would take twice as long.
+        # any() over a generator would take twice as long.
         for less in kept:
             if less & choice == less:
                 break

@@ -1,8 +1,8 @@
-"""What a formula of temporal logic is made of.
+"""The syntax tree of temporal-logic formulas.
 
 Linear temporal logic with `X F G U W R M`, and the bindings of PSL's regular expressions
-(`streams.temporal.sere`). Everything else that can be written is put in terms of these when it
-is parsed. Formulas are values: equal when they are the same, whatever they were written like.
+(`streams.temporal.sere`). The parser expresses everything else in terms of these. Formulas are
+values: they are equal when their trees are, however they were written.
 
 Sources: Pnueli, "The temporal logic of programs" (1977); IEEE 1850 (PSL).
 """
@@ -45,7 +45,8 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Proposition:
-    """What is true or false of one event; `position` is where its name stands in the text."""
+    """A proposition, true or false of one event; `position` is the place of its name in the
+    text."""
 
     name: str
     position: int | None = field(default=None, compare=False, repr=False)
@@ -93,7 +94,7 @@ FALSE = Constant(False)
 
 
 def is_boolean(formula: Formula) -> bool:
-    """Whether it speaks of one event only."""
+    """Whether it is about one event only."""
     if isinstance(formula, Constant | Proposition):
         return True
     if isinstance(formula, Unary):

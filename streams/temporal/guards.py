@@ -1,4 +1,4 @@
-"""The guards of edges in texts: a conjunction of literals, written and read."""
+"""Reads and writes the guards of edges: conjunctions of literals."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["cubes", "literals", "marks", "sets_of"]
 
 @bounded_recursion()
 def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
-    """The conjunctions `(care, value)` of which any allows a letter where `guard` does.
+    """Conjunctions `(care, value)` that together allow the letters that `guard` allows.
 
-    FormulaTooLarge for more than 10,000 of them.
+    Raises FormulaTooLarge for more than 10,000 of them.
     """
     normal = Normal(False, names)
     expansion = Expansion(normal)
@@ -28,7 +28,7 @@ def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
 
 
 def literals(automaton: Automaton, edge: Edge) -> list[tuple[int, bool]]:
-    """What `edge` asks for, by the numbers of the propositions."""
+    """The literals of the guard of `edge`, by the numbers of the propositions."""
     bits = range(len(automaton.propositions))
     return [(bit, bool(edge.value >> bit & 1)) for bit in bits if edge.care >> bit & 1]
 

@@ -1,4 +1,4 @@
-"""Automata in the Hanoi Omega-Automata format, version 1.
+"""Reads and writes automata in the Hanoi Omega-Automata format (HOA), version 1.
 
 Source: Babiak et al., "The Hanoi Omega-Automata Format" (CAV 2015).
 """
@@ -46,9 +46,10 @@ def to_hoa(automaton: Automaton) -> str:
 def from_hoa(text: str) -> Automaton:
     """The automaton that `text` describes.
 
-    Raises AutomatonFormatError with the number of the line, also for what is no (generalised)
-    Büchi automaton with labels on its edges or states: it then names the feature. TypeError for
-    anything but text, FormulaTooLarge for a label of too many cases. Memory: by the text's length.
+    Raises AutomatonFormatError with the line number, also for any other kind than a (generalised)
+    Büchi automaton with labels on its edges or states: it then names the unsupported feature.
+    TypeError for anything but text, FormulaTooLarge for a label of too many cases. Memory:
+    proportional to the text's length.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"an automaton is a text, not {type(text).__name__}")
@@ -76,7 +77,7 @@ def _tokens(text: str) -> list[_Token]:
     while place < len(text):
         match = _TOKEN.match(text, place)
         if match is None:
-            raise AutomatonFormatError(line, f"`{text[place]}` has no meaning here")
+            raise AutomatonFormatError(line, f"`{text[place]}` is not expected here")
         if match["token"] is not None:
             found.append(_Token(match["token"], line))
         line += match[0].count("\n")
@@ -235,7 +236,7 @@ class _Reader:
                     raise self._wrong(f"acceptance set {sets[-1]} of {self._sets}")
         return marks(sets)
 
-    # Labels: `|` is looser than `&`, which is looser than `!`.
+    # Labels: `|` binds looser than `&`, which binds looser than `!`.
 
     def _label(self) -> Formula | None:
         if not self._skip("["):

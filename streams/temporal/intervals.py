@@ -30,7 +30,7 @@ __all__ = [
 
 
 class IntervalError(PenstockError, ValueError):
-    """An interval that does not begin before it ends, lacks its beginning, or is out of range.
+    """An interval does not begin before it ends, lacks its beginning, or is out of range.
 
     `row` is the place of its row in a table, counted from 0; None in a stream.
     """
@@ -39,7 +39,7 @@ class IntervalError(PenstockError, ValueError):
 
 
 class RowTypeError(PenstockError, TypeError):
-    """A row of a table with ends that cannot be compared, or an amount that is not a number.
+    """A row of a table has ends that cannot be compared, or an amount that is not a number.
 
     `row` is its place in the table, counted from 0.
     """
@@ -48,19 +48,19 @@ class RowTypeError(PenstockError, TypeError):
 
 
 class LateInterval(IntervalError):
-    """An interval that begins, or an end that comes, before the watermark."""
+    """An interval begins, or ends, before the watermark."""
 
 
 _NONE = type(None)
 _BLOCK = 1_000
-# That of the largest decimal format of IEEE 754.
+# The exponent range of the largest decimal format of IEEE 754.
 _LARGEST_EXPONENT = 6144
 
 
-# Not frozen, which would make each of what may be millions cost twice as much.
+# Not frozen: there may be millions, and each would cost twice as much to make.
 @dataclass(slots=True)
 class Period:
-    """From `begin` up to, but not at, `end` the rows of `key` had this `value`.
+    """The rows of `key` had this `value` from `begin` up to, but not including, `end`.
 
     An `end` of None is open. `key` is None where there are no keys.
     """
@@ -73,7 +73,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Says that no row will begin, and none will end, before `time`."""
+    """A promise that no further row begins or ends before `time`."""
 
     time: Any
 
@@ -81,7 +81,7 @@ class Watermark:
 def in_row(
     error: TypeError | IntervalError, row: int, name: str | None = None
 ) -> IntervalError | RowTypeError:
-    """The same error of a row of a table, with its place, and in the message its name."""
+    """The same error with the place of its row in the table, and the row's name in the message."""
     kind = IntervalError if isinstance(error, IntervalError) else RowTypeError
     told = kind(f"{name or f'row {row}'}: {error}")
     told.row = row
@@ -89,11 +89,11 @@ def in_row(
 
 
 class Axis:
-    """What the points of one relation have in common, so that any two can be compared.
+    """The common type of the points of one relation, so that any two can be compared.
 
-    All are numbers, or all dates, or all datetimes with a time zone (compared, and given out,
-    in UTC), or all without. A text is read as ISO 8601. TypeError for whatever else, for NaN,
-    and for a mixture.
+    All are numbers, or all dates, or all datetimes with a time zone (compared, and given out, in
+    UTC), or all without. A text is read as ISO 8601. Raises TypeError for anything else, for NaN,
+    and for a mixture of kinds.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Axis:
         return begins, ends
 
     def point(self, value: Any) -> Any:
-        """A point by itself."""
+        """A single point."""
         kind, point = _point(value)
         self._check(kind, value)
         self.kind = kind
@@ -125,7 +125,8 @@ class Axis:
     def intervals(
         self, begins: list[Any], ends: list[Any], name: Callable[[int], str]
     ) -> tuple[list[Any], list[Any]]:
-        """Many at once, in a fraction of the time; `name` says for an error which one it was."""
+        """Many points at once, in a fraction of the time; `name` names the failing one in an
+        error."""
         if not _comparable_as_they_are(begins, ends):
             pairs = list(zip(begins, ends, strict=True))
             begins, ends = [], []
@@ -155,7 +156,7 @@ def _not_before(begin: Any, end: Any) -> str:
 
 
 class _Dates(dict[Any, Any]):
-    """From texts to dates; of many texts in a table most are the same."""
+    """Texts as dates, memoised: most texts in a table occur many times."""
 
     def __missing__(self, text: str) -> date:
         found = self[text] = date.fromisoformat(text)
@@ -175,7 +176,7 @@ def _as_dates(points: list[Any], dates: _Dates) -> list[Any]:
 def _comparable_as_they_are(begins: list[Any], ends: list[Any]) -> bool:
     kinds: set[type] = {*map(type, begins), *({*map(type, ends)} - {_NONE})}
     if kinds <= {int, float}:
-        # NaN is the one that does not equal itself.
+        # Only NaN does not equal itself.
         return all(map(eq, begins, begins)) and all(map(eq, ends, ends))
     if kinds == {datetime}:
         zones = {p.tzinfo for points in (begins, ends) for p in points if p is not None}
@@ -190,8 +191,8 @@ def _point(value: Any) -> tuple[str, Any]:
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             return "a datetime without a time zone", value
-        # Two datetimes of one zone are compared by what the clock on the wall says, which is
-        # wrong where it is put back.
+        # Python compares two datetimes of one zone by local time, which is wrong when clocks are
+        # put back.
         try:
             return "a datetime with a time zone", value.astimezone(UTC)
         except OverflowError:
@@ -220,14 +221,14 @@ def _moment(text: str) -> date | datetime:
 
 
 def amount(value: Any) -> Any:
-    """`value` if it can be summed up and compared; else TypeError.
+    """`value` if it can be summed and compared; else raises TypeError.
 
     A Decimal must lie between 1E-6144 and 1E+6145, or be 0: one of ten million digits, which is
-    as easily written, would take minutes to be summed up.
+    just as easily written, would take minutes to sum.
     """
     if isinstance(value, int | float | Decimal | Fraction) and not isinstance(value, bool):
         if isinstance(value, Decimal):
-            # Of one that signals isfinite() would raise.
+            # isfinite() would raise for a signalling NaN.
             finite = value.is_finite() and abs(value.adjusted()) <= _LARGEST_EXPONENT
         else:
             finite = isinstance(value, int | Fraction) or isfinite(value)
@@ -254,13 +255,13 @@ def read_ends(rows: list[Any], begin: By[Any], end: By[Any]) -> tuple[list[Any],
 
 
 def read_all(rows: list[Any], by: By[Any], *, first: int = 0, optional: bool = False) -> list[Any]:
-    """A part of each row, in a fraction of the time of `reader`, which says what is raised.
+    """A field of each row, in a fraction of the time that `reader` takes.
 
-    It is raised with the place of the row, of which the first is `first`.
+    Raises what `reader` raises, with the place of the row; the first row is number `first`.
     """
     try:
         get = Key(by).get
-        # A StopIteration out of a user's function would end a map.
+        # A StopIteration from the user's function would end a map.
         return [get(row) for row in rows] if callable(by) else list(map(get, rows))
     except (LookupError, TypeError):
         return list(_read_each(rows, by, first, optional))
@@ -272,7 +273,7 @@ def _read_each(rows: list[Any], by: By[Any], first: int, optional: bool) -> Iter
         try:
             yield read(row)
         except (LookupError, TypeError, IntervalError) as error:
-            # What a function raises is left as it is.
+            # An error of the user's function is left as it is.
             if callable(by) or isinstance(error, LookupError):
                 error.add_note(f"in row {i}")
                 raise
@@ -280,7 +281,8 @@ def _read_each(rows: list[Any], by: By[Any], first: int, optional: bool) -> Iter
 
 
 def reader(by: By[Any], *, optional: bool = False) -> Callable[[Any], Any]:
-    """What reads a part of a row. IntervalError if it is missing; None if it is `optional`."""
+    """A function that reads a field of a row. It raises IntervalError if the field is missing, or
+    returns None if it is `optional`."""
     key = Key(by)
     if callable(by):
         return key.get

@@ -1,4 +1,4 @@
-"""Automata in the text format of LBTT, with acceptance on transitions or on states.
+"""Reads and writes automata in the text format of LBTT, with acceptance on transitions or states.
 
 Source: Tauriainen's LBTT, and its form with `t` for transitions that Spot writes and reads.
 """
@@ -57,8 +57,8 @@ def from_lbtt(text: str, names: tuple[str, ...] | None = None) -> Automaton:
     """The automaton that `text` describes.
 
     Its propositions are `names`, by default in the order in which they appear. Raises
-    AutomatonFormatError with the number of the line, also for a guard that is nested deeper than
-    150 levels; TypeError for anything but text, FormulaTooLarge for a guard of too many cases.
+    AutomatonFormatError with the line number, also for a guard nested deeper than 150 levels;
+    TypeError for anything but text, FormulaTooLarge for a guard of too many cases.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"an automaton is a text, not {type(text).__name__}")
@@ -66,7 +66,7 @@ def from_lbtt(text: str, names: tuple[str, ...] | None = None) -> Automaton:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each with its number; a name in quotes may go over several."""
+    """The lines with their numbers; a quoted name may span several lines."""
     number, begin, at = 1, 0, 0
     for piece in _PIECE.finditer(text):
         if piece[0] == '"':
@@ -99,7 +99,7 @@ class _Reader:
     def read(self, names: tuple[str, ...] | None) -> Automaton:
         header = _HEADER.fullmatch(self._line("a header such as `4 2t`"))
         if header is None:
-            raise self._wrong("no header such as `4 2t`: states and acceptance sets")
+            raise self._wrong("not a header such as `4 2t`: states and acceptance sets")
         count, sets = int(header[1]), int(header[2])
         if sets > self._length:
             raise self._wrong(f"{sets:,} acceptance sets are more than the text has room for")
@@ -128,7 +128,7 @@ class _Reader:
         except ValueError:
             numbers = []
         if len(numbers) < 2 or (len(numbers) > 2 and numbers[-1] != -1):
-            raise self._wrong(f"no {what.removeprefix('a ')} such as `0 1`")
+            raise self._wrong(f"not {what} such as `0 1`")
         return numbers
 
     def _marks(self, sets: list[int], most: int) -> int:
@@ -143,7 +143,7 @@ class _Reader:
         while (line := self._line("an edge or -1")) != "-1":
             parts = shape.fullmatch(line)
             if parts is None:
-                raise self._wrong(f"no edge: `{line}`")
+                raise self._wrong(f"not an edge: `{line}`")
             accepting = [int(one) for one in parts["sets"].split()] if marked else []
             guard = self._guard(parts["guard"])
             all_marks = self._marks(accepting, sets) | common
@@ -156,7 +156,7 @@ class _Reader:
         while place < len(text):
             found = _TOKEN.match(text, place)
             if found is None:
-                raise self._wrong(f"no guard: `{text}`")
+                raise self._wrong(f"not a guard: `{text}`")
             tokens.append(found[1])
             place = found.end()
         tokens.reverse()
@@ -174,7 +174,7 @@ class _Reader:
         if token == "!":
             return Unary("!", self._operand(tokens, text, depth + 1))
         if token == "&" or token == "|":
-            # As many as are begun one inside the other are one, of one operand more.
+            # Directly nested operators are merged into one with more operands.
             count = 2
             while tokens and tokens[-1] == token:
                 tokens.pop()

@@ -1,4 +1,4 @@
-"""A formula's text, cut into tokens."""
+"""The lexer: cuts a formula's text into tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _SPACE = re.compile(r"\s*")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _NUMBER = re.compile(r"[0-9]+")
-# The longest first. What has several spellings is told by the first of them.
+# The longest first. An operator with several spellings is known by the first of them.
 _SPELLINGS = {
     "□": "G",
     "◇": "F",
@@ -58,7 +58,8 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """All tokens; a character that belongs to none is one of the kind `bad`. Linear time."""
+    """All tokens; a character that belongs to none becomes a token of the kind `bad`. Linear
+    time."""
     found: list[Token] = []
     position = 0
     while True:

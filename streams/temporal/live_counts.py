@@ -1,4 +1,4 @@
-"""Aggregates over time while rows still come: only what no row can change any more is told."""
+"""Incremental temporal aggregation: emits only the periods that no later row can change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["LiveCounts"]
 
 
 class LiveCounts:
-    """Takes rows in any order, and gives periods as the watermark passes their ends.
+    """Takes rows in any order, and returns periods as the watermark passes their ends.
 
-    A period is final when its end lies before the watermark: at the watermark itself a row may
-    still begin that makes the period longer. O(log points) for each row; memory for the end
-    points after the watermark, for the keys that have a row, and for the rows that are open.
+    A period is final when its end lies before the watermark: a row may still begin at the watermark
+    itself and extend the period. O(log points) for each row; memory for the end points after the
+    watermark, for the keys that have a row, and for the rows that are open.
     """
 
     def __init__(
@@ -38,15 +38,15 @@ class LiveCounts:
         self._lateness = lateness
         self._axis = Axis()
         self._sweeps: dict[Any, Sweep] = {}
-        # Numbered, because sweeps cannot be compared.
+        # Numbered, because a heap compares its items and sweeps cannot be compared.
         self._heap: list[tuple[Any, int, Sweep]] = []
         self._number = count()
         self._open: dict[Any, tuple[Sweep, Any, Any]] = {}
 
     def insert(self, key: Any, begin: Any, end: Any, of: Any) -> Any:
-        """One row, of which `of` is the amount. Returns its beginning as a point.
+        """Add one row with the amount `of`. Returns its beginning as a point.
 
-        Raises IntervalError, LateInterval before the watermark, TypeError.
+        Raises IntervalError, TypeError, and LateInterval if it begins before the watermark.
         """
         begin, end = self._checked(begin, end)
         sweep = self._sweep(key)
@@ -56,7 +56,8 @@ class LiveCounts:
         return begin
 
     def open(self, name: Any, key: Any, begin: Any, of: Any) -> Any:
-        """A row by the name of `name` begins. Raises as `insert`, and if it is open already."""
+        """Begin the row called `name`. Raises what `insert` raises, and IntervalError if the row is
+        open already."""
         if name in self._open:
             since = self._open[name][1]
             raise IntervalError(f"row {name!r} begins at {begin}, but is open since {since}")
@@ -67,9 +68,9 @@ class LiveCounts:
         return begin
 
     def close(self, name: Any, end: Any) -> None:
-        """The row `name` ends. IntervalError if it is not open.
+        """End the row called `name`. Raises IntervalError if it is not open.
 
-        LateInterval if that is before the watermark; then it has ended at the watermark.
+        Raises LateInterval if it ends before the watermark; it then ends at the watermark.
         """
         if name not in self._open:
             raise IntervalError(f"row {name!r} ends at {end}, but none of that name is open")
@@ -85,7 +86,8 @@ class LiveCounts:
             )
 
     def advance(self, to: Any) -> Iterable[Period]:
-        """Move the watermark; what is final by then, in order of the ends, taken lazily."""
+        """Move the watermark; lazily yields the periods that become final, in the order of their
+        ends."""
         point = self._axis.point(to)
         if self.watermark is not None and point <= self.watermark:
             self.ignored_watermarks += point < self.watermark
@@ -103,7 +105,7 @@ class LiveCounts:
         return self.advance(point)
 
     def rest(self) -> Iterator[Period]:
-        """All that is left when no more rows come; open rows last."""
+        """The remaining periods when no more rows come; those of open rows last."""
         while self._heap:
             yield from self._cross()
         for sweep in self._sweeps.values():
@@ -112,7 +114,7 @@ class LiveCounts:
     def _checked(self, begin: Any, end: Any) -> tuple[Any, Any]:
         begin, end = self._axis.interval(begin, end)
         if self._lateness is not None:
-            # Now, and not when the row has been counted.
+            # Checked now, before the row is counted.
             try:
                 _earlier(begin, self._lateness)
             except TypeError:
@@ -164,7 +166,8 @@ class LiveCounts:
 
 
 def _earlier(point: Any, by: float | timedelta) -> Any:
-    """The point that lies so much (seconds, or the unit of its numbers) before; None before all."""
+    """The point that is so much earlier (seconds, or the unit of the numbers); None if that is out
+    of range."""
     try:
         if isinstance(point, date):
             return point - (by if isinstance(by, timedelta) else timedelta(seconds=by))

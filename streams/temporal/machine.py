@@ -1,4 +1,4 @@
-"""Deterministic machines with an output for each state (Moore machines), and the smallest of them.
+"""Moore machines, which are deterministic with an output for each state, and their minimisation.
 
 Source: Moore, "Gedanken-experiments on sequential machines" (1956), for the smallest machine.
 """
@@ -18,7 +18,7 @@ __all__ = ["Machine", "followed", "minimal"]
 T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
 
-# A table has at most so many entries; a larger machine is walked through its diagrams.
+# The most entries of a table; a larger machine is stepped through its diagrams.
 _LARGEST_TABLE = 1 << 20
 _MOST_BITS = 16
 
@@ -43,7 +43,8 @@ class Machine(Generic[T]):
         return self.decisions.leaves(self.steps[state])
 
     def table(self) -> list[int] | None:
-        """`table[state << bits | letter]` is the next state, shifted too; None if too large."""
+        """The transition table: `table[state << bits | letter]` is the next state, also shifted;
+        None if it would be too large."""
         entries = len(self.steps) << self.bits
         if self.bits > _MOST_BITS or entries > _LARGEST_TABLE:
             return None
@@ -56,9 +57,10 @@ class Machine(Generic[T]):
 def followed(
     first: int, after: Callable[[int], int], states: Decisions[int], bits: int, max_states: int
 ) -> Machine[int]:
-    """The machine whose outputs are its states, with what follows each as a diagram of `states`.
+    """The machine whose outputs are its states, with the successors of each as a diagram of
+    `states`.
 
-    FormulaTooLarge beyond `max_states` states.
+    Raises FormulaTooLarge beyond `max_states` states.
     """
     decisions: Decisions[int] = Decisions()
     numbers = {first: 0}
@@ -74,7 +76,7 @@ def followed(
         return found
 
     to_numbers = states.mapping(decisions, number)
-    # It grows meanwhile.
+    # Grows during the loop.
     steps = [to_numbers(after(state)) for state in order]
     return Machine(bits, decisions, tuple(steps), tuple(order))
 

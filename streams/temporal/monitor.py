@@ -1,4 +1,4 @@
-"""The three-valued monitor of a formula: one table look-up an event.
+"""The three-valued monitor of a formula: one table look-up per event.
 
 Sources: Bauer, Leucker and Schallhart, "Runtime verification for LTL and TLTL" (TOSEM 2011) for
 the three verdicts, and "Comparing LTL semantics for runtime verification" (JLC 2010) for RV-LTL.
@@ -31,22 +31,22 @@ class Said(NamedTuple):
 
 
 class Monitor:
-    """What a formula, or its text, says of events as they come.
+    """Evaluates a formula, or its text, on events as they come.
 
     A state is a number: `first`, and then `step(state, letter)`; the bits of a letter are the
-    propositions that hold, in the order of `propositions`. It is meant to be shared: it keeps
-    nothing about the events.
+    propositions that hold, in the order of `propositions`. A monitor may be shared: it keeps no
+    state about the events.
 
     Raises FormulaSyntaxError, and FormulaTooLarge beyond `max_states` states. Time: a few
     milliseconds for a usual formula; the smallest monitor may have doubly exponentially many
-    states. Memory: at most a million table entries; where that would not do, a step walks a
-    diagram, in one test for each proposition at most.
+    states. Memory: at most a million table entries; beyond that, a step walks a diagram, with at
+    most one test for each proposition.
     """
 
     first = 0
 
     def __init__(self, formula: Formula | str, max_states: int = MAX_STATES) -> None:
-        # What is neither is told by the parser.
+        # The parser reports anything else.
         self.formula = formula if isinstance(formula, Formula) else parse(formula)
         self.propositions = tuple(propositions(self.formula))
         self.machine = _machine(self.formula, max_states)
@@ -61,19 +61,20 @@ class Monitor:
         return self.table[state | letter]
 
     def letter(self, true: Iterable[str]) -> int:
-        """The letter of an event of which exactly the propositions `true` hold.
+        """The letter of an event for which exactly the propositions `true` hold.
 
-        UnknownProposition for what the formula does not speak of. Of facts that may have more than
-        it speaks of, give `facts & set(monitor.propositions)`.
+        Raises UnknownProposition for a name that is not in the formula. For facts that may include
+        others, pass `facts & set(monitor.propositions)`.
         """
         return letter_of(self.propositions, true)
 
     def verdict(self, state: int) -> Verdict:
-        """`TRUE` or `FALSE` when nothing that may follow can change it, else `INCONCLUSIVE`."""
+        """`TRUE` or `FALSE` when no later event can change it, else `INCONCLUSIVE`."""
         return self._said[state >> self.bits].verdict
 
     def presumable(self, state: int) -> Verdict:
-        """As `verdict`, but what is inconclusive is presumed from the end that it would be."""
+        """As `verdict`, but an inconclusive verdict is presumed from whether the formula would hold
+        if the events ended here."""
         verdict, holds = self._said[state >> self.bits]
         if verdict is not Verdict.INCONCLUSIVE:
             return verdict
@@ -102,7 +103,7 @@ class Monitor:
 
     @property
     def verdicts(self) -> Machine[Verdict]:
-        """The smallest machine that tells the three verdicts, and nothing of ends."""
+        """The smallest machine for the three verdicts, which ignores how the events end."""
         return minimal(self.machine, [said.verdict for said in self._said])
 
     @property

@@ -1,9 +1,9 @@
-"""Formulas in negation normal form, each stored once and known by a number.
+"""Formulas in negation normal form, hash-consed: each is stored once and known by a number.
 
-Two meanings share it. Over infinite words `X` is its own dual. Over finite ones (LTLf) its dual is
-the weak next, `N`, which holds at the last event, where `X` does not.
+It serves two semantics. Over infinite words `X` is its own dual. Over finite ones (LTLf) its dual
+is the weak next, `N`, which holds at the last event, where `X` does not.
 
-Source for the finite meaning: De Giacomo and Vardi, IJCAI 2013.
+Source for the finite semantics: De Giacomo and Vardi, IJCAI 2013.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _DUAL = {"&": "|", "|": "&", "U": "R", "R": "U", "E": "A", "A": "E", "X": "N", "
 
 
 class Node(NamedTuple):
-    """`kind` is `0`, `1`, a literal `+` or `-` (of which `parts[0]` is the proposition's bit),
-    `&`, `|`, `X`, `N`, `U`, `R`, or a SERE's arrow: `A` is `|->`, `E` is `<>->`, and `M` is a
-    marked `<>->`, which means the same."""
+    """`kind` is `0`, `1`, a literal `+` or `-` (`parts[0]` is the proposition's bit), `&`, `|`,
+    `X`, `N`, `U`, `R`, or a SERE's arrow: `A` is `|->`, `E` is `<>->`, and `M` is a marked `<>->`,
+    which means the same."""
 
     kind: str
     parts: tuple[int, ...] = ()
@@ -34,8 +34,8 @@ class Node(NamedTuple):
 class Normal:
     """Formulas by number. `bits` gives the number of each proposition.
 
-    Whatever is simplified here holds on infinite words, and with `finite` on finite ones that
-    are not empty.
+    Simplifications are valid on infinite words, and with `finite` also on finite words that are not
+    empty.
     """
 
     def __init__(self, finite: bool, propositions: Iterable[str]) -> None:
@@ -83,7 +83,7 @@ class Normal:
         return self.until(right, self.both(left, right))
 
     def is_boolean(self, number: int) -> bool:
-        """Whether it speaks of one event only."""
+        """Whether it is about one event only."""
         return number in self._boolean
 
     def negation(self, number: int) -> int:
@@ -147,7 +147,7 @@ class Normal:
         return self._number(Node(kind, (number,)))
 
     def _is_eternal(self, number: int) -> bool:
-        """Whether it is `G F` or `F G` of something, and so the same at all times."""
+        """Whether it is `G F` or `F G` of something, and so has the same value at all times."""
         kind, parts, _ = self.nodes[number]
         if kind == "R" and parts[0] == FALSE:
             inner = self.nodes[parts[1]]

@@ -1,8 +1,9 @@
-"""What may be left of a formula after an event, as Boolean functions.
+"""The obligations that a formula may leave after an event, as Boolean functions.
 
 They are functions of whether there is a next event, and of formulas that hold there or do not.
-Which formulas, and which of them can hold together, is known from the beginning: where they cannot
-it makes no difference what a function would say, so that it says what is shortest.
+Which formulas there are, and which of them can hold together, is known from the beginning. For
+combinations that cannot occur the function may have any value, and gets the one that makes it
+smallest.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from streams.temporal.sere import EMPTY, may_be_empty
 
 __all__ = ["Obligations"]
 
-# The bit of functions that is set if there is no next event. The others are of formulas.
+# The bit that is set if there is no next event. The other bits are those of formulas.
 _END = 0
 
 
 class Obligations:
-    """What may be left of the formula `number`, and of its parts. A function is a number.
+    """The obligations of the formula `number` and of its parts. A function is a number.
 
-    Two that are the same of whatever can follow are the same number, as far as the forms of the
-    formulas tell what can.
+    Two that agree on everything that can follow are the same number, as far as that can be seen
+    from the form of the formulas.
     """
 
     def __init__(self, normal: Normal, derivatives: Derivatives, number: int) -> None:
         self._normal = normal
         self._derivatives = derivatives
         self._functions: Decisions[bool] = Decisions()
-        # By bit. Of a formula and its negation there is one.
+        # By bit. A formula and its negation share one.
         self._formulas = [TRUE]
         self._bits: dict[int, int] = {}
         functions = self._functions
@@ -46,7 +47,8 @@ class Obligations:
         self._possible = functions.constraining(self._together())
 
     def then(self, at_end: bool, number: int) -> int:
-        """A formula must hold at the next event, or is as `at_end` if there is none."""
+        """The obligation that a formula holds at the next event; its value is `at_end` if there is
+        none."""
         end = self.true if at_end else self.false
         return self._short(self._functions.fork(_END, self._there(number), end))
 
@@ -60,24 +62,25 @@ class Obligations:
         return self._short(self._not(one))
 
     def choice(self, where: int, one: int, other: int) -> int:
-        """`one` where the first holds, else `other`."""
+        """If-then-else: If-then-else: `one` where the first holds, else `other`."""
         return self._short(self._choice(where, one, other))
 
     def going_on(self, one: int) -> int:
-        """What it is if there is a next event."""
+        """The function for the case that there is a next event."""
         return self._functions.halves(one, _END)[0]
 
     def may_end(self, one: int) -> bool:
-        """Whether it holds if there is none."""
+        """Whether it holds if there is no next event."""
         return self._functions.at(one, 1 << _END)
 
     def first(self, one: int) -> tuple[int, int, int]:
-        """Of one that goes on: a formula it depends on, and what it is without and with it."""
+        """For one with a next event: a formula it depends on, and its cofactors without and with
+        it."""
         bit = self._functions.first_bit(one)
         return self._formulas[bit], *self._functions.halves(one, bit)
 
     def written(self, one: int) -> int:
-        """One that goes on as a formula of the next event."""
+        """One with a next event, as a formula about that event."""
         found = self._written.get(one)
         if found is None:
             found = self._written[one] = self._write(one)
@@ -87,7 +90,7 @@ class Obligations:
         normal = self._normal
         number, without, with_it = self.first(one)
         no, yes = self.written(without), self.written(with_it)
-        # What holds without it anyway does not need its negation, and so the other way round.
+        # If it holds without the formula anyway, the negation need not be stated, and conversely.
         joined = self._either(without, with_it)
         if joined != with_it:
             no = normal.both(no, normal.negation(number))
@@ -146,7 +149,7 @@ class Obligations:
                 self._there(number)
 
     def _together(self) -> int:
-        """Which of the formulas may hold together, as far as their forms tell."""
+        """Which of the formulas may hold together, as far as can be seen from their form."""
         together = self.true
         for number, bit in self._bits.items():
             kind, parts, _ = self._normal.nodes[number]
@@ -162,7 +165,7 @@ class Obligations:
         return together
 
     def _bounds(self, number: int) -> tuple[int, int]:
-        """Functions of which the first implies a formula, and the second is implied by it."""
+        """Two functions: the first implies a formula, the second is implied by it."""
         kind, parts, _ = self._normal.nodes[number]
         if kind in "&|":
             join = self._both if kind == "&" else self._either

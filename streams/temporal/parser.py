@@ -1,8 +1,8 @@
-"""From a text to a formula.
+"""The parser: from a text to a formula.
 
 Operators, the loosest first: `->` `<->` (right associative); `|`; `&`; `U W R M until before`
-(right associative); prefixes. `always`, `never`, `eventually!` and what follows a SERE's arrow
-reach as far right as possible. PSL's other words bind as the operators that they stand for.
+(right associative); prefixes. `always`, `never`, `eventually!` and the formula after a SERE's arrow
+extend as far right as possible. PSL's other words bind like the operators that they abbreviate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams.temporal.sere import EMPTY, Joined, Letter, Repeat, Sere
 
 __all__ = ["parse"]
 
-# Formulas are walked by recursion, which Python bounds.
+# Formulas are walked recursively, and Python bounds the depth of recursion.
 MAX_DEPTH = 150
 _MOST_DIGITS = 9
 
@@ -60,10 +60,10 @@ _BINDINGS: dict[str, Callable[[Formula, Formula], Formula]] = {
 
 
 def parse(text: str) -> Formula:
-    """The formula that `text` says. Linear time.
+    """Parse `text`. Linear time.
 
-    Raises FormulaSyntaxError with the place, FormulaTooLarge for a deeper nesting than 150,
-    and TypeError for anything but text.
+    Raises FormulaSyntaxError with the place, FormulaTooLarge for nesting deeper than 150, and
+    TypeError for anything but text.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a formula is a text, not {type(text).__name__}")
@@ -235,7 +235,7 @@ class _Parser:
         return Match("|->" if arrow in ("|->", "|=>") else "<>->", sere, self._formula())
 
     def _braces(self) -> Sere:
-        # As many calls deep as four formulas.
+        # Takes as many nested calls as four formulas.
         self._deeper(4)
         self._need("{")
         sere = self._sere(0)

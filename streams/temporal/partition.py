@@ -1,8 +1,8 @@
-"""Which states of a machine or an automaton can do the same: the coarsest stable partition.
+"""Partition refinement: the coarsest stable partition of the states of a machine or an automaton.
 
 Sources: Hopcroft, "An n log n algorithm for minimizing states in a finite automaton" (1971), for
 renaming all parts of a class but the largest; Jacobs and Wißmann, "Fast coalgebraic bisimilarity
-minimization" (POPL 2023), for looking again only at the states that lead to a renamed one.
+minimization" (POPL 2023), for revisiting only the states that lead to a renamed one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def coarsest(
     """The class of each state, numbered in order of appearance: the first state is in class 0.
 
     States of one class have equal `outputs`, and diagrams in `functions` that are the same with
-    classes in place of states; no partition into fewer classes has both. `targets` gives the
-    states that a leaf leads to, `seen` what is left of a leaf when only their classes are known.
+    classes in place of states; no partition into fewer classes has both. `targets` gives the states
+    that a leaf leads to, `seen` the leaf with their classes in their place.
 
-    Time: a state is renamed at most log2(states) times, and each time the parts of diagrams from
-    which it is reached are looked at. Memory: an entry for each look at most.
+    Time: a state is renamed at most log2(states) times, and each time the diagram nodes that lead
+          to it are visited. Memory: at most one entry for each visit.
     """
     classes = _numbered(outputs)
     members: list[set[int]] = [set() for _ in set(classes)]
@@ -45,7 +45,7 @@ def coarsest(
             split.setdefault(classes[state], {}).setdefault(views.of(state), set()).add(state)
         renamed: list[int] = []
         for its, groups in split.items():
-            # Those that did not change were alike, are so still, and differ from all that did.
+            # Those that did not change were alike, still are, and differ from all that did.
             rest = members[its]
             for group in groups.values():
                 rest -= group
@@ -60,7 +60,7 @@ def coarsest(
 
 
 class _Views(Generic[T]):
-    """What the diagrams of states look like when only the classes of states are known."""
+    """The signatures of states: their diagrams with classes in place of states."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class _Views(Generic[T]):
         self._diagrams = diagrams
         self._functions = functions
         self._seen = seen
-        # The states whose diagram a part is, the parts above a part, the leaves to a state.
+        # The states that have a node as their diagram, the parents of a node, the leaves to a
+        # state.
         self._states: dict[int, list[int]] = {}
         self._above: dict[int, list[int]] = {}
         self._leaves: dict[int, list[int]] = {}
@@ -104,11 +105,12 @@ class _Views(Generic[T]):
         return {leaf for state in states for leaf in self._leaves.get(state, ())}
 
     def of(self, state: int) -> int:
-        """Equal for two states whose diagrams look the same."""
+        """The signature of a state; equal for two states whose diagrams are equal up to classes."""
         return self._views[self._functions[state]]
 
     def changed(self, leaves: Collection[int], classes: Sequence[int]) -> list[int]:
-        """Look again at these leaves and all above them; the states that look otherwise now."""
+        """Recompute these leaves and all nodes above them; returns the states whose signature
+        changed."""
         found = set(leaves)
         work = list(leaves)
         while work:
@@ -117,7 +119,7 @@ class _Views(Generic[T]):
                     found.add(part)
                     work.append(part)
         states: list[int] = []
-        # From below: a part asks for a proposition before those that its halves ask for.
+        # Bottom-up: a node tests a proposition before those that its children test.
         for part in sorted(found, key=self._diagrams.first_bit, reverse=True):
             view = self._look(part, classes)
             if view != self._views.get(part):

@@ -1,4 +1,4 @@
-"""From a formula to its text, which is parsed to the same formula again."""
+"""Prints a formula as text that parses back to the same formula."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _PREFIX = 4
 
 def to_text(formula: Formula) -> str:
     """The formula with no more parentheses than it needs."""
-    # An arrow reaches as far right as possible, so only what is alone does without parentheses.
+    # An arrow extends as far right as possible, so only a formula by itself needs no parentheses.
     return _match(formula) if isinstance(formula, Match) else _formula(formula, 0)
 
 
 def quoted(name: str) -> str:
-    """A proposition's name as it stands in a formula."""
+    """A proposition's name as it is written in a formula."""
     return name if is_plain_name(name) else in_quotes(name)
 
 
 def in_quotes(text: str) -> str:
-    """The text between quotation marks; those inside of it, and backslashes, get a backslash."""
+    """The text in quotation marks, with quotation marks and backslashes inside it escaped."""
     return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
 
 

@@ -1,14 +1,14 @@
-"""What is left of a formula after each event, as one deterministic machine.
+"""Formula progression: a deterministic machine whose states are what remains of a formula.
 
 After an event a formula is a Boolean function: of whether there is a next event, and of formulas
-that hold there or do not. Two that are equal as functions are one state, and the next event takes
-each of its formulas to a function of others. So the machine is deterministic from the beginning,
-over traces with an end as over those without, and no automaton is needed. Of formulas that cannot
-hold together it makes no difference what would be if they did, so that it is nearly minimal.
+that hold there or do not. Equal functions are one state, and the next event replaces each formula
+in a function by a function of others. So the machine is deterministic from the beginning, over
+finite and over infinite traces, and no automaton is needed. Combinations of formulas that cannot
+hold together are don't-cares, so the machine is nearly minimal.
 
 Sources: De Giacomo and Vardi, "Linear temporal logic and linear dynamic logic on finite traces"
-(IJCAI 2013) for the meaning; Bacchus and Kabanza, "Using temporal logics to express search control
-knowledge for planning" (2000) for the progression; Duret-Lutz et al., "Engineering an LTLf
+(IJCAI 2013) for the semantics; Bacchus and Kabanza, "Using temporal logics to express search
+control knowledge for planning" (2000) for the progression; Duret-Lutz et al., "Engineering an LTLf
 synthesis tool" (CIAA 2025) for doing it on decision diagrams whose leaves are formulas.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["Progress"]
 class Progress:
     """The machine of one formula. A state is a number; `first` is that before any event.
 
-    `normal` has the formulas that are left.
+    `normal` holds the remaining formulas.
     """
 
     def __init__(self, formula: Formula, names: tuple[str, ...]) -> None:
@@ -53,7 +53,7 @@ class Progress:
         return self._left.may_end(state)
 
     def formula(self, state: int) -> int:
-        """What must hold of the events after a state, if there are any."""
+        """The formula that must hold for the events after a state, if there are any."""
         return self._left.written(self._left.going_on(state))
 
     def after(self, state: int) -> int:
@@ -69,7 +69,7 @@ class Progress:
         return found
 
     def _expand(self, number: int) -> int:
-        """From a letter to what a formula leaves to be met after it."""
+        """From a letter to what a formula leaves to be fulfilled after it."""
         found = self._of.get(number)
         if found is None:
             contrary = self._of.get(self.normal.negation(number))
@@ -113,7 +113,7 @@ class Progress:
 
 
 def _holds_of_nothing(formula: Formula) -> bool:
-    """Whether the formula holds of the trace without any event."""
+    """Whether the formula holds for the empty trace."""
     if isinstance(formula, Constant):
         return formula.value
     if isinstance(formula, Proposition):

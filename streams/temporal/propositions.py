@@ -1,7 +1,7 @@
-"""From an event to its letter: which propositions hold of it.
+"""Evaluates propositions: from an event to the letter of those that hold for it.
 
-A proposition is a function of the event, or what fields of the event must be: a mapping from
-names to values, of which all must be equal, or one of a set. Text is never evaluated.
+A proposition is a function of the event, or a mapping from field names to required values: each
+field must equal its value, or one of a set of values. Text is never evaluated.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 Test = Callable[[T], object] | Mapping[str, object]
 
-# From events to their letters, of which each is found when it is asked for.
+# From events to their letters, lazily.
 Letters = Callable[[list[Any]], Iterable[int]]
 
 _MISSING = object()
 _DICTS = frozenset((dict,))
-# Objects that are true, whatever the answer will be.
+# Types whose objects are true, whatever the result will be.
 _NO_ANSWERS = (CoroutineType, GeneratorType, AsyncGeneratorType, Future)
 
 
 def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = True) -> Letters:
-    """The function from events to the bits of the propositions of `formula` that hold of each.
+    """The function from events to the bits of the propositions of `formula` that hold for each.
 
-    Each test is called once for an event; what one raises gets a note with its name. Raises
+    Each test is called once per event; an error it raises gets a note with its name. Raises
     UnknownProposition for a proposition without a test, unless `strict` is false: then it holds
     where the field or attribute of its name is true. BuildError for anything but a test: an async
     function, whose result is always true, or a mapping that names no field.
@@ -60,7 +60,7 @@ def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = 
 def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Letters:
     cases = [(name, 1 << bit, test) for bit, (name, test) in enumerate(predicates.items())]
 
-    # A generator, for a StopIteration out of a test would end a map.
+    # A generator, because a StopIteration from a test would end a map.
     def all_letters(values: list[Any]) -> Iterator[int]:
         for value in values:
             bits = 0
@@ -69,7 +69,7 @@ def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Letters:
                 for name, bit, test in cases:
                     asked = name
                     found = test(value)
-                    # Most answer with a bool, and calling takes longer than asking that.
+                    # Most tests return a bool, and a call takes longer than this check.
                     if found is True or (found is not False and _is_so(found)):
                         bits |= bit
             except Exception as error:
@@ -81,7 +81,7 @@ def _one_by_one(predicates: dict[str, Callable[[Any], object]]) -> Letters:
 
 
 def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Letters | None:
-    """One look-up, where all propositions ask for values of one and the same field."""
+    """One look-up, if all propositions compare the same field."""
     bits: dict[Hashable, int] = {}
     fields: set[str] = set()
     for at, name in enumerate(names):
@@ -104,16 +104,16 @@ def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Letters | No
         try:
             return bits.get(_field(value, field), 0)
         except TypeError:
-            # What cannot be hashed is equal to none of them.
+            # A value that cannot be hashed equals none of them.
             return 0
 
     def all_letters(values: list[Any]) -> Iterable[int]:
-        # Most are dicts that have the field, and so take no call of Python each.
+        # Most events are dicts that have the field, and need no Python call each.
         if _DICTS.issuperset(map(type, values)):
             try:
                 return list(map(bits.get, map(get, values), repeat(0)))
             except Exception:
-                # The one that raised it does so again when its turn comes.
+                # The event that raised it raises it again when it is reached.
                 pass
         return map(letter, values)
 
@@ -121,7 +121,7 @@ def _one_field(names: list[str], tests: Mapping[str, Test[Any]]) -> Letters | No
 
 
 def given(where: Mapping[str, Test[Any]] | None, named: Mapping[str, Test[Any]]) -> dict[str, Any]:
-    """The tests of both; BuildError for a proposition that has one in each."""
+    """The tests of both; raises BuildError for a proposition that has one in each."""
     if where is None:
         return dict(named)
     if not isinstance(cast(Any, where), Mapping):
@@ -161,13 +161,13 @@ def _alternatives(wanted: object) -> list[Any]:
 
 
 def _is_so(found: object) -> bool:
-    """Whether what a test returned is true; TypeError for an answer that is still to come."""
+    """Whether what a test returned is true; TypeError for an awaitable."""
     if isinstance(found, _NO_ANSWERS):
         kind = type(cast(object, found)).__name__
         not_awaited(cast(object, found))
         raise TypeError(
-            f"its result is of type {kind}, which nobody waits for: give a plain "
-            "function of the event"
+            f"its result is of type {kind}, which is never awaited: give a plain function of the "
+            "event"
         )
     return bool(found)
 
@@ -181,7 +181,7 @@ def _is_true(name: str) -> Callable[[Any], object]:
 
 
 def _field(value: Any, field: str) -> Any:
-    # Most values are dicts, and asking whether it is any other mapping takes longer.
+    # Most values are dicts, and checking for other mappings takes longer.
     if type(value) in _DICTS or isinstance(value, Mapping):
         return cast(Mapping[str, Any], value).get(field, _MISSING)
     return getattr(value, field, _MISSING)

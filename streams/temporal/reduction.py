@@ -1,7 +1,7 @@
-"""Automata with the same words and fewer states.
+"""Reduction of automata: fewer states, the same language.
 
-What can never be accepted goes, marks outside of cycles are forgotten, and states that can do the
-same are one.
+States from which nothing is accepted are removed, marks outside cycles are dropped, and bisimilar
+states are merged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["reduced"]
 def reduced(steps: Steps) -> Steps:
     """An automaton that accepts the same words, with no more states.
 
-    Time: as many rounds as there are states at worst, usually two; `coarsest` tells of each.
+    Time: as many rounds as there are states at worst, usually two; see `coarsest` for the time of
+          each.
     """
     while True:
         living = _living(steps)
@@ -30,8 +31,8 @@ def reduced(steps: Steps) -> Steps:
 
 
 def _living(steps: Steps) -> Steps:
-    """Only states that are reached and from which a word is accepted, at least one; only steps
-    on cycles that can be accepted keep their marks, and needless sets go."""
+    """Only reachable states from which a word is accepted, at least one; only steps on accepting
+    cycles keep their marks, and redundant sets are removed."""
     leaving = [
         sorted(frozenset[Step]().union(*steps.diagrams.leaves(function)))
         for function in steps.functions
@@ -86,7 +87,7 @@ def _living(steps: Steps) -> Steps:
 
 
 def _needed_sets(on_cycles: set[int], sets: int) -> list[int]:
-    """Without the sets that are passed wherever another one is, or on every cycle anyway."""
+    """Without the sets that are implied by another one, or passed on every cycle anyway."""
     kept = [at for at in range(sets) if any(not marks >> at & 1 for marks in on_cycles)]
     for one in kept[:]:
         if any(
@@ -103,7 +104,8 @@ def _of_sets(marks: int, kept: list[int]) -> int:
 
 
 def _merged(steps: Steps) -> Steps:
-    """States that have the same steps to the same states are one: the coarsest bisimulation."""
+    """The quotient by the coarsest bisimulation: states with the same steps to the same states are
+    merged."""
     classes = coarsest(
         steps.diagrams,
         steps.functions,

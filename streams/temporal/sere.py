@@ -1,4 +1,4 @@
-"""PSL's sequential extended regular expressions (SEREs), whose letters are Boolean formulas.
+"""The syntax tree of PSL's sequential extended regular expressions (SEREs).
 
 Source: IEEE 1850 (PSL).
 """
@@ -17,9 +17,9 @@ SereOperator = Literal[";", ":", "|", "&&"]
 
 
 class _Hashed:
-    """Finds its hash once, when it is made.
+    """Computes its hash once, when it is made.
 
-    What may be left of a long expression is nested thousands deep, and is looked up often.
+    The derivatives of a long expression are nested thousands deep, and are looked up often.
     """
 
     __slots__ = ("_hash",)
@@ -33,7 +33,7 @@ class _Hashed:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew where it is read: the hash of a text is another one in each process.
+        # Recomputed when unpickled: the hash of a string differs in each process.
         return type(self), self._parts()
 
     def _parts(self) -> tuple[Any, ...]:
@@ -42,7 +42,7 @@ class _Hashed:
 
 @dataclass(frozen=True, slots=True)
 class Letter(_Hashed):
-    """One event of which a Boolean formula holds."""
+    """One event that satisfies a Boolean formula."""
 
     formula: Formula
 
@@ -69,7 +69,7 @@ class Joined(_Hashed):
 
 @dataclass(frozen=True, slots=True)
 class Repeat(_Hashed):
-    """`r[*low..high]`; without `high` as often as one likes."""
+    """`r[*low..high]`; any number of times without `high`."""
 
     sere: Sere
     low: int

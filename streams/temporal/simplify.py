@@ -1,4 +1,4 @@
-"""Formulas that say the same in fewer words."""
+"""Rewrites formulas into shorter equivalent ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _DUAL: dict[NaryOperator, NaryOperator] = {"&": "|", "|": "&"}
 
 
 def simplify(formula: Formula) -> Formula:
-    """A formula that holds of the same infinite words and of the same finite ones, but for the
-    empty one, and that is no larger. Linear time but for looking at equal parts."""
+    """An equivalent formula, over infinite words and over finite words other than the empty one,
+    that is not larger. Linear time, except for comparing equal parts."""
     if isinstance(formula, Constant | Proposition):
         return formula
     if isinstance(formula, Unary):
@@ -113,7 +113,7 @@ def _equivalence(left: Formula, right: Formula) -> Formula:
 
 def _binding(formula: Binary) -> Formula:
     operator, left, right = formula.operator, formula.left, formula.right
-    # W is to R as U is to M, but for the side that decides.
+    # W is to R as U is to M, with the deciding side exchanged.
     decides, lasts = (right, left) if operator in "UW" else (left, right)
     if left == right or decides == TRUE:
         return lasts if operator in "RM" or left == right else TRUE

@@ -1,4 +1,4 @@
-"""Automata as diagrams, from letters to the steps that may be taken."""
+"""Automata in symbolic form: diagrams from letters to the steps that may be taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.temporal.decisions import Decisions
 __all__ = ["Step", "Steps", "best", "drawn_up", "steps_of"]
 
 Step: TypeAlias = tuple[int, int]
-"""A target, and the acceptance sets that the step is in, as bits."""
+"""A target, and the acceptance sets that the step belongs to, as bits."""
 
 
 class Steps(NamedTuple):
@@ -50,7 +50,7 @@ def drawn_up(steps: Steps, names: tuple[str, ...]) -> Automaton:
         row: list[Edge] = []
         for target, parallel in by_target.items():
             for marks, guard in parallel:
-                # Where a step with more marks leads there, this one makes no difference.
+                # A step with more marks to the same target makes this one redundant.
                 more = (its for other, its in parallel if other & marks == marks)
                 cubes = guards.cubes.of(guard, reduce(either, more))
                 row += (Edge(target, care, value, marks) for care, value in cubes)
@@ -59,7 +59,8 @@ def drawn_up(steps: Steps, names: tuple[str, ...]) -> Automaton:
 
 
 def best(steps: frozenset[Step]) -> frozenset[Step]:
-    """All but those that another one to the same state replaces, having all their marks."""
+    """The steps without those subsumed by another step to the same state that has all their
+    marks."""
     return frozenset(
         (target, marks)
         for target, marks in steps

@@ -1,8 +1,8 @@
-"""What is left to be met after each event, for one formula or several, as numbered states.
+"""The tableau of one or several formulas: numbered states of what remains to be fulfilled.
 
-A `U` that is put off is always met together with all others that have its right side. Matches of
-`<>->` are not: one may be met while others have begun. So those that are waited for are marked,
-and when none of these is left, all that have begun by then are marked.
+A postponed `U` is always fulfilled together with all others that have the same right side. Matches
+of `<>->` are not: one may complete while others have begun. So the matches that are awaited are
+marked, and when none of these is left, all that have begun by then are marked.
 
 Source for the marks: Miyano and Hayashi, "Alternating finite automata on omega-words" (1984).
 """
@@ -17,10 +17,10 @@ __all__ = ["Tableau"]
 
 
 class Tableau:
-    """The states that are left by the formulas given to `first`, and those that these leave.
+    """The states reached from the formulas given to `first`.
 
-    `asked` has the diagram of each in `expansion`, whose choices lead to others: it grows while
-    they are asked for. FormulaTooLarge beyond `max_states` states.
+    `asked` holds the diagram of each in `expansion`, whose choices lead to other states: it grows
+    as they are visited. FormulaTooLarge beyond `max_states` states.
     """
 
     def __init__(self, normal: Normal, max_states: int) -> None:
@@ -28,7 +28,7 @@ class Tableau:
         self.expansion = Expansion(normal)
         self.asked: list[int] = []
         self._max_states = max_states
-        # States that ask the same are one state, however different their formulas look.
+        # States with the same expansion are one state, however different their formulas look.
         self._numbers: dict[int, int] = {}
         self._known: dict[tuple[frozenset[int], bool], int] = {}
         self._after: dict[int, int] = {}
@@ -38,11 +38,11 @@ class Tableau:
         return self._state(frozenset((number,)), True)
 
     def promises(self, choice: int) -> frozenset[int]:
-        """What a choice puts off, and must not for ever."""
+        """The promises of a choice, which must not be postponed for ever."""
         return self.expansion.parted(choice)[1]
 
     def choices(self, state: int) -> list[int]:
-        """What a state leaves to choose from, whatever the event is."""
+        """All choices of a state, over all events."""
         return sorted(frozenset[int]().union(*self.expansion.diagrams.leaves(self.asked[state])))
 
     def after(self, choice: int) -> int:
@@ -54,8 +54,8 @@ class Tableau:
         return found
 
     def acceptance(self) -> tuple[int, dict[int, int]]:
-        """How many acceptance sets there are, one for each promise, and those that each choice
-        met so far is in, as bits."""
+        """The number of acceptance sets, one for each promise, and the sets that each choice seen
+        so far belongs to, as bits."""
         promises = {choice: self.promises(choice) for choice in self._after}
         sets = sorted(frozenset[int]().union(*promises.values()))
         marks = {

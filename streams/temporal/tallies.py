@@ -1,8 +1,8 @@
-"""What is said of the rows that are valid at an instant: how many, their sum, the least, ...
+"""Sliding aggregates over the rows valid at an instant: count, sum, average, least, greatest.
 
-A tally is told ahead of time which rows enter and leave at which point, and then crosses the
-points in order. It is exact: what comes out at an instant is what the plain aggregate over the
-rows valid then would be, correctly rounded, whatever has entered and left before.
+A tally is given in advance the points at which rows enter and leave, and then crosses the points in
+order. It is exact: the value at an instant is the plain aggregate over the rows valid then,
+correctly rounded, whatever has entered and left before.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from streams.errors import BuildError
 
 __all__ = ["Aggregate", "Tally", "tally_maker"]
 
-# Not worth being tidied up.
+# A smaller heap is not worth compacting.
 _FEW = 8
 
 Aggregate = Literal["count", "sum", "avg", "min", "max"]
 
 
 class Tally:
-    """Counts rows, and is the base of what does more.
+    """Counts rows; the base class of the other tallies.
 
-    `pending` has what changes at each point that was not crossed yet. Entering and leaving
-    take O(1), crossing O(log rows) for each row that does so.
+    `pending` holds the changes at each point not yet crossed. Entering and leaving take O(1),
+    crossing a point O(log rows) for each row that changes there.
     """
 
     pending: dict[Any, Any]
@@ -42,7 +42,7 @@ class Tally:
         self.pending[at] = self.pending.get(at, 0) + 1
 
     def leave(self, at: Any, amount: Any) -> None:
-        """A row is valid no more from `at` on."""
+        """A row is no longer valid from `at` on."""
         self.pending[at] = self.pending.get(at, 0) - 1
 
     def cross(self, at: Any) -> None:
@@ -51,12 +51,13 @@ class Tally:
 
     @property
     def value(self) -> Any:
-        """What is said of the rows valid now, of which there is at least one."""
+        """The aggregate of the rows valid now; there is at least one."""
         return self.rows
 
 
 class _Sum(Tally):
-    """Keeps the sum as an int or a fraction, since rounded ones would add up to no zero."""
+    """Keeps the sum as an int or a fraction, because rounding errors would keep it from returning
+    to zero."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ class _Sum(Tally):
     def value(self) -> Any:
         if self._floats or self._decimals:
             return self._plain(self._sum)
-        # Of what is left; a number that is none may have left.
+        # Of the remaining rows; a NaN or infinity may have left.
         return self._sum if self._fractions else int(self._sum)
 
     def _plain(self, exact: int | Fraction) -> Any:
@@ -98,7 +99,7 @@ class _Average(_Sum):
 
 
 def _rounded(exact: int | Fraction) -> float:
-    """The nearest float, which beyond the largest one is infinity."""
+    """The nearest float; infinity beyond the largest one."""
     try:
         return float(exact)
     except OverflowError:
@@ -108,8 +109,8 @@ def _rounded(exact: int | Fraction) -> float:
 class _Least(Tally):
     """A heap of the amounts of valid rows, each once.
 
-    Those that have left are taken out when they come to its top, or when they are more than the
-    others: it never holds many more than twice the amounts that are valid.
+    Those that have left are removed when they reach the top, or when they outnumber the others: the
+    heap never holds many more than twice the valid amounts.
     """
 
     def __init__(self) -> None:
@@ -148,7 +149,8 @@ class _Least(Tally):
 
     @staticmethod
     def _turned(amount: Any) -> Any:
-        """What comes first of these is what is wanted of the amounts; turned again, the amount."""
+        """The sort key of an amount, such that the least key is the wanted amount; applied again,
+        it returns the amount."""
         return amount
 
 
@@ -169,7 +171,8 @@ _TALLIES: dict[str, Callable[[], Tally]] = {
 
 
 def tally_maker(aggregate: Aggregate, has_amounts: bool, include_zero: bool) -> Callable[[], Tally]:
-    """What makes a tally for each key. BuildError for options that do not go together."""
+    """The factory of a tally for each key. Raises BuildError for options that do not go
+    together."""
     if aggregate not in _TALLIES:
         raise BuildError(f"aggregate={aggregate!r}: use one of {', '.join(_TALLIES)}")
     if has_amounts == (aggregate == "count"):

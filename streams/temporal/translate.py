@@ -1,4 +1,5 @@
-"""From a formula to a generalised Büchi automaton that accepts the words on which it holds."""
+"""Translation of a formula to a generalised Büchi automaton that accepts the words satisfying
+it."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ def translate(
 ) -> Automaton:
     """The automaton of `formula`, with the propositions `names`, by default its own.
 
-    A state is what is left to be met. Results are remembered. Time and memory: exponential in the
-    size of the formula at worst; FormulaTooLarge beyond `max_states` states, UnknownProposition
-    if `names` lack one.
+    A state is what remains to be fulfilled. Results are cached. Time and memory: exponential in the
+    size of the formula at worst; raises FormulaTooLarge beyond `max_states` states, and
+    UnknownProposition if `names` lack one.
     """
     own = propositions(formula)
     names = tuple(own) if names is None else names
@@ -37,7 +38,7 @@ def translate(
     normal = Normal(False, names)
     tableau = Tableau(normal, max_states)
     initial = tableau.first(normal.of(formula))
-    # It grows meanwhile.
+    # Grows during the loop.
     for state, _ in enumerate(tableau.asked):
         for choice in tableau.choices(state):
             tableau.after(choice)

@@ -1,4 +1,4 @@
-"""What a monitor says of the events so far."""
+"""The verdicts of a monitor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["Verdict"]
 class Verdict(Enum):
     """`TRUE` and `FALSE` are final, whatever follows.
 
-    `PRESUMABLY_TRUE` and `PRESUMABLY_FALSE` tell, where RV-LTL is asked for, an `INCONCLUSIVE`
-    that would be true or false if the events ended now.
+    With RV-LTL, `PRESUMABLY_TRUE` and `PRESUMABLY_FALSE` replace an `INCONCLUSIVE` verdict that
+    would be true or false if the events ended now.
     """
 
     TRUE = "true"

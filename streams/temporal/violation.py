@@ -1,4 +1,4 @@
-"""What is told when a formula is violated."""
+"""The report of a violated formula."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Violation(Generic[T]):
-    """`formula` does not hold of the events of `key`.
+    """`formula` does not hold for the events of `key`.
 
     `index` is the number, from 1, of the key's event that decided it, and `evidence` its events up
-    to that one: values, or sets of propositions for `evidence="letters"`. `truncated` tells that
-    there were more. `at_end`: the stream ended before the formula was met; no event decided it.
+    to that one: values, or sets of propositions for `evidence="letters"`. `truncated` is true if
+    there were more. `at_end`: the stream ended before the formula was fulfilled; no event decided
+    it.
     """
 
     formula: str

@@ -1,4 +1,4 @@
-"""The monitor of one formula over the events of many keys."""
+"""Runs the monitor of one formula over the events of many keys."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ Mode = Literal["ltl3", "rv"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What is watched, and how: the options of `monitor` and `violations`, checked.
+    """The validated options of `monitor` and `violations`.
 
-    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for an option
-    that makes no sense. A formula that no event can decide is warned of.
+    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for an invalid
+    option. Logs a warning for a formula that no event can decide.
     """
 
     stage: str
@@ -68,7 +68,7 @@ class Rule:
             self._refuse(f"max_keys={self.max_keys!r}", "a whole number of at least 1")
         if self.by is None and (self.idle is not None or self.max_keys is not None):
             self._refuse("idle or max_keys", "them together with by: without it there is one key")
-        # Not before the first event: an unknown proposition is the builder's mistake.
+        # When built, not at the first event: an unknown proposition is a mistake in the program.
         _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)
         if verdict.is_final:
@@ -79,7 +79,7 @@ class Rule:
                 "judged at the end of the stream%s",
                 self.stage,
                 self.text,
-                "" if self.mode == "rv" else ' (mode="rv" tells what is presumed meanwhile)',
+                "" if self.mode == "rv" else ' (mode="rv" reports what is presumed meanwhile)',
             )
 
     def _refuse(self, what: str, wanted: str) -> None:
@@ -108,7 +108,7 @@ class Rule:
         return KeyFaults(on_error, run, info, self.by)
 
     def info(self, *policies: object) -> StageInfo:
-        """What the stage is; `policies` may send letters."""
+        """The description of the stage; `policies` may send dead letters."""
         by = "" if self.by is None else f" by {key_name(self.by)}"
         most = "" if self.max_keys is None else f", at most {self.max_keys:,}"
         notes = [] if self.by is None else [f"remembers a state for each key{most}"]
@@ -120,10 +120,10 @@ class Rule:
 
 
 class _Instance:
-    """How far the formula has come with one key.
+    """The progress of the formula for one key.
 
-    `kept` is evidence, values or letters. Of a limited number the last one stands where `count`
-    says, and the oldest after it.
+    `kept` is the evidence, values or letters. If their number is limited it is a ring buffer:
+    `count` is the index of the last one, and the oldest follows it.
     """
 
     __slots__ = ("count", "kept", "presumed", "state")
@@ -136,7 +136,7 @@ class _Instance:
 
 
 class _Instances(dict[Any, _Instance | None]):
-    """By key; None for what is decided. A key that comes for the first time begins."""
+    """Instances by key; None for a decided one. A new key begins in the first state."""
 
     def __init__(self, first: int, keeps: bool) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class _Instances(dict[Any, _Instance | None]):
 
 
 def _keys(key: Key, values: list[Any]) -> Iterator[Any]:
-    # No map, which a StopIteration out of a key function would end.
+    # Not a map, which a StopIteration from a key function would end.
     get = key.get
     for value in values:
         try:
@@ -163,12 +163,13 @@ def _keys(key: Key, values: list[Any]) -> Iterator[Any]:
 
 
 class Watch:
-    """One running of a rule.
+    """One run of a rule.
 
-    Memory: an instance for each key that is not decided, an entry of a dict for each that is.
-    `idle` and `max_keys` bound both; a key that they drop begins anew when it comes again. All keys
-    may be idle for as long, so those used last stand last in an OrderedDict: an event costs 0.3 us
-    with it, and 2.1 us with cachetools.TTLCache (100 keys; 0.6 and 3.2 us with 10,000).
+    Memory: an instance for each undecided key, a dict entry for each decided one. `idle` and
+            `max_keys` bound both; a key that they drop begins anew when it comes again. The idle
+            time is the same for all keys, so an OrderedDict in the order of last use is enough: an
+            event costs 0.3 us with it, and 2.1 us with cachetools.TTLCache (100 keys; 0.6 and 3.2
+            us with 10,000).
     """
 
     def __init__(self, rule: Rule, now: Callable[[], float]) -> None:
@@ -191,10 +192,10 @@ class Watch:
         self._violations = self._expired = self._evicted = 0
 
     def look(self, events: list[Event[Any]], begin: int) -> tuple[int, Violation[Any] | None]:
-        """Take events in, from the place `begin` on, up to the first that is a violation.
+        """Process events from the index `begin` up to the first violation.
 
-        Returns its place with the violation, or the number of events. Whatever a proposition or a
-        key raises passes: `place` says at which event, which has changed nothing.
+        Returns its index with the violation, or the number of events. Errors of propositions and
+        keys pass through: `place` is the index of the event, which has changed nothing.
         """
         used, instances, most = self._used, self._instances, self._most
         keeps_letters = self._keeps_letters
@@ -203,7 +204,7 @@ class Watch:
         coming = iter(values)
         keys = repeat(None, len(values)) if self._key is None else _keys(self._key, values)
         try:
-            # What raises is one of the two iterators, when the value has been taken.
+            # One of the two iterators raised, after the value was taken.
             for value, letter, key in zip(coming, self._letters_of(values), keys, strict=True):
                 if used is not None:
                     self._use(key, used)
@@ -230,7 +231,7 @@ class Watch:
 
     def _name_key(self, value: Any, error: Exception) -> None:
         if self._key is not None:
-            # What has no key is told of elsewhere.
+            # A missing key is reported elsewhere.
             with suppress(Exception):
                 error.add_note(f"of the key {describe(self._key.get(value))}")
 
@@ -250,7 +251,7 @@ class Watch:
         """The violations of the keys that are undecided, and not idle, when the stream ends."""
         if self._used is not None:
             self._expire(self._now(), self._used)
-            # From here on none expires, however slowly these are taken.
+            # From here on no key expires, however slowly the violations are taken.
             self._used = None
         for key, one in self._instances.items():
             if one is not None and self._monitor.at_end(one.state) is Verdict.FALSE:

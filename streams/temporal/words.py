@@ -1,4 +1,5 @@
-"""Infinite words that end in a loop (lassos), and automata: which are accepted, and an example."""
+"""Lassos, infinite words that end in a loop: membership in the language of an automaton, and
+examples of accepted ones."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ __all__ = ["Lasso", "accepted_word", "accepts"]
 
 
 class Lasso(NamedTuple):
-    """The letters of `stem`, and then those of `loop` for ever."""
+    """The letters of `stem`, then those of `loop` for ever."""
 
     stem: tuple[int, ...]
     loop: tuple[int, ...]
@@ -24,10 +25,10 @@ def accepts(automaton: Automaton, stem: Sequence[int], loop: Sequence[int]) -> b
     Raises ValueError for an empty loop.
     """
     if not loop:
-        raise ValueError("the loop of a word has at least one letter")
+        raise ValueError("the loop of a word needs at least one letter")
     letters = [*stem, *loop]
     places = len(letters)
-    # A state of the product is a state of the automaton and a place in the word.
+    # A state of the product is a state of the automaton with a position in the word.
     edges = tuple(
         tuple(
             Edge(edge.target * places + _next(place, len(stem), places), 0, 0, edge.marks)
@@ -48,7 +49,7 @@ def _next(place: int, loop_begins: int, places: int) -> int:
 def accepted_word(automaton: Automaton, begin: int | None = None) -> Lasso | None:
     """A word that is accepted from the state `begin` (by default the initial ones), if any is.
 
-    Its stem is as short as any. Linear time for each acceptance set.
+    Its stem is as short as possible. Linear time for each acceptance set.
     """
     loops = _accepting_states(automaton)
     roots = automaton.initial if begin is None else (begin,)

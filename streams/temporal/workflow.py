@@ -1,6 +1,6 @@
-"""A workflow as a graph: steps, what is true of each, and which may follow which.
+"""Workflow graphs: steps, the facts about each, and which step may follow which.
 
-A step is followed by those it has a `goto` to, and by any other that waits for an `input`.
+A step may be followed by its `goto` steps, and by any other step that waits for an `input`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["Node", "Workflow", "WorkflowError", "read_workflow"]
 
 
 class WorkflowError(BuildError, ValueError):
-    """A workflow or a rule that makes no sense; the message names the node."""
+    """A workflow or a rule is invalid; the message names the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One step.
 
-    `goto` are the steps that may come next. A step with an `input`, the name of what it waits
-    for, may come after any other. `through` and `not_through` are the conditions for coming here,
-    see `streams.temporal.workflow_rule.conditions`. `labels` are more that is true of it.
+    `goto` are the steps that may come next. A step with an `input`, the name of what it waits for,
+    may come after any other. `through` and `not_through` are the conditions for coming here, see
+    `streams.temporal.workflow_rule.conditions`. `labels` are further facts.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Node:
 
     @property
     def facts(self) -> frozenset[str]:
-        """What is true of it: its name, its labels, and `input` if it waits for one."""
+        """Its facts: its name, its labels, and `input` if it waits for one."""
         return frozenset((self.name, *self.labels, *(("input",) if self.input else ())))
 
 
@@ -49,15 +49,15 @@ _FACTS = ("goto", "input", "through", "not_through", "labels")
 class Workflow:
     """Nodes by name, in order; `inputs` are the names of those with an input. Immutable.
 
-    Raises WorkflowError where there is no node, where two have one name, and where one names
-    another that does not exist.
+    Raises WorkflowError if there are no nodes, if two have the same name, and if one refers to a
+    node that does not exist.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes: dict[str, Node] = {}
         for node in nodes:
             if node.name in self.nodes:
-                raise WorkflowError(f"there are two nodes of the name {node.name!r}")
+                raise WorkflowError(f"there are two nodes named {node.name!r}")
             self.nodes[node.name] = node
         if not self.nodes:
             raise WorkflowError("the workflow has no nodes")
@@ -73,11 +73,11 @@ class Workflow:
 
     @property
     def facts(self) -> frozenset[str]:
-        """All that is true of some node."""
+        """All facts of all nodes."""
         return frozenset(fact for node in self.nodes.values() for fact in node.facts)
 
     def following(self, name: str) -> dict[str, str]:
-        """The nodes that may come after one, and whether by `goto` or `input`."""
+        """The nodes that may come after a node, and whether by `goto` or `input`."""
         found = dict.fromkeys(self.nodes[name].goto, "goto")
         for other in self.inputs:
             if other != name:
@@ -94,7 +94,7 @@ class Workflow:
     def of(nodes: Mapping[str, Mapping[str, Any]]) -> Workflow:
         """The workflow of an object such as `{"a": {"goto": ["b"]}, "b": {"input": "form"}}`.
 
-        A fact is a text or a list of texts. Raises WorkflowError for what is not understood.
+        A fact is a text or a list of texts. Raises WorkflowError for anything else.
         """
         if not isinstance(nodes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise WorkflowError(f"nodes must be an object of nodes by name, not {describe(nodes)}")
@@ -130,14 +130,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} stands there twice")
+        raise ValueError(f"{twice!r} is there twice")
     return found
 
 
 def read_workflow(path: str | PathLike[str]) -> Workflow:
     """Read `{"nodes": {...}}`, see `Workflow.of`, from a file of JSON.
 
-    Raises CannotOpen, and WorkflowError with the file's name for what is not understood.
+    Raises CannotOpen, and WorkflowError with the file's name for invalid content.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -145,7 +145,7 @@ def read_workflow(path: str | PathLike[str]) -> Workflow:
     except OSError as error:
         raise CannotOpen(f"Cannot read {path}: {error.strerror}") from error
     except RecursionError:
-        raise WorkflowError(f"{path} cannot be read as JSON: it is nested too deep") from None
+        raise WorkflowError(f"{path} cannot be read as JSON: it is nested too deeplyly") from None
     except ValueError as error:
         raise WorkflowError(f"{path} cannot be read as JSON: {error}") from error
     if type(content) is not dict or "nodes" not in content:

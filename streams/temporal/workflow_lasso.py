@@ -1,8 +1,8 @@
-"""Paths without end on which a formula fails: a stem, and a loop that is taken for ever.
+"""Finds infinite paths (lassos: a stem, then a loop taken for ever) on which a formula fails.
 
-The paths of the workflow beside the Büchi automaton of the negated formula: a path that the
-automaton accepts breaks the rule. Source: Vardi and Wolper, "An automata-theoretic approach to
-automatic program verification" (LICS 1986).
+Searches the product of the workflow's paths with the Büchi automaton of the negated formula: a path
+that the automaton accepts breaks the rule. Source: Vardi and Wolper, "An automata-theoretic
+approach to automatic program verification" (LICS 1986).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _Lasso = tuple[list[int], list[int]]
 def shortest_lasso(workflow: Workflow, rule: Rule, max_states: int) -> CounterExample | None:
     """The lasso of a shortest stem, and of a shortest loop among those, that breaks the rule.
 
-    Shortest in the product, so until the automaton comes round as well; where a shorter stem and
-    loop make the same path, it is these. Another path may have a stem that is shorter still, for
-    the automaton needs longer beside it: to find the shortest of all takes more than linear time,
-    see Kupferman and Sheinvald-Faragy, "Finding shortest witnesses to the nonemptiness of automata
-    on infinite words" (CONCUR 2006).
+    Shortest in the product, so until the automaton repeats its state as well; if a shorter stem and
+    loop describe the same path, those are returned. Another path may have a still shorter stem
+    although its run in the product is longer: finding the shortest of all takes more than linear
+    time, see Kupferman and Sheinvald-Faragy, "Finding shortest witnesses to the nonemptiness of
+    automata on infinite words" (CONCUR 2006).
 
-    Linear time in the product, and for the loop in the component that it is found in for each
-    node that the stem may end at. SearchTooLarge beyond `max_states` states.
+    Linear time in the product; for the loop, linear in its component for each node at which the
+    stem may end. SearchTooLarge beyond `max_states` states.
     """
     product = _product(workflow, rule, max_states)
     found = None if product is None else product.lasso()
@@ -48,11 +48,11 @@ def shortest_lasso(workflow: Workflow, rule: Rule, max_states: int) -> CounterEx
 def lassos(
     workflow: Workflow, rule: Rule, max_nodes: int | None, max_states: int
 ) -> Iterator[CounterExample]:
-    """Those whose stem comes to nothing twice, in order of stems and then of loops, lazily.
+    """The lassos whose stem visits no state twice, by length of stem and then of loop, lazily.
 
-    That is their order in the product, as for `shortest_lasso`. What can go on in several ways
-    after a stem does so in a shortest loop, and in others after longer stems. None is told twice.
-    Stems of `max_nodes` nodes and more are not looked for, and none has more than that with its
+    Lengths are those in the product, as for `shortest_lasso`. If a stem can be continued in several
+    ways, its lasso has a shortest loop; the others come after longer stems. None is returned twice.
+    Stems of `max_nodes` nodes or more are not searched, and none exceeds that together with its
     loop. Time and memory: the stems of one length, of which there may be exponentially many;
     SearchTooLarge beyond `max_states` of them.
     """
@@ -82,7 +82,7 @@ def _product(workflow: Workflow, rule: Rule, max_states: int) -> _Product | None
 
 
 def _folded(stem: list[str], loop: list[str]) -> tuple[list[str], list[str]]:
-    """The same path, without what the automaton needed to be brought round to itself."""
+    """The same path, without the nodes that only the automaton needed to repeat its state."""
     length = next(
         n for n in range(1, len(loop) + 1)
         if len(loop) % n == 0 and loop == loop[:n] * (len(loop) // n)
@@ -95,10 +95,10 @@ def _folded(stem: list[str], loop: list[str]) -> tuple[list[str], list[str]]:
 
 
 class _Product:
-    """A state is a node, what is seen of the path to it, and the automaton's before the node.
+    """A state is a node, what is seen of the path to it, and the automaton's state before the node.
 
-    States are numbered as they are reached, so that one nearer to the beginning has a lower
-    number. `steps` are (target, the acceptance sets that the step is in, as bits).
+    States are numbered as they are reached, so that those nearer to the beginning have lower
+    numbers. `steps` are (target, the acceptance sets of the step, as bits).
     """
 
     def __init__(
@@ -163,7 +163,8 @@ class _Product:
         return stem[::-1], loop
 
     def lassos(self) -> Iterator[list[_Lasso]]:
-        """Those whose stem comes to no state twice, with a shortest loop each, by its length."""
+        """The lassos whose stem visits no state twice, each with a shortest loop, by length of
+        stem."""
         homes = {state: component for component in self._accepting() for state in component}
         useful = self._leading_to(homes)
         loops: dict[int, list[int] | None] = {}
@@ -187,7 +188,7 @@ class _Product:
                 raise SearchTooLarge(self._rule, len(layer), self._max_states)
 
     def _longer(self, walks: list[tuple[int, ...]], useful: set[int]) -> Iterator[tuple[int, ...]]:
-        """The walks with one more state, to which they did not come before."""
+        """The walks extended by one state that they have not visited."""
         for walk in walks:
             for target in dict.fromkeys(self._targets(walk[-1])):
                 if target in useful and target not in walk:
@@ -231,7 +232,7 @@ class _Product:
         return cyclic and marks == self._all_marks
 
     def _loop(self, start: int, component: frozenset[int]) -> list[int] | None:
-        """A shortest way from `start` back to it that passes every acceptance set."""
+        """A shortest path from `start` back to it that passes every acceptance set."""
         goal = (start, self._all_marks)
         before: dict[_Step, _Step | None] = {(start, 0): None}
         layer: list[_Step] = [(start, 0)]

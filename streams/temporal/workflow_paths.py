@@ -1,4 +1,4 @@
-"""The counter-examples to a rule about the paths of a workflow, shortest first."""
+"""Model checking of workflows: the counter-examples to a rule about paths, shortest first."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
 ]
 
 MAX_STATES = 500_000
-# For each state that is allowed.
+# Per allowed state.
 _ARCS = 10
 
 
 class SearchTooLarge(BuildError):
-    """A search that came to more states than allowed."""
+    """A search reached more states than allowed."""
 
     def __init__(self, rule: Rule, reached: int, limit: int, what: str = "states") -> None:
         self.reached = reached
         self.limit = limit
         super().__init__(
-            f"rule {rule.name!r}: the search came to {reached:,} {what}, and {limit:,} is the "
+            f"rule {rule.name!r}: the search reached {reached:,} {what}, and {limit:,} is the "
             "limit: let its arcs look at fewer nodes, give max_nodes, or raise max_states"
         )
 
@@ -44,15 +44,15 @@ def counter_example(
 ) -> CounterExample | None:
     """A shortest path that breaks the rule, None if there is none.
 
-    With a formula and final nodes, the formula fails on the path as a monitor says at the end
-    of such events. Without final nodes it is a lasso, of a shortest stem and then a shortest loop
-    in the product with the automaton of the formula's negation, told without what only the
-    automaton needed; a path that comes to a node without a next is not considered.
+    With a formula and final nodes, the formula fails on the path as a monitor would report at the
+    end of such events. Without final nodes it is a lasso, of a shortest stem and then a shortest
+    loop in the product with the automaton of the formula's negation, returned without the nodes
+    that only the automaton needed; a path that reaches a node without successors is not considered.
 
     Time and memory: nodes times monitor states times what the arcs can tell apart, which is 2 to
-    the number of nodes in conditions at worst; SearchTooLarge beyond `max_states`, and beyond ten
-    arcs for each of these. BrokenRule
-    with `raise_on`, instead of the return. WorkflowError, UnknownProposition, FormulaTooLarge.
+    the number of nodes in conditions at worst; raises raises SearchTooLarge beyond `max_states`,
+    and beyond ten arcs for each of these. With `raise_on` it raises BrokenRule instead of
+    returning. Also raises WorkflowError, UnknownProposition and FormulaTooLarge.
     """
     if rule.final is None:
         from streams.temporal.workflow_lasso import shortest_lasso
@@ -73,10 +73,10 @@ def counter_examples(
 ) -> Iterator[CounterExample]:
     """All paths that break a rule, lazily, in order of length.
 
-    Where they can go round in circles there is no end of them: `max_nodes` is one. The next is
-    found in time linear in its length, and where length grows by one, in the states. Without
-    final nodes they are lassos whose stems come to nothing twice, in order of stems and then of
-    loops, both in the product; of one length there may be exponentially many. Otherwise as
+    If they can go in circles they are infinitely many, unless `max_nodes` bounds them. The next is
+    found in time linear in its length and, each time the length grows by one, in the states.
+    Without final nodes they are lassos whose stems visit no state twice, by length of stem and then
+    of loop, both in the product; there may be exponentially many of one length. Otherwise as
     `counter_example`.
     """
     limits = [limit for limit in (max_nodes, rule.max_nodes) if limit is not None]
@@ -107,8 +107,8 @@ def made(
 class Space:
     """The nodes of a workflow, with what a rule's arcs can see of the path to them.
 
-    Of a set of visited nodes only those count that the conditions name; they are bits of a number.
-    SearchTooLarge when it was asked for more arcs than ten for each of `max_states`.
+    Of the visited nodes only those that the conditions name count; they are bits of a number.
+    Raises SearchTooLarge when asked for more than ten arcs for each of `max_states`.
     """
 
     def __init__(self, workflow: Workflow, rule: Rule, max_states: int) -> None:
@@ -131,11 +131,11 @@ class Space:
         self._visited: dict[int, frozenset[str]] = {}
 
     def first(self, name: str) -> Any:
-        """What is seen of a path that begins at a node."""
+        """The view of a path that begins at a node."""
         return (name,) if self._sees_path else self._bits.get(name, 0)
 
     def next(self, name: str, seen: Any) -> list[tuple[str, Any]]:
-        """The nodes that a path may go on to, and what is seen then."""
+        """The nodes to which a path may continue, and the view of the path then."""
         following = self._workflow.following(name)
         self._arcs += len(following)
         if self._arcs > self._most_arcs:
@@ -154,15 +154,15 @@ class Space:
         ]
 
 
-# The node, what is seen of the path to it, the monitor's state after it, and how many nodes the
-# path has, up to the rule's least. A named tuple takes three times as long to make.
+# The node, the view of the path to it, the monitor's state after it, and the number of nodes of the
+# path, up to the rule's minimum. A named tuple takes three times as long to make.
 _State: TypeAlias = tuple[str, Any, int, int]
 
 
 class _Product:
-    """The paths of a workflow beside the monitor of the rule's formula.
+    """The product of the workflow's paths and the monitor of the rule's formula.
 
-    Both are deterministic, so that each path is one run.
+    Both are deterministic, so each path is one run.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class _Product:
         self._initial = self._states(first, Monitor.first, 0)
 
     def _states(self, places: list[tuple[str, Any]], judged: int, nodes: int) -> list[_State]:
-        """Those after a state from which a path goes on to `places`."""
+        """The states after a state, when its path continues to `places`."""
         nodes = min(nodes + 1, self._rule.min_nodes)
         if self._monitor is None:
             return [(name, seen, judged, nodes) for name, seen in places]
@@ -205,7 +205,7 @@ class _Product:
 
     def _next(self, state: _State) -> list[_State]:
         name, seen, judged, nodes = state
-        # What holds for good cannot be broken any more.
+        # A formula that holds for good cannot be broken any more.
         if self._monitor is not None and self._monitor.verdict(judged) is Verdict.TRUE:
             return []
         return self._states(self._space.next(name, seen), judged, nodes)
@@ -228,7 +228,7 @@ class _Product:
         before: dict[_State, _State | None],
         following: dict[_State, list[_State]] | None = None,
     ) -> Iterator[_State]:
-        """All states, those that a shorter path comes to first; fills the dicts."""
+        """All states in breadth-first order; fills the dicts."""
         layer, nodes = list(before), 1
         while layer:
             deeper: list[_State] = []
@@ -255,7 +255,8 @@ class _Product:
         for state, found in following.items():
             for one in found:
                 before.setdefault(one, []).append(state)
-        # The states from which a path breaks the rule after so many arcs; none is walked in vain.
+        # The states from which a path breaks the rule after so many arcs, so that no walk is in
+        # vain.
         after = [ends]
         while after[-1] and (self._longest is None or len(after) <= self._longest):
             for state in self._initial:
@@ -266,7 +267,7 @@ class _Product:
 def _walks(
     start: _State, following: dict[_State, list[_State]], after: list[set[_State]]
 ) -> Iterator[list[str]]:
-    """The walks from `start` of as many arcs as `after` is long, less one."""
+    """The walks from `start` with one arc less than the length of `after`."""
     walk: list[_State] = []
     work = [iter([start])]
     while work:

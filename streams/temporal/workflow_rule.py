@@ -1,8 +1,8 @@
-"""Rules about the paths of a workflow: where they begin, which arcs they may take, where they end.
+"""Rules about the paths of a workflow: initial nodes, allowed arcs, final nodes, and a formula.
 
-A rule looks for a counter-example: a path from an initial to a final node that should not be
-there, or, with a formula, one on which the formula fails. Without final nodes the paths have no
-end, and a counter-example is a stem and a loop.
+A rule looks for a counter-example: a path from an initial to a final node that should not be there,
+or, with a formula, one on which the formula fails. Without final nodes the paths are infinite, and
+a counter-example is a stem and a loop.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ Selector = str | Callable[[Node], bool]
 
 
 def conditions(node: Node, visited: frozenset[str]) -> bool:
-    """Whether a path that has visited these nodes may come to `node`: the usual arcs of a rule.
+    """The default arcs of a rule: whether a path that has visited these nodes may continue to
+    `node`.
 
-    Yes after one of its `through`; else not after one of its `not_through`; else only if it has
-    no `through`.
+    Yes after one of its `through`; else not after one of its `not_through`; else only if it has no
+    `through`.
     """
     if not visited.isdisjoint(node.through):
         return True
@@ -39,13 +40,12 @@ def conditions(node: Node, visited: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What no path of a workflow may do.
+    """A property that no path of a workflow may violate.
 
     `arcs(node, seen)` says whether a path may go on to `node`: it sees the set of the nodes
-    `visited` so far, or with `sees="path"` the whole path, the current node last; then
-    `max_nodes` is needed, for the search might not end. Paths have `min_nodes` or more. Raises
-    WorkflowError for a rule without final nodes and formula, and for bounds that make no sense;
-    FormulaSyntaxError.
+    `visited` so far, or with `sees="path"` the whole path, the current node last; then `max_nodes`
+    is needed, for the search might not end. Paths have `min_nodes` or more. Raises WorkflowError
+    for a rule without final nodes and formula and for invalid bounds, and FormulaSyntaxError.
     """
 
     name: str
@@ -90,7 +90,8 @@ class Rule:
             object.__setattr__(self, "formula", parse(self.formula))
 
     def formula_for(self, workflow: Workflow) -> Formula | None:
-        """The formula; UnknownProposition if it names what is true of no node."""
+        """The formula. Raises UnknownProposition if it names something that is not a fact of any
+        node."""
         formula = self.formula
         assert not isinstance(formula, str)
         if formula is not None:
@@ -101,9 +102,9 @@ class Rule:
         return formula
 
     def vacuous(self, workflow: Workflow) -> str | None:
-        """Why the rule says nothing of this workflow, if it does not.
+        """Why the rule is vacuous for this workflow, if it is.
 
-        Raises WorkflowError if it selects nodes by what is true of none.
+        Raises WorkflowError if it selects nodes by something that is not a fact of any.
         """
         for which, selector in (("initial", self.initial), ("final", self.final)):
             if selector is not None and not selected(workflow, selector):
@@ -114,7 +115,7 @@ class Rule:
 
 
 def selected(workflow: Workflow, selector: Selector) -> frozenset[str]:
-    """The names of the nodes; WorkflowError for a fact that is true of none."""
+    """The names of the nodes. Raises WorkflowError for a fact that no node has."""
     if isinstance(selector, str):
         found = frozenset(name for name, node in workflow.nodes.items() if selector in node.facts)
         if not found:

@@ -426,7 +426,7 @@ def soon(event: Any) -> Future[bool]:
 
 @pytest.mark.parametrize("test", [coming, many, lazily, soon])
 def test_an_answer_that_nobody_would_wait_for_is_an_error_of_its_event(test: Any) -> None:
-    with pytest.raises(TypeError, match=r"is of type .*, which nobody waits for") as raised:
+    with pytest.raises(TypeError, match=r"is of type .*, which is never awaited") as raised:
         found([1], "G !p", p=lambda event: test(event))
     assert "in the proposition 'p'" in raised.value.__notes__
 

@@ -104,7 +104,7 @@ def test_rules_may_stand_in_lists_and_are_checked_once(penstock: Penstock, files
         ),
         ("", SHOP, "has no rules"),
         ("rule = Rule('r', 'start')\n", SHOP, "shop_rules.py:2: this rule cannot be built: rule"),
-        ("rule = Rule('r', 'start', formula='a U')\n", SHOP, "no formula"),
+        ("rule = Rule('r', 'start', formula='a U')\n", SHOP, "not a valid formula"),
         ("rule = Rule('r', 'start', formula='F shp')\n", SHOP, "Did you mean 'ship'?"),
         (
             "rule = Rule('r', lambda node: node.nme, 'end')\n",
@@ -129,7 +129,7 @@ def test_a_search_that_is_too_large_names_its_rule_once(penstock: Penstock, file
     rule = "rule = Rule('r', '0', '1', min_nodes=9, max_nodes=9, sees='path', arcs=lambda *_: True)"
     result = penstock("check-workflow", *files(rule + "\n", {**nodes, "1": {}}))
     assert result.status == 2
-    assert "shop_rules.py: rule 'r': the search came to" in result.err
+    assert "shop_rules.py: rule 'r': the search reached" in result.err
     assert result.err.count("rule 'r'") == 1
 
 

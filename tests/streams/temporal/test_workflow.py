@@ -432,7 +432,7 @@ def test_a_bad_workflow_is_explained(nodes: Any, said: str) -> None:
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
-    with pytest.raises(WorkflowError, match="two nodes of the name 'a'"):
+    with pytest.raises(WorkflowError, match="two nodes named 'a'"):
         Workflow([Node("a"), Node("a")])
 
 
@@ -505,7 +505,7 @@ def test_a_search_that_grows_too_large_says_so() -> None:
     nodes = [Node(str(n), goto=tuple(map(str, range(12)))) for n in range(12)]
     nodes.append(Node("end"))
     rule = Rule("r", "0", "end", arcs=lambda node, seen: len(seen) < 11)
-    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search came to .* limit"):
+    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search reached .* limit"):
         counter_example(Workflow(nodes), rule, max_states=500)
 
 
@@ -513,7 +513,7 @@ def test_stems_that_are_too_many_say_so() -> None:
     nodes = [Node(str(n), goto=tuple(map(str, range(8)))) for n in range(8)]
     rule = Rule("r", "0", formula='F "none"')
     workflow = Workflow([*nodes, Node("none")])
-    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search came to .* limit") as raised:
+    with pytest.raises(SearchTooLarge, match=r"rule 'r': the search reached .* limit") as raised:
         list(counter_examples(workflow, rule, max_states=500))
     # None longer than that is made to find out.
     assert raised.value.reached == 501
@@ -525,7 +525,7 @@ def test_a_workflow_is_read_from_a_file(tmp_path: Path) -> None:
     assert list(read_workflow(path).nodes) == list(SHOP)
     for text, said in [
         ("{", "cannot be read as JSON"),
-        ('{"nodes": {"a": {}, "a": {}}}', "'a' stands there twice"),
+        ('{"nodes": {"a": {}, "a": {}}}', "'a' is there twice"),
         ("[]", 'has no "nodes"'),
         ('{"nodes": []}', "object"),
     ]:
@@ -601,5 +601,5 @@ def test_an_option_of_a_rule_that_makes_no_sense_is_refused(wrong: dict[str, Any
 def test_a_file_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "deep.json"
     file.write_text("[" * 100_000)
-    with pytest.raises(WorkflowError, match="nested too deep"):
+    with pytest.raises(WorkflowError, match="nested too deeply"):
         read_workflow(file)
