@@ -42,7 +42,8 @@ test: .venv/.ready  ## unit, contract, pages, and a short run of each real serve
 test-system: .venv/.ready  ## processes that are killed, frozen and cut off: some seeded runs of each
 	$(PYTEST) tests/system $(ARGS)
 
-soak: .venv/.ready  ## the same, 50 runs of each; takes hours
+soak: .venv/.ready  ## 10,000 random pipelines, then 50 runs of each of those; takes hours
+	$(BIN)/python -m pytest tests/test_random_walk.py --walks 10000 -rP $(ARGS)
 	$(PYTEST) tests/system --runs 50 $(ARGS)
 
 check: .venv/.ready  ## format, lint, types

@@ -21,7 +21,9 @@ class BatchTurns:
     def __init__(self, siblings: Siblings) -> None:
         self._siblings = siblings
         self._at_work: Counter[Turn] = Counter()
-        self._retried: Counter[Turn] = Counter()
+        self._retried: dict[Turn, Event[object]] = {}
+        # Events of a turn that were in a call and wait once more, before those that never were.
+        self._put_off: Counter[Turn] = Counter()
 
     def must_wait(self, event: Event[object]) -> bool:
         """Whether another of its turn is at work; it then waits until that one has ended."""
@@ -41,29 +43,34 @@ class BatchTurns:
 
     def put_off(self, event: Event[object]) -> None:
         """It was to begin, and waits once more."""
-        assert event.turn is not None
-        self._at_work[event.turn] -= 1
-        self._siblings.may_begin(event.turn, event)
+        turn = event.turn
+        assert turn is not None
+        self._at_work[turn] -= 1
+        self._siblings.wait_at(self._put_off[turn], turn, event)
+        self._put_off[turn] += 1
 
     def end(self, turn: Turn | None) -> Iterable[Event[object]]:
         """One event of a turn is settled. With the last of them, those that may begin now."""
         if turn is not None and _is_last(self._at_work, turn):
+            del self._put_off[turn]
             while (following := self._siblings.next(turn)) is not None:
                 yield following
 
     def park(self, event: Event[object]) -> None:
-        """An event will be tried again."""
+        """An event will be tried again; the others of its turn wait until it is settled."""
         if event.turn is not None:
-            self._retried[event.turn] += 1
+            self._retried[event.turn] = event
 
-    def unpark(self, event: Event[object]) -> None:
-        """The wait for its next attempt is over."""
-        if event.turn is not None:
-            _is_last(self._retried, event.turn)
+    def settle(self, event: Event[object]) -> None:
+        """There will be no more attempts at an event that still has its turn."""
+        turn = event.turn
+        if turn is not None and self._retried.get(turn) is event:
+            del self._retried[turn]
 
-    def tries_again(self, event: Event[object]) -> bool:
-        """Whether one of its turn waits for its next attempt."""
-        return event.turn is not None and event.turn in self._retried
+    def waits_for_another(self, event: Event[object]) -> bool:
+        """Whether another of its turn is tried again."""
+        turn = event.turn
+        return turn is not None and self._retried.get(turn, event) is not event
 
 
 def _is_last(counts: Counter[Turn], turn: Turn) -> bool:

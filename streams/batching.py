@@ -94,7 +94,7 @@ class Batching(Gathering):
         for event in part:
             if lessors and not may_begin(event, lessors):
                 self._withdrawn(event)
-            elif self._turns.tries_again(event) and not self._tried(event):
+            elif self._turns.waits_for_another(event):
                 self._put_off(event)
             else:
                 due.append(event)
@@ -104,6 +104,7 @@ class Batching(Gathering):
         self.in_flight -= 1
         if self._parking is not None:
             self._parking.forget(event)
+        self._turns.settle(event)
         turn = event.turn
         event.give_back()
         self._turn_over(turn)
@@ -164,6 +165,7 @@ class Batching(Gathering):
             else:
                 turn = event.turn
                 if turn is not None:
+                    self._turns.settle(event)
                     event.turn = None
                     turns.append(turn)
                 event.value = result
@@ -189,6 +191,7 @@ class Batching(Gathering):
         if self._parking is not None:
             attempts = self._parking.count(event)
             self._parking.forget(event)
+        self._turns.settle(event)
         self._turn_over(event.turn)
         if not self._faults.survives(event, error, attempts):
             self._stop(error)
@@ -204,7 +207,7 @@ class Batching(Gathering):
         if self._is_kept_for_later(event, error):
             event.give_back()
             return True
-        if self._turns.tries_again(event):
+        if self._turns.waits_for_another(event):
             # Behind the one before it, which is not done yet.
             self._turns.put_off(event)
             return True

@@ -199,7 +199,6 @@ class Gathering(InFlight, ABC):
     def _again(self, event: Event[Any], in_slot: bool) -> None:
         if in_slot:
             self.in_flight -= 1
-        self._turns.unpark(event)
         if not self._inbox:
             self._opened = self._now()
         self._waiting.unpark(event, self._settings.limit)

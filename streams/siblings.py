@@ -27,6 +27,11 @@ class Siblings:
         self.waiting += 1
         return False
 
+    def wait_at(self, place: int, turn: Turn, event: Event[Any]) -> None:
+        """Let `event` wait in front of those from `place` on, while one of its turn is at work."""
+        self._queues[turn].insert(place, event)
+        self.waiting += 1
+
     def next(self, turn: Turn) -> Event[Any] | None:
         """One of this turn has ended: the next of it, if one waits."""
         others = self._queues.get(turn)

@@ -300,7 +300,7 @@ class Substreams:
             return
         if substream.ended:
             self._forget(group)
-        elif not substream.completing:
+        elif not (substream.completing or self._completing):
             self._idle.used(substream)
             if substream.held:
                 self._holding[substream] = None

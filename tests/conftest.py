@@ -22,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--runs", type=int, default=3, help="seeded runs of each test that takes `run_seed`"
     )
+    parser.addoption("--walks", type=int, default=300, help="random pipelines that are made")
+    parser.addoption("--walk", type=int, help="the number of the one random pipeline to make")
     parser.addoption("--seed", type=int, help="the first seed (drawn and printed unless given)")
 
 

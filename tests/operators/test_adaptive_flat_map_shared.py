@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reactivex import operators as rx
 
 from operators import adaptive_flat_map, group_by, spread
-from streams import Fixed, HillClimb, Shared, from_iterable, retry
+from streams import Backoff, Fixed, HillClimb, Shared, from_iterable, retry
 from streams.errors import BadLimit, BuildError
 from streams.limits import Outcome
 from streams.testing import CountedSource, MemorySink, VirtualTimeLoop, run_virtual
@@ -543,3 +543,40 @@ def test_a_shared_limit_is_drawn_with_the_bounds_of_its_limiter() -> None:
     (_, drawn, _) = flow.to(MemorySink()).describe()
     assert drawn.bound == 256 + 8 + 1
     assert drawn.note == "2 to 8 at once with other stages, 256 results"
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="the next attempt of the head of an order begins without a slot, and gives one back",
+)
+def test_an_attempt_made_again_in_order_takes_a_slot_of_the_shared_limit(run: Run) -> None:
+    dependency, shared = Dependency(), Shared(Fixed(1))
+
+    async def story() -> None:
+        ordered = adaptive_flat_map(
+            failing_first(dependency.caller("a")),
+            shared,
+            ordered=True,
+            on_error=retry(2, Backoff(0)),
+        )
+        await together(
+            from_iterable(range(4)).pipe(ordered),
+            from_iterable(range(9)).pipe(adaptive_flat_map(dependency.caller("b"), shared)),
+        )
+
+    run(story())
+    assert dependency.peak == 1
+
+
+def failing_first(call: Any) -> Any:
+    """`call`, of which the first one with each value fails."""
+    failed: set[Any] = set()
+
+    async def handler(value: Any) -> Any:
+        await call(value)
+        if value not in failed:
+            failed.add(value)
+            raise ValueError(value)
+        return value
+
+    return handler

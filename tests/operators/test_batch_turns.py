@@ -235,3 +235,41 @@ def test_a_cancelled_stage_holds_no_turn(run: Run) -> None:
         assert running.statistics()["groups"] == 0
 
     run(story())
+
+
+def failing_once(bad: set[int], done: list[int]) -> Any:
+    """A handler of which one call with each of these alone fails, and every call with others."""
+    failed: set[int] = set()
+
+    async def handler(values: list[int]) -> list[int]:
+        await asyncio.sleep(0.1)
+        for value in bad - failed:
+            if value in values:
+                if len(values) == 1:
+                    failed.add(value)
+                raise ValueError(value)
+        done.extend(values)
+        return values
+
+    return handler
+
+
+def test_a_child_that_is_put_off_comes_before_the_later_ones_of_its_turn(run: Run) -> None:
+    done: list[int] = []
+    source = MemorySource([0])
+    work = batch(failing_once({3, 8, 16, 30}, done), 8, on_error=retry(2, Backoff(1)))
+    children = rx.flat_map(lambda n: from_iterable(range(40)))
+    flow = source.pipe(group_by(lambda _: 0), spread(), children, work)
+    run(flow.to(MemorySink()).run())
+    assert done == list(range(40))
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.15, 5.0])
+def test_later_events_of_a_group_wait_until_one_has_been_tried_again(run: Run, wait: float) -> None:
+    """Also where its wait is over before those that came with it in one call have begun."""
+    done: list[int] = []
+    source = MemorySource(range(40))
+    work = batch(failing_once({8, 9, 20}, done), 8, on_error=retry(2, Backoff(wait, jitter=0)))
+    run(source.pipe(group_by(lambda n: n % 2), spread(), work).to(MemorySink()).run())
+    for parity in (0, 1):
+        assert [n for n in done if n % 2 == parity] == list(range(parity, 40, 2))

@@ -9,7 +9,8 @@ from reactivex import operators as ops
 
 from streams import Flowable, from_iterable
 from streams.run import Run
-from streams.testing import ManualPublisher, MemorySource, Probe, run_virtual
+from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
+from streams.testing.plugin import Run as RunVirtual
 from tests.operators.in_groups import at_times, each, read
 
 
@@ -206,3 +207,15 @@ def test_an_event_that_comes_when_its_group_has_just_ended_is_not_lost_with_it()
     source.complete()
     assert probe.values == [["a1"], ["a2"], ["b1"]]
     assert probe.completed
+
+
+def test_no_timer_is_left_by_a_group_that_begins_anew_after_the_end_of_its_source(
+    run: RunVirtual,
+) -> None:
+    sink = MemorySink()
+    for buffer in range(1, 5):
+        flow = MemorySource(["a1", "a2", "a3", "a4", "a5"]).pipe(
+            each(ops.delay(5), buffer=buffer, idle=50)
+        )
+        run(flow.to(sink).run())
+    assert sink.values == 4 * ["a1", "a2", "a3", "a4", "a5"]

@@ -13,7 +13,7 @@ from streams import Event, Flowable, Pipeline
 from streams.event import Ending, finish_all
 from streams.run import Run
 from streams.source import Emission
-from streams.stage import StageInfo, Subscriber
+from streams.stage import StageInfo, Subscriber, Subscription
 from streams.testing import ManualPublisher, Probe
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "attached",
     "begun",
     "broken",
+    "counted",
     "end",
     "finished",
     "source_of",
@@ -223,3 +224,58 @@ class _Acknowledging(Emission[int]):
 
     def produce(self) -> None:
         self.produce_from(self._numbers)
+
+
+def counted(stream: Flowable[Any], blame: Callable[[str], None]) -> Flowable[Any]:
+    """`stream`, of which `blame` hears what it sends that it must not send."""
+    return Flowable(
+        lambda subscriber, run: _attach(stream, _Counted(subscriber, blame), run),
+        StageInfo("counted"),
+        stream,
+    )
+
+
+class _Counted:
+    """Counts what is asked for and what comes."""
+
+    def __init__(self, subscriber: Subscriber[Any], blame: Callable[[str], None]) -> None:
+        self._subscriber = subscriber
+        self._blame = blame
+        self._demand = 0
+        self._is_over = self._left = False
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._above = subscription
+        self._subscriber.on_subscribe(self)
+
+    def request(self, n: int, /) -> None:
+        if n < 1:
+            self._blame(f"{n} were asked for")
+        self._demand += n
+        self._above.request(n)
+
+    def cancel(self) -> None:
+        self._left = True
+        self._above.cancel()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._demand -= len(events)
+        if self._demand < 0 or self._is_over or self._left or not events:
+            self._blame(
+                f"{[event.value for event in events]} came with a demand of "
+                f"{self._demand + len(events)}, over: {self._is_over}, left: {self._left}"
+            )
+        self._subscriber.on_events(events)
+
+    def _end(self) -> None:
+        if self._is_over or self._left:
+            self._blame(f"an end came when it was over: {self._is_over}, left: {self._left}")
+        self._is_over = True
+
+    def on_completed(self) -> None:
+        self._end()
+        self._subscriber.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end()
+        self._subscriber.on_error(error)
