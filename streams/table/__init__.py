@@ -1,7 +1,7 @@
-"""A table of a database as a queue: what a source, a sink and the command share.
+"""A database table as a queue: the store that the source, the sink and the command share.
 
 `open_store(url)` gives the store for a URL: `sqlite:///work.db` or `postgresql://host/name`. The
-store claims rows, settles what became of them, renews leases and inserts; it runs no stream.
+store claims rows, settles their outcomes, renews leases and inserts; it runs no stream.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How a queue fares: what is in it, how fast rows come and go, and how long they take.
+"""Statistics of a queue: rows by state, rates of arrival and service, and times.
 
 All of it comes from the columns of the table: `enqueued`, `run_at`, `started`, `finished`, `owner`
-and `attempts`. The database's clock counts. Percentiles are nearest-rank: the least of the values
-that so many percent of all are not above.
+and `attempts`. Times are by the database's clock. Percentiles are nearest-rank: the least value
+that is not exceeded by that percentage of all values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Oldest", "Poller", "QueueStats", "Times", "measure"]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds that rows took, by the percentage of them that took no longer."""
+    """Seconds that rows took: mean, percentiles and maximum."""
 
     mean: float
     p50: float
@@ -29,7 +29,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """The first row in line, and for how many seconds it has been due."""
+    """The first waiting row, and for how many seconds it has been due."""
 
     id: int
     seconds: float
@@ -39,7 +39,7 @@ class Oldest:
 class Poller:
     """One reader: rows that it holds, and what it finished in the window.
 
-    `expired` are those held whose lease has run out; `in_work_seconds` is the mean for a row.
+    `expired` are those held whose lease has run out; `in_work_seconds` is the mean per row.
     """
 
     owner: str
@@ -56,10 +56,10 @@ class QueueStats:
 
     Every row is in one of `waiting` (not tried yet), `failed` (to be tried again), `in_work`,
     `finished` or `dead` (failed for good). `delayed` of those waiting and failed are not due yet,
-    and the lease of `expired` of those in work has run out. Rates are rows a second over the
-    window; `repeated` counts the deliveries after the first to rows that ended in it. Times are
-    of rows that finished in it: `time_waiting` from when a row was due until it was claimed for
-    the last time, `time_in_work` from then until it was finished. `at` is seconds since 1970.
+    and the lease of `expired` of those in work has run out. Rates are rows per second over the
+    window; `repeated` counts the redeliveries of rows that ended in it. Times are those of rows
+    that finished in it: `time_waiting` from when a row was due until it was claimed for the last
+    time, `time_in_work` from then until it was finished. `at` is seconds since 1970.
     """
 
     at: float
@@ -81,9 +81,8 @@ class QueueStats:
     pollers: tuple[Poller, ...]
 
 
-# A row that was to wait was not due when it was enqueued. A clock that was set back makes no time
-# negative.
-# In a table of a user's both may be null.
+# A delayed row was not due when it was enqueued. A clock that was set back never makes a time
+# negative. In a user's own table both may be null.
 _IS_DUE = "{run_at} IS NULL OR {run_at} <= {now} OR {run_at} <= coalesce({enqueued}, {now})"
 _DUE = (
     "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE coalesce({enqueued}, {run_at}, {now}) END"
@@ -140,11 +139,11 @@ GROUP BY {{owner}} ORDER BY {{owner}}"""
 
 
 async def measure(store: Store, window: float) -> QueueStats:
-    """Look at a queue, over the last `window` seconds.
+    """The statistics of a queue over the last `window` seconds.
 
-    Reads the table three times and locks nothing: a time that grows with its rows, of which
-    `purge` deletes those that are done with. Raises what `Store.query` raises, and BuildError
-    unless `window` is positive.
+    Reads the table three times and locks nothing; the time grows with the number of rows, of which
+    `purge` deletes finished ones. Raises what `Store.query` raises, and BuildError unless `window`
+    is positive.
     """
     if not window > 0:
         raise BuildError(f"window={window!r}: positive seconds are needed")

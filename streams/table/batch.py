@@ -1,4 +1,4 @@
-"""What is to be written down in one transaction: how rows ended, and what came of them."""
+"""The contents of one transaction: the outcomes of rows, and their results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Batch", "Result", "insertions"]
 
 
 class Result:
-    """A value for a table, which came of `rows` and is written together with their end.
+    """A value for a table: a result of `rows`, written in the same transaction as their outcomes.
 
     `done` is called once: with None when the value is written, or is void because its rows are;
-    with the error where the database refused it, and then tells whether its rows have failed
-    for good. `ahead` is for whoever made it: whether more was asked for in its place already.
+    with the error if the database refused it, and then returns whether its rows have failed for
+    good. `ahead` belongs to the creator: whether its successor has been requested already.
     """
 
     __slots__ = ("_done", "ahead", "into", "rows", "settled", "value")
@@ -39,7 +39,8 @@ class Result:
             row.results.append(self)
 
     def settle(self, error: Exception | None = None) -> bool:
-        """It is written or void, or was refused. True: its rows have failed for good."""
+        """The result is written or void, or was refused. Returns whether its rows have failed for
+        good."""
         if self.settled:
             return False
         self.settled = True
@@ -48,7 +49,7 @@ class Result:
 
 @dataclass(slots=True)
 class Batch:
-    """Rows by how they ended. Those that were dropped on purpose are processed too."""
+    """Rows by outcome. Rows that were dropped on purpose count as processed."""
 
     finished: list[Row] = field(default_factory=list[Row])
     dropped: list[Row] = field(default_factory=list[Row])
@@ -86,9 +87,9 @@ class Batch:
 
 
 def insertions(rows: list[Row]) -> list[Insertion]:
-    """What came of `rows` and is not written yet, by where it goes; each value once.
+    """The unwritten results of `rows` by target table; each value once.
 
-    A value that came of several rows goes with the first of them that ends.
+    A result of several rows goes with the first of them that ends.
     """
     inserts: dict[int, Insertion] = {}
     seen: set[Result] = set()

@@ -1,4 +1,5 @@
-"""How many rows a reader claims, and when it looks for those of readers that crashed."""
+"""Claims: how many rows a reader claims at a time, and when it reclaims those of crashed
+readers."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ from streams.table.store import Claim, Row, Store, Terms
 
 __all__ = ["Claims"]
 
-# Seconds between two looks for leases that have run out, while there is enough else to do.
+# Seconds between two searches for expired leases while there is enough other work.
 _RECLAIM = 1.0
-# A claim is for what is asked for in so many seconds, and in a few times as long as it takes, if
-# that is more than is asked for now: a stage of quick calls asks for one at a time, and a claim
-# takes as long as many of them.
+# A claim covers the demand of this many seconds, or of a few times as long as a claim takes, if
+# that exceeds the present demand: a stage with quick calls requests one event at a time, and a
+# claim takes as long as many of them.
 _AHEAD = 0.02
 _CLAIMS_AHEAD = 4
 # Seconds that the last claim may take when a run is closed.
@@ -25,7 +26,8 @@ _GRACE = 5.0
 
 
 class Claims:
-    """Claims of at most `most` rows, one at a time; what they bring is in the ledger at once.
+    """Makes claims of at most `most` rows, one at a time; their rows are entered in the ledger at
+    once.
 
     `count` is how many there were, `buried` how many rows they found that had used up their
     attempts, `began` when the last one began that was for all rows that are due.
@@ -57,7 +59,7 @@ class Claims:
         self._took = self._ended - began
         enough = len(claim.rows) + len(claim.buried) == wanted
         self._reclaim_at = began + _RECLAIM if enough else 0.0
-        # One that was not for all rows does not tell that there are no more.
+        # A claim that did not cover all rows does not show that there are no more.
         return claim.rows, enough or not reclaim
 
     def _worthwhile(self, demand: int, out: int) -> int:
@@ -76,7 +78,7 @@ class Claims:
         return await self._insist(lambda: self._store.has_suspects(self._terms))
 
     async def _claim(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
-        # A claim under way is not broken off: what it claims has to be given back.
+        # A claim in progress is not interrupted: the rows it claims have to be returned.
         self._claiming = asyncio.ensure_future(self._in_turn(call))
         try:
             claim = await asyncio.shield(self._claiming)
@@ -106,7 +108,7 @@ class Claims:
                 self._ledger.give_back(row)
 
     async def close(self) -> None:
-        """Wait a few seconds for a claim that is under way."""
+        """Wait a few seconds for a claim in progress."""
         if self._claiming is not None:
             await asyncio.wait([self._claiming], timeout=_GRACE)
             self._claiming.cancel()

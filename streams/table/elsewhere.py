@@ -1,4 +1,5 @@
-"""What of a queue a reader cannot claim now, and may have to do later: what others have in work."""
+"""Rows that a reader cannot claim now but may have to process later, such as those held by
+others."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ _IN_WORK = """SELECT t.{owner}, count(*), {seconds}min(t.{expires}) - {now}), mi
 FROM {table} AS t WHERE t.{status} >= 9 AND t.{status} <= 9 AND t.{owner} <> :owner
 GROUP BY t.{owner} ORDER BY t.{owner}"""
 
-# Rows that are due and could not be claimed are of keys that others have.
+# Rows that are due and could not be claimed belong to keys that others hold.
 _TO_COME = """SELECT due, count(*), {seconds}min(run_at) - {now}) FROM (
     SELECT t.{run_at} AS run_at, CASE
         WHEN t.{run_at} IS NULL OR t.{run_at} <= {now} OR t.{run_at} <= t.{enqueued} THEN 1
@@ -23,8 +24,8 @@ WHERE due IS NOT NULL GROUP BY due ORDER BY due"""
 class Elsewhere:
     """The rows that other readers hold, that keys hold back, or that are to be tried again later.
 
-    `text` says what there is, and is empty if there is nothing. `seconds` is how long it may be,
-    at most, until some of it changes by itself.
+    `text` describes them, and is empty if there are none. `seconds` is at most how long it takes
+    until one of them changes by itself.
     """
 
     def __init__(self, store: Store, owner: str) -> None:
@@ -35,8 +36,8 @@ class Elsewhere:
         self._expired: dict[str, object] = {}
 
     async def look(self, *, holding: bool) -> None:
-        """Look again. A reader that is `holding` rows, which only its end will finish, does not
-        wait for those that are seen to live: they may be waiting for it."""
+        """Look again. A reader that is `holding` rows that only its end will finish does not wait
+        for readers that are seen to be alive: they may be waiting for it."""
         others = await self._store.read(_IN_WORK, owner=self._owner)
         came = {int(due): (count, wait) for due, count, wait in await self._store.read(_TO_COME)}
         alive = {
@@ -55,6 +56,6 @@ class Elsewhere:
             parts.append(f"{came[0][0]} to be tried again")
             waits.append(came[0][1])
         if 1 in came and not holding:
-            parts.append(f"{came[1][0]} of keys that others have")
+            parts.append(f"{came[1][0]} with keys that others hold")
         self.text = ", ".join(parts)
         self.seconds = max(0.0, min(waits, default=0.0))

@@ -1,4 +1,4 @@
-"""Go on when a database is lost for a while."""
+"""Retries calls while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Insistence"]
 
 T = TypeVar("T")
 
-# Seconds between two attempts: at first, and at most.
+# Seconds between two attempts, at first and at most.
 _SOON, _LATEST = 0.05, 2.0
 
 
 class Insistence:
-    """Calls of one database, made again while it is lost, for at most `patience` seconds.
+    """Calls to one database, repeated while it is unavailable, for at most `patience` seconds.
 
-    `lost` counts how often it was.
+    `lost` counts the outages.
     """
 
     def __init__(self, run: Run, url: str, patience: float) -> None:
@@ -44,12 +44,14 @@ class Insistence:
                     since = now
                     self.lost += 1
                     self._run.on_warning(
-                        f"{self._name} is lost, trying again for {self.patience:g} s: {error}"
+                        f"{self._name} is unavailable, trying again for {self.patience:g} s: "
+                        f"{error}"
                     )
                 if now - since >= self.patience:
                     raise DatabaseUnavailable(
-                        f"{self._name} could not be used for {self.patience:g} s: {error}. What "
-                        "was not written down yet is worked on again when its leases have run out."
+                        f"{self._name} could not be used for {self.patience:g} s: {error}. Rows "
+                        "whose outcomes could not be recorded are processed again when their "
+                        "leases have run out."
                     ) from error
             await asyncio.sleep(wait)
             wait = min(wait * 2, _LATEST)

@@ -1,4 +1,5 @@
-"""What a running reader of a queue has claimed, and what is still to be written down about it."""
+"""The ledger of a running reader: the rows it has claimed, and the outcomes still to be
+recorded."""
 
 from __future__ import annotations
 
@@ -23,17 +24,17 @@ __all__ = ["Ledger"]
 
 # Seconds that the last transactions may take when a run is closed.
 _GRACE = 5.0
-# Rows of one transaction. Chosen: larger ones are no faster, and hold their locks for longer.
+# Rows per transaction. Chosen: larger transactions are no faster, and hold their locks for longer.
 _MOST = 2_000
 # Characters of an error that are kept with its row.
 _LONGEST_ERROR = 4_000
 
 
 class Ledger:
-    """Writes down what became of rows, in batches, and renews the leases of the others.
+    """Records the outcomes of rows in batches, and renews the leases of the others.
 
-    One transaction at a time; what ends meanwhile goes with the next. `marked` is told how many
-    rows are marked as finished, `void` of each that finished and could not be marked.
+    One transaction at a time; rows that end meanwhile go with the next. `marked` is called with the
+    number of rows marked as finished, `void` with each row that finished and could not be marked.
     """
 
     def __init__(
@@ -48,8 +49,8 @@ class Ledger:
     ) -> None:
         self.held: dict[Row, None] = {}
         self.lost = self.reverted = self.dead = 0
-        # By keys, claims and settlements wait for each other: a key is given up with the last
-        # row of it, and none may be claimed meanwhile.
+        # With keys, claims and settlements exclude each other: a key is released with its last row,
+        # and no row of it may be claimed meanwhile.
         self.turn: Any = nullcontext() if terms.by is None else asyncio.Lock()
         # When rows that were reverted here are due again, in the loop's time.
         self.due: list[float] = []
@@ -65,23 +66,23 @@ class Ledger:
         self._marked = marked
         self._void = void
         self._keys: Counter[str] = Counter()
-        # That of the rows that were claimed last, and the one that was reported as over.
+        # The tenure of the rows that were claimed last, and the one that was reported as over.
         self._tenure = self._reported = Tenure(-inf)
         self._pending = Batch()
         self._stirred = asyncio.Event()
         self._writing: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        """Begin to write and to renew."""
+        """Start writing and renewing."""
         self._run.spawn(self._work(), "settle rows")
         self._run.spawn(self._renew(), "renew leases")
 
     def take(self, rows: Iterable[Row], began: float) -> None:
-        """These were claimed, by a call that began then.
+        """Enter rows that were claimed by a call that began at `began`.
 
-        While a row of an earlier tenure is still inside, or its return is not written down yet,
-        later ones of its key are of that tenure too, for they must not overtake it. Those of a key
-        that has been held back since the call began are void.
+        While a row of an earlier tenure is still in the pipeline, or its return is not recorded
+        yet, later rows of its key join that tenure, because they must not overtake it. Rows of a
+        key that has been held back since the call began are void.
         """
         now = self._run.now()
         if not self.held or self._tenure.until <= now:
@@ -104,25 +105,25 @@ class Ledger:
                 self._keys[row.key] += 1
 
     def holds(self, row: Row) -> bool:
-        """Whether it is certain that nobody else works on it."""
+        """Whether it is certain that no other reader processes the row."""
         tenure = row.tenure
         if self._run.now() < tenure.until:
             return row in self.held
         if tenure is not self._reported:
             self._reported = tenure
             self._run.on_warning(
-                f"{redacted(self._store.url)}: the lease of {self._terms.lease:g} s ran out before "
-                "it was renewed, so rows that had not begun by then are given back. Give a longer "
-                "lease=, or keep the event loop free."
+                f"{redacted(self._store.url)}: the lease of {self._terms.lease:g} s ran out "
+                "before it was renewed, so rows that had not begun by then are returned. Give a "
+                "longer lease=, or keep the event loop free."
             )
         return False
 
     @property
     def is_writing(self) -> bool:
-        """Whether something is still to be written down, after which rows may be due again."""
+        """Whether outcomes are still to be recorded, after which rows may be due again."""
         return bool(self._pending) or (self._writing is not None and not self._writing.done())
 
-    # What became of rows.
+    # Outcomes of rows.
 
     def finish(self, row: Row) -> None:
         row.ended = True
@@ -133,7 +134,7 @@ class Ledger:
             self._lose([row], told=True)
 
     def drop(self, row: Row) -> None:
-        """It was let go on purpose, which makes it processed."""
+        """The row was dropped on purpose, which makes it processed."""
         row.ended = True
         if row in self.held:
             self._pending.dropped.append(row)
@@ -142,7 +143,7 @@ class Ledger:
             self._lose([row])
 
     def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
-        """It failed: for good, or to be tried again after a while if it has attempts left.
+        """The row failed: for good, or to be tried again later if it has attempts left.
 
         Returns whether it was for good.
         """
@@ -158,16 +159,16 @@ class Ledger:
         return failure.delay is None
 
     def _hold_back_later(self, row: Row) -> None:
-        """Its key is held back with it: what becomes of the later rows does not count."""
+        """Its key is held back with it: the outcomes of its later rows do not count."""
         if row.key is not None:
             for later in [one for one in self.held if one.key == row.key and not one.ended]:
                 self._forget(later)
 
     def give_back(self, row: Row) -> None:
-        """It was not worked on to its end.
+        """The row was not processed to its end.
 
-        That does not count as an attempt, unless its lease ran out meanwhile: it may be why, and
-        if another reader had taken the row by now it would count too.
+        That does not count as an attempt, unless its lease ran out meanwhile: the row may be the
+        cause, and if another reader had taken it by now it would count too.
         """
         row.ended = True
         if row not in self.held:
@@ -191,16 +192,16 @@ class Ledger:
     async def _work(self) -> None:
         while True:
             await self._stirred.wait()
-            # What else ends in this turn of the loop goes with it.
+            # Rows that end in the same loop iteration are included.
             await asyncio.sleep(0)
             self._stirred.clear()
             while self._pending:
-                # A transaction under way is not broken off: `close` waits for it.
+                # A transaction in progress is not interrupted: `close` waits for it.
                 self._writing = asyncio.ensure_future(self._write_pending())
                 try:
                     await asyncio.shield(self._writing)
                 except Exception:
-                    # Told here, and not by `close` as well.
+                    # Reported here, and not by `close` as well.
                     self._writing = None
                     raise
 
@@ -212,7 +213,7 @@ class Ledger:
             await self._write(batch)
 
     async def _write(self, batch: Batch) -> None:
-        """Write all of it, without the rows that turn out to be lost."""
+        """Record the whole batch, without the rows that turn out to be lost."""
         while batch:
             settlement = Settlement(
                 [*batch.finished, *batch.dropped],
@@ -267,12 +268,12 @@ class Ledger:
                 if not self._keys[row.key]:
                     del self._keys[row.key]
 
-    # What went wrong.
+    # Failures.
 
     def _without(self, batch: Batch, lost: set[Row]) -> Batch:
-        """`batch` without the rows that are lost, and without what came of them.
+        """`batch` without the lost rows and their results.
 
-        Rows that share a result with one of them are given back, since it cannot be written.
+        Rows that share a result with a lost row are returned, because the result cannot be written.
         """
         shared = {
             other
@@ -289,12 +290,14 @@ class Ledger:
         for row in [row for row in rest.finished if row in shared]:
             rest.finished.remove(row)
             rest.returned.append(row)
-            lost_too = LeaseLost(f"{row} is given back: a row that its result is of is lost")
+            lost_too = LeaseLost(
+                f"{row} is returned: another row that its result depends on is lost"
+            )
             self._void(row, lost_too, True)
         return rest
 
     def _lose(self, rows: Iterable[Row], *, told: bool = False) -> None:
-        """Rows turn out to be another reader's; those whose events had finished are `told`."""
+        """Rows turn out to belong to another reader; those whose events had finished are `told`."""
         for row in rows:
             self.lost += 1
             self._forget(row)
@@ -305,13 +308,13 @@ class Ledger:
 
     def _lease_lost(self, row: Row) -> LeaseLost:
         return LeaseLost(
-            f"{row} was given to another reader before it was done with here, so what became of "
-            f"it is void: its lease of {self._terms.lease:g} s had run out, or its key was held "
-            "back. Give a longer lease=, or keep the event loop free."
+            f"{row} was given to another reader before it was done here, so its outcome is void: "
+            f"its lease of {self._terms.lease:g} s had run out, or its key was held back. Give a "
+            "longer lease=, or keep the event loop free."
         )
 
     async def _refused(self, batch: Batch, error: Exception) -> None:
-        """The database did not take some result: find out which, and write the others."""
+        """The database refused a result: find out which, and write the others."""
         if len(batch.finished) > 1:
             rest = batch.cut(len(batch.finished) // 2)
             await self._write(batch)
@@ -339,24 +342,24 @@ class Ledger:
         lost = await self._store.renew(rows, self._terms)
         if self._run.now() < tenure.until:
             tenure.until = began + self._terms.lease
-        # Their events are told of when they end, if they have begun.
+        # They are reported when their events end, if they have begun.
         for row in lost:
             self._forget(row)
 
     # The end.
 
     async def close(self) -> None:
-        """Write down all that is left. Raises DatabaseUnavailable after a few seconds."""
+        """Record everything that is left. Raises DatabaseUnavailable after a few seconds."""
         self._insist.patience = min(self._insist.patience, _GRACE)
         if self._writing is not None:
-            # It may have failed since there was nobody left to hear of it.
+            # It may have failed after the last listener had gone.
             await self._writing
         while self._pending:
             await self._write_pending()
 
 
 def _text(error: BaseException) -> str:
-    """An error as it is kept with its row: what a database can hold of it."""
+    """The text of an error, limited to what a database can store."""
     notes = getattr(error, "__notes__", ())
     text = "\n".join([f"{type(error).__name__}: {error}", *notes]).replace("\0", "\\0")
     return text.encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

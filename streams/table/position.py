@@ -1,4 +1,4 @@
-"""How far the claims of a store have come, so that they need not walk past the same rows."""
+"""A claim cursor: the place in a table up to which rows have been claimed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["Position"]
 class Position:
     """The id of the last row claimed, behind which the next claim may begin; None at first.
 
-    What is given back or failed is before it, and a claim that brought nothing has come to the
-    end: then it is None again.
+    Returned and failed rows lie before it, and a claim without rows has reached the end; both reset
+    it to None.
     """
 
     __slots__ = ("_last",)
@@ -22,14 +22,14 @@ class Position:
         self._last: Any = None
 
     def behind(self, reclaim: bool) -> Any:
-        """The id behind which a claim begins; None if it is for all rows that are due."""
+        """The id after which a claim begins; None if it covers all rows that are due."""
         return None if reclaim else self._last
 
     def claimed(self, claim: Claim) -> None:
-        """Hear what a claim brought."""
+        """Take note of the rows of a claim."""
         self._last = claim.rows[-1].id if claim.rows else None
 
     def settles(self, settlement: Settlement) -> None:
-        """Hear what becomes of rows, before it is written down."""
+        """Take note of a settlement before it is written."""
         if settlement.failed or settlement.returned:
             self._last = None

@@ -1,10 +1,10 @@
-"""A queue in PostgreSQL 15 or newer: a connection for work, and one that listens.
+"""The queue store for PostgreSQL 15 or newer: one connection for work, one that listens.
 
-Claims lock with SKIP LOCKED, so that readers do not wait for each other. The database's clock
-counts. Claims, and what became of rows, are committed without waiting for the disk, since rows
-whose commit a crash of the server undid are worked on again; results and enqueued rows do wait. So
-do claims and what became of rows where there is an order per key: a reader must not go on with the
-later rows of a key when a crash has undone that it has the key.
+Claims lock with SKIP LOCKED, so readers do not wait for each other. Times are by the database's
+clock. Claims and outcomes are committed without waiting for the disk, because rows whose commit was
+undone by a crash of the server are processed again; results and enqueued rows do wait. So do claims
+and outcomes with order per key: a reader must not continue with later rows of a key when a crash
+has undone its lease of the key.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["PostgresStore"]
 
 
 class PostgresStore(PostgresTable):
-    """Claims, and what became of rows."""
+    """Claims and settlements."""
 
     # Claims.
 
@@ -70,7 +70,7 @@ class PostgresStore(PostgresTable):
             return
         function = {"function": f"{self._names['key_function']}(json, text)"}
         async with self._transaction(durable=True) as db:
-            # Whoever finds them needs no right to make them.
+            # A user for whom they exist needs no right to create them.
             table = {"table": self._names["keys"]}
             if not (await self._all(db, sql.HAS_TABLE, table))[0][0]:
                 for statement in sql.CREATE_KEYS:
@@ -110,11 +110,11 @@ class PostgresStore(PostgresTable):
             ((epoch,),) = await self._all(db, sql.LEASE_SUSPECT_KEY, values)
             rows = await self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
             if not rows:
-                # Somebody has tended the queue by hand.
+                # The queue was changed by hand.
                 await self._all(db, sql.RELEASE, _leases([(key, epoch)]))
         return sorted_out([row[:6] for row in rows], values["token"], {key: epoch})
 
-    # What became of rows.
+    # Settlements.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         self._position.settles(settlement)
@@ -123,7 +123,7 @@ class PostgresStore(PostgresTable):
                 async with self._using() as db:
                     await self._finish(db, settlement.finished)
             else:
-                # With results to keep, or the order of keys, their commit counts.
+                # With results, or with order per key, the commit must be durable.
                 durable = bool(settlement.inserts) or terms.by is not None
                 async with self._transaction(durable=durable) as db:
                     await self._write(db, settlement, terms)
@@ -213,7 +213,7 @@ class PostgresStore(PostgresTable):
 
 
 def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
-    """What a claim says of itself, with a token of its own."""
+    """The parameters of a claim, with a token of its own."""
     return {
         "lease": terms.lease,
         "owner": terms.owner,
@@ -225,7 +225,7 @@ def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
 
 
 def _marks(rows: Iterable[Row]) -> dict[str, Any]:
-    """What shows that rows are held."""
+    """The parameters that prove that rows are held."""
     held = list(rows)
     return {"ids": [row.id for row in held], "tokens": [row.token for row in held]}
 

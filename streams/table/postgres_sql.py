@@ -1,4 +1,5 @@
-"""The statements of a queue in PostgreSQL: constant texts, names quoted, values as parameters."""
+"""SQL statements of the queue for PostgreSQL: constant texts, quoted names, values as
+parameters."""
 
 from __future__ import annotations
 
@@ -55,8 +56,8 @@ def _planning(state: str, local: str) -> str:
 PLAN_BY_INDEX = _planning("off", "false")
 PLAN_FREELY = _planning("on", "true")
 
-# One maker at a time: two CREATE IF NOT EXISTS at once can fail. Whoever inserts, by whatever
-# means, wakes the readers.
+# One creator at a time: two concurrent CREATE IF NOT EXISTS can fail. Every insert, by any program,
+# wakes the readers.
 CREATE = (
     "SELECT pg_advisory_xact_lock(hashtext('penstock'), hashtext(:table))",
     """CREATE TABLE IF NOT EXISTS {table} (
@@ -82,7 +83,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION {wake}({channel_literal})""",
 
 CREATE_KEYS = (
     CREATE[0],
-    # The identity gives every lease an epoch of its own, larger than all before.
+    # The identity gives every lease its own epoch, larger than all earlier ones.
     """CREATE TABLE IF NOT EXISTS {keys} (
     key text PRIMARY KEY,
     epoch bigint GENERATED ALWAYS AS IDENTITY,
@@ -91,9 +92,8 @@ CREATE_KEYS = (
 )""",
 )
 
-# What a key is, where that is more than a field: one that is too long for an index is hashed, and
-# what the server cannot read (\u0000, half a surrogate pair, a character that its encoding lacks)
-# is the same for all such rows.
+# The key of a payload: one that is too long for an index is hashed, and all keys that the server
+# cannot read (\u0000, half a surrogate pair, a character missing in its encoding) are one key.
 LONGEST_KEY = 1000
 _SHORT = "'sha256:' || encode(sha256(convert_to({key}, 'UTF8')), 'hex')"
 CREATE_KEY_FUNCTION = f"""CREATE FUNCTION {{key_function}}(payload json, field text) RETURNS text
@@ -229,8 +229,8 @@ UPDATE {{table}} AS t SET
     {{expires}} = CASE WHEN {_SUSPECT} THEN t.{{expires}} END
 FROM expired WHERE t.{{id}} = expired.{{id}}
 RETURNING t.{{id}}, t.{{status}}, {{key_of}}"""
-# Of these keys only, none of which is another reader's: two that marked those of each other, while
-# both are done with one, would wait for each other.
+# Only these keys, none of which is another reader's: two readers marking each other's keys would
+# deadlock.
 MARK_SUSPECTS = """INSERT INTO {keys} (key, owner, expires)
 SELECT key, '', now() FROM (
     SELECT DISTINCT {key_of} AS key FROM {table} AS t
@@ -258,7 +258,7 @@ CLAIM_SUSPECT_OF_KEY = (
     + "oldest.key, oldest.epoch"
 )
 
-# In the order of the keys, or two readers could wait for each other.
+# In the order of the keys, or two readers could deadlock.
 LEASE_KEYS = """INSERT INTO {keys} AS k (key, owner, expires)
 SELECT key, :owner, now() + :lease * interval '1 s' FROM (
     SELECT DISTINCT key FROM (
@@ -273,7 +273,7 @@ ORDER BY key
 ON CONFLICT (key) DO UPDATE SET expires = excluded.expires WHERE k.owner = excluded.owner
 RETURNING k.key, k.epoch, k.xmax = 0"""
 
-# A statement of its own, which sees all that was done before the keys were ours.
+# A separate statement, which sees everything committed before the keys were leased.
 CLAIM_OF_KEYS = (
     """WITH oldest AS MATERIALIZED (
     SELECT t.{id}, k.key, k.epoch FROM {table} AS t JOIN {keys} AS k ON k.key = {key_of}
@@ -290,17 +290,17 @@ CLAIM_OF_KEYS = (
     + "oldest.key, oldest.epoch"
 )
 
-# The token stays: whoever asks again after a lost answer sees that it was written. The status is
-# hidden from the planner: where its statistics know of no row in process, it would read all that
-# are and compare each with each that is given, instead of looking those up by id.
+# The token stays: a repeated call after a lost answer sees that it was written. The status is
+# hidden from the planner: if its statistics know of no row in process, it would read all such rows
+# and compare each with each of those given, instead of looking these up by id.
 _HELD = "t.{id} = h.id AND t.{token} = h.token AND CASE t.{status} WHEN 9 THEN true END"
 _ROWS = "unnest((:ids)::{id_type}[], (:tokens)::bigint[])"
 
-# No two leases have the same epoch, of whatever keys.
+# No two leases, of any keys, have the same epoch.
 _LEASED = "k.key = ANY((:keys)::text[]) AND k.epoch = ANY((:epochs)::bigint[])"
 
-# A lease that has run out is not reclaimed until the transaction ends: others pass over the rows
-# that this has written to, and would go on with the later ones of the key.
+# An expired lease is not reclaimed until the transaction ends: others skip the rows that this one
+# has locked, and would continue with the later rows of the key.
 KEEP_KEYS = f"SELECT k.key FROM {{keys}} AS k WHERE {_LEASED} ORDER BY k.key FOR KEY SHARE"
 
 FINISH = (

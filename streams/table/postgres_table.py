@@ -1,4 +1,4 @@
-"""A table of PostgreSQL: a connection for work, and one that listens."""
+"""The connection to a PostgreSQL table: one for work, one that listens for notifications."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _OLDEST = 150000
 _LONGEST_NAME = 63
 
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
-"""Errors after which the same may succeed, perhaps with a new connection."""
+"""Errors after which the same call may succeed, perhaps with a new connection."""
 
-# Of the server's source. A disk that is full is an operational error; a user's share of one, or a
-# size that files may have, is an internal error, whose text is in the server's language.
+# From the server's source. A full disk is an operational error; an exceeded quota or file size is
+# an internal error, whose text is in the server's language.
 _EXTENDS_FILE = ("mdextend", "mdzeroextend")
 
 Connection = AsyncConnection[tuple[Any, ...]]
@@ -60,7 +60,7 @@ class PostgresTable(Store):
         self._names["channel_literal"] = Literal(self._channel).as_string(None)
         self._name_payload("json")
         self._columns: dict[str, str] = {}
-        # Whether there has been a connection: then it is worth while to try again.
+        # Whether there has ever been a connection: then it is worth trying again.
         self._known = False
         self._work: Connection | None = None
         self._listening: Connection | None = None
@@ -207,7 +207,7 @@ class PostgresTable(Store):
                 await self._insert(db, insertion)
 
     async def _insert(self, db: Connection, insertion: Insertion) -> None:
-        """Queues are notified by hand too: a table of the user's may lack the trigger."""
+        """Queues are also notified explicitly: a user's own table may lack the trigger."""
         names = insertion.layout.names()
         fields = insertion.fields
         if fields is None:

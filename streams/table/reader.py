@@ -1,4 +1,4 @@
-"""A running reader of a queue: claims what is asked for, and says what became of it."""
+"""The source stage that reads a queue: claims rows on demand, and settles them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from streams.table.url import database_of
 
 __all__ = ["Manner", "TableReader"]
 
-# Seconds between two looks for rows that may have crashed their readers.
+# Seconds between two searches for rows that may have crashed their readers.
 _SUSPECTS_EVERY = 1.0
-# Seconds that nothing has to be at work until rows that are still inside count as held back.
+# Seconds without any call in progress after which rows still in the pipeline count as held back.
 _QUIET = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a reader reads; `read_table` says what each means."""
+    """The options of a reader; `read_table` documents each."""
 
     backoff: Backoff
     batch: int
@@ -149,7 +149,7 @@ class TableReader(Emission[dict[str, Any]]):
             await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
 
     def _take(self, rows: list[Row]) -> bool:
-        """Make what was claimed ready; whether some of it may not begin yet."""
+        """Make the claimed rows ready; returns whether some of them may not begin yet."""
         now = self.run.now()
         held_back = False
         for row in rows:
@@ -187,7 +187,7 @@ class TableReader(Emission[dict[str, Any]]):
         self.ledger.fail(row, error, final=True)
 
     async def _until_more(self) -> None:
-        """Wait until a row may be due that was not; without `follow`, end if nothing is left."""
+        """Wait until another row may be due; without `follow`, end if nothing is left."""
         ledger, manner = self.ledger, self._manner
         ledger.due = [due for due in ledger.due if due > self._claims.began]
         now = self.run.now()
@@ -216,7 +216,8 @@ class TableReader(Emission[dict[str, Any]]):
             self.complete()
 
     async def _is_busy(self) -> bool:
-        """Whether rows of ours are worked on, which may come back; waits a moment for that."""
+        """Whether rows of this reader are being processed, and may come back; waits a moment for
+        them."""
         for _ in range(10):
             await asyncio.sleep(_QUIET / 10)
             stages = [statistics() for info, statistics in self.run.stages if info != self._info]
@@ -227,7 +228,7 @@ class TableReader(Emission[dict[str, Any]]):
                 return True
         return False
 
-    # How events ended. One that finished counts when its row is marked.
+    # Outcomes of events. A finished event counts when its row is marked.
 
     @property
     def gives_again(self) -> bool:
@@ -280,12 +281,12 @@ class TableReader(Emission[dict[str, Any]]):
             await self._store.close()
 
     def statistics(self) -> dict[str, Any]:
-        """What every source has, and how its rows fare.
+        """The statistics of every source, and those of the queue.
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
         (claimed, not yet asked for); `redelivered` rows, which had been claimed before; `reverted`
         to be tried again, and `dead`, which failed for good; `bad_rows`, `lost_leases`, and
-        `reconnects`, how often the database was away.
+        `reconnects`, how often the database was unavailable.
         """
         return {
             **super().statistics(),

@@ -1,4 +1,4 @@
-"""What a queue's table looks like, and how its names are written in SQL."""
+"""The schema of a queue's table, and its quoted names in SQL."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = {
     "attempts": "how often it was claimed and worked on",
     "owner": "who has claimed it",
     "token": "a number that is new with every claim",
-    "expires": "until when the claim holds",
+    "expires": "when the claim expires",
     "error": "why the last attempt failed",
 }
 """The columns of a queue. Times are `timestamptz` on PostgreSQL, seconds since 1970 on SQLite."""
@@ -41,8 +41,8 @@ COLUMNS = {
 class Layout:
     """A table and its columns, by the names that they have in the database.
 
-    `columns` maps names of `COLUMNS` to those of a table that is there already; without it the
-    table has our names, and is made if it is missing.
+    `columns` maps names of `COLUMNS` to those of an existing table; without it the table has the
+    names of `COLUMNS`, and is created if it is missing.
     """
 
     table: str = "queue"
@@ -50,14 +50,15 @@ class Layout:
 
     def __post_init__(self) -> None:
         if not _is_name(self.table):
-            raise BuildError(f"{self.table!r} cannot be the name of a table")
+            raise BuildError(f"{self.table!r} is not a valid name of a table")
         if self.columns is None:
             return
         given: Any = self.columns
         if not isinstance(given, Mapping) or not all(map(_is_name, self.columns.values())):
             raise BuildError(
-                f"{given!r} cannot be the columns of a queue: give a dict that maps our names to "
-                f'those of table {self.table!r}, as in {{"payload": "body", ...}}'
+                f"{given!r} is not a valid mapping of columns: give a dict that maps the names of "
+                f"a queue's columns to those of table {self.table!r}, as in "
+                f'{{"payload": "body", ...}}'
             )
         if unknown := set(self.columns) - set(COLUMNS):
             raise BuildError(
@@ -67,11 +68,11 @@ class Layout:
 
     @property
     def mapped(self) -> bool:
-        """Whether it is a table of the user's, which is never made."""
+        """Whether it is the user's own table, which is never created."""
         return self.columns is not None
 
     def column(self, name: str) -> str:
-        """The name that a column of ours has in the database."""
+        """The name of a queue's column in the database."""
         return (self.columns or {}).get(name, name)
 
     @property
@@ -85,7 +86,7 @@ class Layout:
         return ".".join(quoted(part) for part in (*schema, table + suffix))
 
     def names(self) -> dict[str, str]:
-        """What stands for `{table}`, `{id}` ... in a statement: quoted identifiers."""
+        """The quoted identifiers for `{table}`, `{id}`, ... in a statement."""
         return {
             "table": ".".join(map(quoted, self.parts)),
             "keys": self.beside("_keys"),
@@ -94,13 +95,13 @@ class Layout:
         }
 
     def missing(self, there: Iterable[str], fields: Iterable[str] | None = None) -> list[str]:
-        """The columns, those of a queue or `fields`, that a table with those of `there` lacks."""
+        """The columns (of a queue, or `fields`) that are missing in `there`."""
         has = set(there)
         wanted = map(self.column, COLUMNS) if fields is None else fields
         return [name for name in wanted if name not in has]
 
     def lacking(self, database: str, columns: Iterable[str]) -> str:
-        """What to say of columns that are missing."""
+        """The error message for missing columns."""
         names = ", ".join(map(repr, columns))
         return (
             f"Table {self.table!r} in {database} lacks {names}. Add what is missing, or name the "
@@ -113,5 +114,5 @@ def _is_name(name: Any) -> bool:
 
 
 def quoted(name: str) -> str:
-    """An identifier as SQL writes it, whatever is in it."""
+    """An identifier, quoted for SQL, whatever it contains."""
     return '"' + name.replace('"', '""') + '"'

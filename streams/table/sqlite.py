@@ -1,8 +1,8 @@
-"""A queue in a file of SQLite.
+"""The queue store for SQLite files.
 
-Times are seconds since 1970. Whoever enqueues in this process wakes the readers of the same file;
-others are noticed by SQLite's own counter of changes, which costs neither a lock nor a look at
-the table.
+Times are seconds since 1970. An insert in this process wakes the readers of the same file; inserts
+by other processes are noticed by SQLite's own change counter, which costs neither a lock nor a
+query.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BEFORE_ALL = -(2**63)  # an id
 
 
 class SqliteStore(SqliteTable):
-    """Claims, and what became of rows."""
+    """Claims and settlements."""
 
     # Claims.
 
@@ -66,7 +66,7 @@ class SqliteStore(SqliteTable):
             self._prepare_keys(db, terms.by)
             return self._all(db, sql.HAS_SUSPECT_KEYS)
 
-        # The first time by key makes a table.
+        # The first claim by key creates a table.
         return bool(await self._transaction(work, writing=self._key is None))
 
     async def _claim(self, text: str, values: dict[str, Any]) -> Claim:
@@ -102,7 +102,7 @@ class SqliteStore(SqliteTable):
             ((epoch,),) = self._all(db, sql.LEASE_SUSPECT_KEY, values)
             rows = self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
             if not rows:
-                # Somebody has tended the queue by hand.
+                # The queue was changed by hand.
                 self._many(db, sql.RELEASE, [(key, epoch)])
             return _keyed(rows, values["token"], [(key, epoch)])
 
@@ -124,11 +124,11 @@ class SqliteStore(SqliteTable):
             f"THEN coalesce(CAST({payload} ->> '{path}' AS TEXT), '') ELSE '' END"
         )
 
-    # What became of rows.
+    # Settlements.
 
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
         self._position.settles(settlement)
-        # With results to keep, their commit counts.
+        # With results, the commit must be durable.
         try:
             write = partial(self._write, settlement=settlement, terms=terms)
             await self._transaction(write, durable=bool(settlement.inserts))
@@ -225,12 +225,12 @@ def _text(key: bytes) -> str:
 
 
 def _bytes(key: str | None) -> bytes | None:
-    """A key as it stands in the database: what `_text` was made of."""
+    """A key as stored in the database; the inverse of `_text`."""
     return None if key is None else key.encode("utf-8", "surrogateescape")
 
 
 def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
-    """What a claim says of itself, with a token of its own."""
+    """The parameters of a claim, with a token of its own."""
     now = clock.wall()
     return {
         "now": now,

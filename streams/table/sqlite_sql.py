@@ -1,4 +1,4 @@
-"""The statements of a queue in SQLite: constant texts, names quoted, values as parameters."""
+"""SQL statements of the queue for SQLite: constant texts, quoted names, values as parameters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CREATE = (
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
 )
 
-# Epochs grow for ever, whatever is deleted.
+# Epochs only grow, whatever is deleted.
 CREATE_KEYS = """CREATE TABLE IF NOT EXISTS {keys} (
     epoch INTEGER PRIMARY KEY AUTOINCREMENT,
     key TEXT NOT NULL UNIQUE,
@@ -166,10 +166,10 @@ CLAIM_OF_KEYS = (
     + _RETURNING
     + "CAST({key} AS BLOB)"
 )
-# Keys go in and out as bytes: a text of SQLite may be anything.
+# Keys are passed as bytes: a text in SQLite may be any bytes.
 EPOCHS = "SELECT CAST(key AS BLOB), epoch FROM {keys} WHERE owner = :owner"
 
-# The token stays: whoever asks again after a lost answer sees that it was written.
+# The token stays: a repeated call after a lost answer sees that it was written.
 FINISH = """UPDATE {table} SET {status} = 1, {finished} = ?, {error} = NULL, {expires} = NULL
 WHERE {id} = ? AND {token} = ? AND {status} = 9"""
 

@@ -1,7 +1,7 @@
-"""A table in a file of SQLite: one connection, and a thread in which its transactions run.
+"""The connection to a SQLite table, and the thread in which its transactions run.
 
-A transaction is one call in that thread: the lock, of which a file has one, is held for no longer
-than SQLite works, whatever the event loop does meanwhile.
+A transaction is one call in that thread, so the file's only lock is held for no longer than SQLite
+works, whatever the event loop does meanwhile.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from streams.table.turn import Turn
 
 __all__ = ["SqliteTable"]
 
-# Seconds between two looks at a database in which nothing happens: at first, and at most.
+# Seconds between two polls of an idle database, at first and at most.
 _SOON, _LATEST = 0.005, 0.5
-# Seconds that a transaction waits for the lock of others, and between two looks whether it is free.
+# Seconds that a transaction waits for another one's lock, and seconds between two attempts.
 _PATIENCE, _LOOK = 5.0, 0.001
 
 _stores: WeakSet[SqliteTable] = WeakSet()
@@ -46,14 +46,14 @@ T = TypeVar("T")
 
 
 class _GivenUp(Exception):
-    """Nobody waits for the transaction any more."""
+    """The caller of the transaction has been cancelled."""
 
 
 class SqliteTable(Store):
     """Enqueued rows and results are synced to the disk with their commit.
 
-    Claims and what became of rows are not: a power cut can undo them, and then the rows are
-    worked on again. What came of rows in this database is undone with them.
+    Claims and outcomes are not: a power cut can undo them, and then the rows are processed again.
+    Results of rows in this database are undone with them.
     """
 
     def __init__(self, url: str, file: str, layout: Layout) -> None:
@@ -84,9 +84,9 @@ class SqliteTable(Store):
 
     async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
         if not make and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
-            raise CannotOpen(f"{self._file} is not there")
+            raise CannotOpen(f"{self._file} does not exist")
         try:
-            # Whoever only looks need not wait for those who write.
+            # Readers need not wait for writers.
             await self._transaction(partial(self._look, fields=fields, make=make), writing=make)
         except sqlite3.DatabaseError as error:
             raise CannotOpen(f"Cannot use {self._file}: {error}") from error
@@ -126,9 +126,9 @@ class SqliteTable(Store):
         durable: bool = True,
         writing: bool = True,
     ) -> T:
-        """What `work` returns, which is called in a transaction, in the thread.
+        """Call `work` in a transaction, in the thread, and return its result.
 
-        It is called again if a lock is in its way. A caller that is cancelled lets it be undone.
+        It is called again if the database is locked. If the caller is cancelled it is rolled back.
         """
         given_up = threading.Event()
 
@@ -166,7 +166,7 @@ class SqliteTable(Store):
         except sqlite3.OperationalError as error:
             code = _code(error)
             if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
-                raise  # It would be the same the next time.
+                raise  # Trying again would not help.
             if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
                 raise RightsMissing(f"{self._file}: {error}: no permission to write it") from error
             raise DatabaseLost(str(error)) from error
@@ -240,7 +240,7 @@ class SqliteTable(Store):
     def _wake_all(self) -> None:
         for store in list(_stores):
             if store._path == self._path and store._loop is not None:
-                # Its loop may be that of another thread, and may be over.
+                # Its loop may belong to another thread, and may be closed.
                 with suppress(RuntimeError):
                     store._loop.call_soon_threadsafe(store._woken.set)
 
@@ -276,7 +276,7 @@ class SqliteTable(Store):
 
 
 def _insisting(call: Callable[[], T], given_up: threading.Event | None = None) -> T:
-    """What `call` returns, which is made again while the lock of somebody else is in its way."""
+    """The result of `call`, which is repeated while another connection holds the lock."""
     end = clock.monotonic() + _PATIENCE
     while True:
         try:
@@ -294,7 +294,7 @@ def _code(error: sqlite3.OperationalError) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as SQLite can hold it: what has parts becomes JSON."""
+    """`value` as SQLite can store it: dicts and lists become JSON."""
     if value is None or isinstance(value, str | bytes | int | float):
         return value
     return encoded(value).decode()

@@ -1,7 +1,7 @@
-"""What a store of queued rows does: one interface for every database.
+"""The interface of a queue store, the same for every database.
 
-A row is claimed under a lease with a token that is new with every claim. Whatever is said of the
-row later has to show the token; when another claim has come in between, it changes nothing.
+A row is claimed under a lease with a token that is new with every claim. Every later statement
+about the row has to present the token; after another claim it changes nothing.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ EXHAUSTED = "LeaseLost: the lease ran out in the last of its attempts; its reade
 
 
 class DatabaseLost(PenstockError):
-    """The database cannot be reached, or refuses to work, at the moment: try again."""
+    """The database is unavailable at the moment: try again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a reader claims: who it is, for how many seconds, and how often a row is tried.
+    """The terms of a reader's claims: its name, the seconds of a lease, and the attempts of a row.
 
     `by` is the column, or the field of the payload, whose values are keys: rows of a key are
     claimed by one reader at a time.
@@ -59,7 +59,7 @@ class Terms:
 
     @property
     def suspect(self) -> int:
-        """How many attempts a row has had that is claimed alone when its lease runs out.
+        """After how many attempts a row with an expired lease is claimed alone.
 
         -1 where rows have one attempt only.
         """
@@ -68,26 +68,26 @@ class Terms:
 
 @dataclass(slots=True, eq=False)
 class Tenure:
-    """The time for which it is certain that rows are still their reader's.
+    """The period in which rows certainly still belong to their reader.
 
-    It lasts `until` a time of the reader's own clock, and as long as renewals come before that it
-    goes on. Once it is over it stays so, whatever a late renewal finds: among the rows that were
-    claimed in it some may have been worked on elsewhere, and those behind them must not overtake.
+    It lasts `until` a time of the reader's own clock, which renewals in time extend. Once it is
+    over it stays over, whatever a late renewal finds: some rows that were claimed in it may have
+    been processed elsewhere, and the rows behind them must not overtake.
     """
 
     until: float
 
 
 class Row:
-    """A claimed row. `age` is the seconds since it was enqueued, `results` what came of it.
+    """A claimed row. `age` is the seconds since it was enqueued, `results` are its results.
 
-    `payload` is None only in a table of a user's that lets it be null.
+    `payload` is None only in a user's own table that allows null.
 
-    `begun` tells that user code was called with it, `ended` that what becomes of it is known, if
-    not written down yet.
+    `begun` is true when user code was called with it, `ended` when its outcome is known, although
+    perhaps not recorded yet.
 
-    `epoch` is that of the lease of its key, larger for every reader that the key is given to.
-    `tenure` is what its reader holds it by.
+    `epoch` is that of its key's lease, which grows with every reader that gets the key. `tenure` is
+    that of its reader.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class Row:
 
 @dataclass(slots=True)
 class Claim:
-    """What a claim brought: rows in the order of their ids.
+    """The result of a claim: rows in the order of their ids.
 
     `buried` are the ids of rows whose lease ran out after their last attempt: they have failed
     for good.
@@ -146,9 +146,9 @@ class Claim:
 
 @dataclass(slots=True)
 class Failure:
-    """A row that failed, and why. Without a `delay` (seconds) it has failed for good.
+    """A failed row and its error. Without a `delay` (seconds) it has failed for good.
 
-    With one it is tried again after it, unless its attempts are used up.
+    With one it is tried again after the delay, unless its attempts are used up.
     """
 
     row: Row
@@ -170,11 +170,11 @@ class Insertion:
 
 @dataclass(slots=True)
 class Settlement:
-    """What became of rows, to be written down in one transaction, with what came of them.
+    """The outcomes of rows, to be written in one transaction together with their results.
 
-    `idle_keys` are the keys and epochs whose rows are all settled with it: others may have them.
-    `abandoned` rows were being worked on when their lease ran out, and are left as a reader leaves
-    those that it dies of; later rows of their keys are returned.
+    `idle_keys` are the keys and epochs whose last rows it settles: other readers may have them.
+    `abandoned` rows were being processed when their lease ran out, and are left as a crashed reader
+    would leave them; later rows of their keys are returned.
     """
 
     finished: list[Row] = field(default_factory=list[Row])
@@ -186,7 +186,7 @@ class Settlement:
 
     @property
     def only_finished(self) -> bool:
-        """Whether there is nothing in it but rows that are finished."""
+        """Whether it contains nothing but finished rows."""
         others = self.failed or self.returned or self.abandoned or self.inserts or self.idle_keys
         return not others
 
@@ -199,8 +199,8 @@ class Settlement:
 class Store(ABC):
     """A queue in a database. One connection, opened when it is first needed.
 
-    Every method but `close` raises DatabaseLost when the database cannot be reached for the
-    moment; it may be called again then, and connects anew.
+    Every method but `close` raises DatabaseLost when the database is unavailable at the moment; it
+    may be called again, and then reconnects.
     """
 
     url: str
@@ -211,15 +211,15 @@ class Store(ABC):
         """Connect and look at the table; make it, if it is ours and missing (and `make`).
 
         With `fields` it is not a queue but a table that must have those columns. Raises CannotOpen
-        where there is no database or it lets nobody in, TableMissing, ColumnMissing.
+        if there is no database or it refuses the connection, TableMissing and ColumnMissing.
         """
 
     @abstractmethod
     async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
         """Claim up to `count` rows that are due, oldest first, in one statement.
 
-        With `reclaim` it is for all of them, and those whose lease has run out are among them.
-        Without, it may begin behind the rows that the last claim took.
+        With `reclaim` it covers all of them, including those whose lease has run out. Without it,
+        it may begin after the rows that the last claim took.
         """
 
     @abstractmethod
@@ -228,15 +228,16 @@ class Store(ABC):
 
     @abstractmethod
     async def claim_suspect(self, terms: Terms) -> Claim:
-        """Claim a row whose lease has run out, and which may have no attempt but the last.
+        """Claim a row whose lease has run out and which has only its last attempt left.
 
-        `claim` leaves such rows alone: what is claimed beside them may crash with them. So does
-        what crashed beside them, perhaps: none has failed for good before it was claimed like this.
+        `claim` leaves such rows alone, because rows claimed with them may crash with them. A row
+        may also be a suspect only because it was claimed beside the culprit: none fails for good
+        before it was claimed alone.
         """
 
     @abstractmethod
     async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
-        """Write down what became of rows, all of it or nothing.
+        """Record the outcomes of rows, all or none.
 
         Returns the rows whose lease was lost; if there are any, nothing was written. A settlement
         that was written before, by a call whose answer was lost, is not written again.
@@ -244,7 +245,7 @@ class Store(ABC):
 
     @abstractmethod
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
-        """Let the leases of `rows` begin anew; returns those that are lost."""
+        """Renew the leases of `rows`; returns those that are lost."""
 
     @abstractmethod
     def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
@@ -252,7 +253,7 @@ class Store(ABC):
 
     @abstractmethod
     async def insert(self, insertions: Sequence[Insertion]) -> None:
-        """Insert values in one transaction, for good."""
+        """Insert values in one durable transaction."""
 
     @abstractmethod
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
@@ -266,19 +267,20 @@ class Store(ABC):
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement of any kind in a transaction of its own and return its rows.
 
-        `{table}`, `{id}`, `{status}` ... stand for the quoted names, `{now}` for the database's
-        time, `{seconds}` opens a conversion of a time, or a difference of two, into seconds (close
-        it with `)`), `{payload_of}` for the payload as text or bytes where the table is called `t`,
-        and `:name` for parameters. Braces otherwise are doubled.
+        `{table}`, `{id}`, `{status}`, ... are replaced by the quoted names, `{now}` for the
+        database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
+        seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
+        is called `t`, and `:name` for parameters. Braces otherwise are doubled.
         """
 
     @abstractmethod
     async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        """As `query`, for a statement that only reads: it waits for nobody, and nobody for it."""
+        """As `query`, for a statement that only reads: it neither waits for others nor blocks
+        them."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
 
 
 def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:
@@ -291,12 +293,12 @@ def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:
         with suppress(LookupError, TypeError, AttributeError):
             read[name] = key_function(name)(value)
     if not read:
-        raise TypeError(f"columns take fields, and a {type(value).__name__} has none of them")
+        raise TypeError(f"columns take fields, and a {type(value).__name__} has none")
     return [read.get(name) for name in fields.values()]
 
 
 def new_token(*, alone: bool = False) -> int:
-    """A number that no other claim has; below 0 for a row that is claimed alone."""
+    """A token that no other claim has; below 0 for a row that is claimed alone."""
     token = 1 + secrets.randbits(62)
     return -token if alone else token
 
@@ -304,15 +306,15 @@ def new_token(*, alone: bool = False) -> int:
 def lost_rows(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> list[Row]:
     """The rows that another claim has taken, or that are gone.
 
-    `states` has the token and status of each row that is there.
+    `states` has the token and status of each existing row.
     """
     return [row for row in rows if states.get(row.id, (None, 0))[0] != row.token]
 
 
 def were_settled(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> bool:
-    """Whether a settlement, of which not all could be done, had been written down before.
+    """Whether a settlement that could not be applied in full had been recorded before.
 
-    It is written all at once, so one row tells of all.
+    It is written all at once, so one row decides for all.
     """
     return any(
         row.id in states and states[row.id][0] == row.token and states[row.id][1] != IN_PROCESS
@@ -325,15 +327,15 @@ UNREADABLE = "\x01unreadable"
 
 
 class NotHeld(Exception):
-    """Some row of a settlement is not held any more: nothing is to be written."""
+    """A row of a settlement is no longer held: nothing is to be written."""
 
 
 def sorted_out(
     rows: Iterable[tuple[Any, ...]], token: int, epochs: Mapping[str, int] | None = None
 ) -> Claim:
-    """A claim from what its statement returned, which comes in no order.
+    """A claim from the rows that its statement returned, in any order.
 
-    Rows are (id, status, attempts, payload, age, key); in a table of a user's the age may be null.
+    Rows are (id, status, attempts, payload, age, key); in a user's own table the age may be null.
     """
     found = Claim()
     for id, status, attempts, payload, age, key in sorted(rows, key=lambda row: row[0]):

@@ -1,15 +1,15 @@
-"""Who is next at the lock of a file of SQLite: its pollers on a machine queue for it.
+"""A lock queue for a SQLite file: its pollers on one machine wait for the lock in order.
 
-SQLite has one lock a file and no queue for it: whoever finds it taken sleeps, up to 100 ms, and
-looks again, while the lock idles. Here one waits beside the file, for the lock of `...-turn`, which
-the system hands on at once, also when a process dies. A turn lasts through the commit: what SQLite
-then copies from its log into the file is done before others write on, so that the log begins anew
-and stays small.
+SQLite has one lock per file and no queue for it: a connection that finds it taken sleeps, up to 100
+ms, and tries again, while the lock may be free. Here a poller waits instead for the lock of a file
+beside it, `...-turn`, which the system hands on at once, also when a process dies. It is held
+through the commit: SQLite then copies its log into the file before others write on, so the log is
+restarted and stays small.
 
-The turn is a courtesy: who does not get it soon, since its holder was stopped, or cannot have such
-a file, does without. Other programs know nothing of it, and sleep as SQLite does. While pollers
-wait for each other all the time, they leave the lock alone now and then for longer than the longest
-such sleep.
+The queue is advisory: a poller that does not get the lock soon, because its holder was stopped, or
+that cannot create the file, does without it. Other programs know nothing of it, and sleep as SQLite
+does. While pollers wait for each other all the time, they leave SQLite's lock free now and then for
+longer than the longest such sleep.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if sys.platform != "win32":
 
 __all__ = ["Turn"]
 
-# Seconds until we do without.
+# Seconds until a poller does without the queue.
 _COURTESY = 0.5
-# Seconds that the lock is left alone, and how often that is when pollers wait for each other: once
-# in the five seconds for which most programs wait.
+# Seconds for which SQLite's lock is left free, and seconds between two such pauses: once in the
+# five seconds for which most programs wait.
 _PAUSE, _EVERY = 0.11, 4.0
 
 
 class Turn:
-    """The turns of one connection to a file, in one thread."""
+    """The place of one connection in the lock queue of a file; used from one thread."""
 
     def __init__(self, path: str) -> None:
         self._path = f"{path}-turn"
         self._fd: int | None = None
-        # Whether a thread still waits for a turn that we did without.
+        # Whether a thread still waits for a lock that this poller did without.
         self._late = False
 
     @contextmanager
     def taken(self) -> Generator[None, None, None]:
-        """Hold the turn, if it can be had."""
+        """Hold the queue's lock, if it can be had."""
         fd, waited = self._take()
         try:
             yield
@@ -57,7 +57,7 @@ class Turn:
                 fcntl.flock(fd, fcntl.LOCK_UN)
 
     def _take(self) -> tuple[int | None, bool]:
-        """The file, if it is our turn, and whether others were before us."""
+        """The lock file, if its lock was obtained, and whether others were ahead."""
         if sys.platform == "win32" or self._late:
             return None, False
         try:
@@ -67,16 +67,16 @@ class Turn:
         except BlockingIOError:
             return (self._fd if self._fd is not None and self._wait(self._fd) else None), True
         except OSError:
-            # It is somebody else's, the disk is full, or it knows no locks.
+            # It belongs to another user, the disk is full, or the file system has no locks.
             return None, False
         return self._fd, False
 
     def _wait(self, fd: int) -> bool:
-        """Whether it is our turn soon."""
+        """Whether the lock is obtained soon."""
         got, answer = threading.Event(), threading.Lock()
 
         def wait() -> None:
-            # In a thread of its own, since it can neither be broken off nor given a limit.
+            # In a thread of its own, because the wait can neither be interrupted nor limited.
             fcntl.flock(fd, fcntl.LOCK_EX)
             if answer.acquire(blocking=False):
                 got.set()
@@ -93,14 +93,14 @@ class Turn:
         return True
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._fd is not None and not self._late:
             os.close(self._fd)
             self._fd = None
 
 
 def _leave_alone(fd: int) -> None:
-    # The file's own time tells all pollers when that was the last time.
+    # The file's modification time tells all pollers when the last pause was.
     if clock.wall() - os.fstat(fd).st_mtime >= _EVERY:
         time.sleep(_PAUSE)
         os.utime(fd)

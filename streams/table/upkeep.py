@@ -1,4 +1,4 @@
-"""What is done to a queue by hand: look at rows, try dead ones again, delete finished ones.
+"""Maintenance of a queue: inspect rows, retry dead ones, delete finished ones.
 
 Large changes are made in transactions of some thousand rows, so that pollers never wait long.
 """
@@ -33,7 +33,7 @@ _RETRY = (
 RETURNING {id}"""
 )
 
-# As texts: what is typed at a command line is one, whatever type the ids have.
+# As text: ids typed at a command line are text, whatever type the column has.
 _RETRY_ONE = (
     _AGAIN
     + """({status} = -1 OR {status} = 0 AND {error} IS NOT NULL) AND CAST({id} AS text) = :text
@@ -50,7 +50,7 @@ RETURNING {id}"""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A row as it stands in the table; times are seconds since 1970."""
+    """A row as stored in the table; times are seconds since 1970."""
 
     id: Any
     status: int
@@ -95,8 +95,8 @@ async def purge(store: Store, age: float, *, dead: bool = False) -> int:
 async def _in_batches(store: Store, text: str, **parameters: Any) -> int:
     """Run a statement that returns ids until no more come.
 
-    Where ids are numbers each looks beyond those before, and walks past no dead index entries.
-    How words are in order only the database knows.
+    If ids are numbers, each statement begins after those of the last one, and reads no dead index
+    entries. Text ids are compared by the database only.
     """
     done = 0
     behind: dict[str, Any] = {}

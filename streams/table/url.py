@@ -1,4 +1,4 @@
-"""From a URL to the store of its database."""
+"""Opens the store that a database URL names."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _HERE = ("localhost", "127.0.0.1", "::1")
 def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None = None) -> Store:
     """The store for a table, not connected yet.
 
-    Raises BuildError for a URL that names no database we know, and MissingExtra where
-    PostgreSQL's package is not installed.
+    Raises BuildError for a URL of an unknown kind of database, and MissingExtra if PostgreSQL's
+    package is not installed.
     """
     layout = Layout(table, columns)
     if _scheme(url) == "sqlite":
@@ -46,23 +46,24 @@ def _scheme(url: Any) -> str:
         return scheme
     if scheme in ("postgresql", "postgres"):
         return "postgresql"
-    raise BuildError(f"{redacted(url)!r} names no database: give {_KNOWN}")
+    raise BuildError(f"{redacted(url)!r} names no known database: give {_KNOWN}")
 
 
 def file_of(url: str) -> str:
-    """The file of a `sqlite:` URL: three slashes and a relative name, or four and a whole one."""
+    """The file of a `sqlite:` URL: three slashes and a relative path, or four slashes and an
+    absolute one."""
     parts = urlsplit(url)
     name = unquote(parts.path[1:])
     if parts.netloc or not name or name == ":memory:":
         raise BuildError(
-            f"{url!r} names no file: write sqlite:///work.db, or sqlite:////var/work.db for a "
-            "whole path. A queue in memory would not survive its process."
+            f"{url!r} names no file: write sqlite:///work.db, or sqlite:////var/work.db for an "
+            "absolute path. A queue in memory would not survive its process."
         )
     return name
 
 
 def database_of(url: str) -> tuple[Any, ...]:
-    """What two URLs of the same database, and the same user of it, have in common."""
+    """An identity that is equal for two URLs of the same database and user."""
     if _scheme(url) == "sqlite":
         return ("sqlite", os.path.realpath(file_of(url)))
     parameters = {"port": "5432", **_parameters(url)}
@@ -73,7 +74,7 @@ def database_of(url: str) -> tuple[Any, ...]:
 
 
 def _parameters(url: str) -> dict[str, Any]:
-    """What a URL says to PostgreSQL, which reads some that are no URLs to others."""
+    """The parameters in a URL, as PostgreSQL reads it."""
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -81,13 +82,13 @@ def _parameters(url: str) -> dict[str, Any]:
         return dict(conninfo_to_dict(url))
     except ProgrammingError as error:
         shown = redacted(url)
-        # It may quote a password.
+        # The message may quote a password.
         why = f": {error}" if shown == url else ""
-        raise BuildError(f"{shown!r} cannot be read as the URL of a PostgreSQL{why}") from None
+        raise BuildError(f"{shown!r} is not a valid PostgreSQL URL{why}") from None
 
 
 def redacted(url: Any) -> str:
-    """A URL as it may be shown: without the password."""
+    """A URL without its password, for display."""
     if not isinstance(url, str):
         return repr(url)
     return _PASSWORD.sub(r"\1\2***", url)

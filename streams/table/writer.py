@@ -1,4 +1,4 @@
-"""The running sink of a table: in transactions of its own, or in those of the source's rows."""
+"""The sink stage that writes a table, in its own transactions or in those of the source's rows."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ class TableWriter(SinkStage[Any]):
         self._ask(done)
 
     def _rows_of(self, event: Event[Any]) -> list[Row] | None:
-        """The rows that the event came of, if they are all of one reader of this database."""
+        """The rows that the event derives from, if they all belong to one reader of this
+        database."""
         origin = event.origin
         if type(origin) is TableReader:
             return [event.token] if origin.database == self._database else None
@@ -125,18 +126,18 @@ class TableWriter(SinkStage[Any]):
         return list(dict.fromkeys(cast(Row, row) for _, row in found))
 
     def _settled(self, event: Event[Any], result: Result, error: Exception | None) -> bool:
-        """A result is out, or was refused; whether its rows have failed for good."""
+        """A result was written, or was refused; returns whether its rows have failed for good."""
         self._shared -= 1
         final = False
         if error is not None and self._closed is not None:
-            # Its event has ended already; what is left is what to do about it.
+            # Its event has ended already; only the error policy remains to be applied.
             final = self._survives(event, error) and self._faults.gives_up
         self._ask(not result.ahead)
         self._close_if_over()
         return final
 
     def _ask(self, done: int) -> None:
-        # Coalesced: rows are settled one by one, in one turn of the loop.
+        # Coalesced: rows are settled one by one within one loop iteration.
         if not done or self._ending or self._closed is None:
             return
         if not self._owed:
@@ -155,7 +156,7 @@ class TableWriter(SinkStage[Any]):
         self.break_off(error)
         return False
 
-    # Transactions of its own.
+    # Own transactions.
 
     async def _write_waiting(self) -> None:
         batch = taken(self._waiting, WINDOW)
@@ -180,7 +181,7 @@ class TableWriter(SinkStage[Any]):
         self._ask(len(batch))
 
     async def _refused(self, batch: list[tuple[Event[Any], Any]], error: Exception) -> None:
-        """Find out which value the database does not take, and write the others."""
+        """Find out which value the database refuses, and write the others."""
         if len(batch) == 1:
             self._ask(self._survives(batch[0][0], error))
             return

@@ -213,9 +213,9 @@ def test_rows_are_put_into_a_table_of_the_users(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["stats", "sqlite:///{folder}/other.db"], "other.db is not there"),
+        (["stats", "sqlite:///{folder}/other.db"], "other.db does not exist"),
         (["stats", "sqlite:///{folder}/work.db", "--table", "jobs"], "no table 'jobs'"),
-        (["stats", "mysql://host/name"], "'mysql://host/name' names no database"),
+        (["stats", "mysql://host/name"], "'mysql://host/name' names no known database"),
         (["peek", "postgresql://localhost:1/name"], "Connection refused"),
         (["stats", "sqlite:///{folder}/text"], "file is not a database"),
         (["put", "sqlite:///{folder}/text"], "file is not a database"),

@@ -267,5 +267,5 @@ def test_columns_that_are_no_names_are_refused(columns: Any) -> None:
 
 @pytest.mark.parametrize("table", [3, "", None])
 def test_a_table_without_a_name_is_refused(table: Any) -> None:
-    with pytest.raises(BuildError, match="the name of a table"):
+    with pytest.raises(BuildError, match="not a valid name of a table"):
         write_table("sqlite:///work.db", table)

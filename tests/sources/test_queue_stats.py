@@ -114,7 +114,7 @@ def test_a_database_or_table_that_is_missing_is_an_error(tmp_path: Path) -> None
         async for _ in queue_stats(f"sqlite:///{tmp_path}/work.db", table):
             return
 
-    with pytest.raises(CannotOpen, match="is not there"):
+    with pytest.raises(CannotOpen, match="does not exist"):
         asyncio.run(first("queue"))
     assert not (tmp_path / "work.db").exists()
 
