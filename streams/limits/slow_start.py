@@ -14,13 +14,16 @@ once.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from math import exp, log, log1p, sqrt
 from typing import NamedTuple
 
 from streams.limits.failures import Failures, refused
-from streams.limits.limiter import Outcome
+from streams.limits.limiter import Completion, Outcome
 
 __all__ = ["SlowStart"]
+
+_SUCCESS = Outcome.SUCCESS
 
 # d ln goodput / d ln limit that is worth another doubling: latency grows by 2^0.3 at most. It asks
 # for more than half because a first round sees little of the queue that it fills.
@@ -103,38 +106,6 @@ class SlowStart:
             self._usual.add_all(usual)
         self._begin(since, filling=True)
 
-    @property
-    def latency(self) -> float:
-        return exp(self._paid[-1].latency) if self._paid else 0.0
-
-    def on_complete(
-        self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
-    ) -> bool:
-        """Count one completion; True if that changed `limit` or ended the start."""
-        if now < self._since:
-            self._since = now  # The clock was set back.
-        if outcome is Outcome.DROPPED and self.limit == self._floor:
-            # There is nothing to give back.
-            self._begin(now)
-            return False
-        # What began under the former limit shows that limit's latency.
-        if started < self._since:
-            return False
-        self._failures.add(in_flight_at_start, failed=outcome is not Outcome.SUCCESS)
-        if outcome is not Outcome.SUCCESS:
-            self._failed_busy += now - started
-            return self._fail(outcome)
-        if now <= started:
-            return False  # What took no time shows none.
-        self._succeeded_busy += now - started
-        logged = log(now - started)
-        self._logs += logged
-        self._logs2 += logged * logged
-        self._size += 1
-        if in_flight_at_start >= self.limit:
-            self._full += 1
-        return 2 * self._size > self.limit and self._judge(now)
-
     def _begin(self, now: float, *, filling: bool = False) -> None:
         self._filling = filling
         self._since = now
@@ -142,6 +113,82 @@ class SlowStart:
         self._logs = self._logs2 = 0.0
         self._failed_busy = self._succeeded_busy = 0.0
         self._failures.clear()
+
+    @property
+    def latency(self) -> float:
+        return exp(self._paid[-1].latency) if self._paid else 0.0
+
+    def count(self, completions: Sequence[Completion], at: int) -> int:
+        """Count completions from index `at` on, until one changes `limit` or ends the start.
+
+        Returns the index after it, or that of the end.
+        """
+        end = len(completions)
+        while at < end:
+            at, due = self._add_successes(completions, at)
+            if due:
+                changed = self._judge(completions[at - 1][0])
+            elif at < end:
+                changed = self._add_failure(*completions[at])
+                at += 1
+            else:
+                break
+            if changed:
+                break
+        return at
+
+    def _add_successes(self, completions: Sequence[Completion], at: int) -> tuple[int, bool]:
+        """Count from index `at` on, until it is due to judge a round, or the next one failed.
+
+        Returns the index of the next one, and whether it is due.
+        """
+        # In local variables: this is done for each call that ends.
+        limit, filling, since, failures = self.limit, self._filling, self._since, self._failures
+        calls, size, full = failures.calls, self._size, self._full
+        busy, logs, logs2 = self._succeeded_busy, self._logs, self._logs2
+        due = False
+        for number in range(at, len(completions)):
+            now, started, in_flight, outcome = completions[number]
+            if outcome is not _SUCCESS:
+                break
+            at = number + 1
+            if now < since:
+                since = now  # The clock was set back.
+            # What began under the former limit shows that limit's latency.
+            if started < since:
+                continue
+            calls += 1
+            took = now - started
+            if took <= 0:
+                continue  # What took no time shows none.
+            logged = log(took)
+            busy += took
+            logs += logged
+            logs2 += logged * logged
+            size += 1
+            if in_flight >= limit:
+                full += 1
+            # Some more of the round may say that the limit is in use, if it does not yet.
+            if 2 * size > limit and (size >= limit or 2 * full >= size or (filling and full)):
+                due = True
+                break
+        failures.calls, self._since, self._size, self._full = calls, since, size, full
+        self._succeeded_busy, self._logs, self._logs2 = busy, logs, logs2
+        return at, due
+
+    def _add_failure(self, now: float, started: float, in_flight: int, outcome: Outcome) -> bool:
+        """Count one completion; True if that ended the start."""
+        if now < self._since:
+            self._since = now
+        if outcome is Outcome.DROPPED and self.limit == self._floor:
+            # There is nothing to give back.
+            self._begin(now)
+            return False
+        if started < self._since:
+            return False
+        self._failures.add(in_flight, failed=True)
+        self._failed_busy += max(0.0, now - started)  # The clock may have been set back.
+        return self._fail(outcome)
 
     def _fail(self, outcome: Outcome) -> bool:
         """End it if more fail than before: the last doubling is to blame, or there are drops."""
@@ -155,12 +202,12 @@ class SlowStart:
         return True
 
     def _judge(self, now: float) -> bool:
+        """Compare a round with those before; True if that changed the limit or ended the start."""
         size, mean = self._size, self._logs / self._size
         # A new limit is filled by a burst that begins below it: reaching it is enough. Later on,
         # most of the work must begin at the limit, or something else holds the work back.
         if 2 * self._full < size and not (self._filling and self._full):
-            if size >= self.limit:
-                self._begin(now)
+            self._begin(now)
             return False
         self._squares += max(0.0, self._logs2 - size * mean * mean)
         self._freedom += size - 1

@@ -1,10 +1,10 @@
-"""Sums over completions, from which a window is measured: of all, by rounds, and of refills."""
+"""Sums over completions, from which a window is measured: of all, and by rounds."""
 
 from __future__ import annotations
 
 from math import log
 
-__all__ = ["Refill", "Rounds", "Tally"]
+__all__ = ["Rounds", "Tally"]
 
 
 class Rounds:
@@ -104,51 +104,3 @@ class Tally:
         """Note where a round ended, if at least `size` successes came since the last one."""
         if self.successes - self.rounds.successes >= size:
             self.rounds.add(self.successes, self.seconds, self.logs)
-
-    def add_all(self, other: Tally) -> None:
-        """Take in all that `other` has."""
-        self.successes += other.successes
-        self.failed += other.failed
-        self.seconds += other.seconds
-        self.busy += other.busy
-        self.busy2 += other.busy2
-        self.logs += other.logs
-        self.logs2 += other.logs2
-        self.failed_busy += other.failed_busy
-
-
-class Refill:
-    """Completions that began below the limit, but only while a burst was filling it up again.
-
-    Calls of equal length that begin together end together. Where the next events come one after
-    the other only then, from a source that is asynchronous, all but the last begin below the
-    limit, though it is the limit that holds the work back.
-
-    So these are completions in a row, each with one more in flight at its start than the one
-    before. Between the starts of two such calls nothing ended. Once the row has come up to the
-    limit, all of it counts. Calls of different lengths end in another order than they began in;
-    but those end one by one as well, and are replaced one by one. Memory: constant.
-    """
-
-    __slots__ = ("_in_flight", "_started", "size", "tally")
-
-    def __init__(self) -> None:
-        self.tally = Tally()
-        self._started = 0.0
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the row."""
-        self.size = self._in_flight = 0
-        self.tally.clear()
-
-    def continues(self, started: float, in_flight: int) -> bool:
-        """Whether a call of which this is told at its end is the next one of the row."""
-        return started >= self._started and 0 < self._in_flight == in_flight - 1
-
-    def add(self, gap: float, started: float, in_flight: int, took: float, success: bool) -> None:
-        """Take in one completion, `gap` seconds after the last one of any kind."""
-        self._started, self._in_flight = started, in_flight
-        self.size += 1
-        self.tally.seconds += gap
-        self.tally.add(took, success)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from math import ceil, exp, inf
+from collections.abc import Sequence
+from math import ceil, exp, inf, log
+from typing import NamedTuple
 
 from streams.limits.failures import NATURAL, Failures, refused
-from streams.limits.limiter import Outcome
+from streams.limits.limiter import Completion, Outcome
 from streams.limits.slow_start import SlowStart
-from streams.limits.tally import Refill, Tally
+from streams.limits.tally import Tally
 from streams.limits.window import Spread, Window
 from streams.validation import check_bounds
 
 __all__ = ["Windowed"]
+
+_SUCCESS = Outcome.SUCCESS
 
 # Quick refusals come before the first success of the same moment: only after well over one latency
 # do the shares of time tell what they will be.
@@ -29,6 +33,16 @@ _OFTEN = 0.2
 _MOST = 0.5
 
 
+class _Refilled(NamedTuple):
+    """A completion that began below the limit, `gap` seconds after the last one of any kind."""
+
+    gap: float
+    started: float
+    in_flight: int
+    took: float
+    success: bool
+
+
 class Windowed(ABC):
     """Start slowly, then count completions at one limit into windows, each handed to `decide`.
 
@@ -37,8 +51,17 @@ class Windowed(ABC):
     completions, and lasts at least the latency of the job that is in service at a random moment.
     After a change of limit as many completions are skipped as were in flight.
 
+    Calls of equal length that begin together end together. Where the next events come one after
+    the other only then, from a source that is asynchronous, all but the last begin below the
+    limit, though it is the limit that holds the work back. So completions in a row, each with one
+    more in flight at its start than the one before, are kept (`_refill`): between the starts of
+    two such calls nothing ended. Once the row has come up to the limit, all of it counts. Calls
+    of different lengths end in another order than they began in; but those end one by one as
+    well, and are replaced one by one.
+
     `floor` and `ceiling` bound the limit, which starts at `floor`. BadArgument unless they are ints
-    with 1 <= floor <= ceiling. Memory: constant.
+    with 1 <= floor <= ceiling. Memory: constant, but for such a row, which is as long as the limit
+    at most.
     """
 
     def __init__(self, floor: int, ceiling: int) -> None:
@@ -46,7 +69,7 @@ class Windowed(ABC):
         self.limit = self.floor
         self._slow_start: SlowStart | None = None
         self._spread = Spread()
-        self._refill = Refill()
+        self._refill: list[_Refilled] = []
         self._latency = 0.0
         self._now = float("-inf")
         self._opened = 0.0
@@ -93,69 +116,164 @@ class Windowed(ABC):
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
         """Count one completion; at the end of a window, decide."""
+        self.on_completions([(now, started, in_flight_at_start, outcome)])
+
+    def on_completions(self, completions: Sequence[Completion]) -> None:
+        """Count completions, in their order; at the end of each window, decide."""
+        at, end = 0, len(completions)
+        while at < end:
+            start = self._slow_start
+            if start is not None:
+                at = start.count(completions, at)
+                self._now = completions[at - 1][0]
+                if start.over or start.limit != self.limit:
+                    self._follow(start)
+                continue
+            at, complete = self._add_successes(completions, at)
+            if complete:
+                self._close()
+            elif at < end:
+                now, started, in_flight, outcome = completions[at]
+                if outcome is _SUCCESS:
+                    self._end_refill(started, in_flight)
+                else:
+                    self._add_failure(now, started, in_flight, outcome)
+                    at += 1
+
+    def _add_successes(self, completions: Sequence[Completion], at: int) -> tuple[int, bool]:
+        """Count from index `at` on, until the window is complete, or there is more to do first.
+
+        That is if the next one failed, or came up to the limit after others of a refill. Returns
+        the index of the next one, and whether the window is complete.
+        """
+        # In local variables: this is done for each call that ends.
+        limit, skipping, left = self.limit, self._skipping, self._left
+        changed, steady, refill = self._changed, self._steady, self._refill
+        last, overdue = self._now, inf if skipping else self._overdue
+        tally, rounds = self._tally, self._tally.rounds
+        successes, seconds, busy, busy2 = tally.successes, tally.seconds, tally.busy, tally.busy2
+        logs, logs2, round_ends = tally.logs, tally.logs2, rounds.successes + limit
+        calls, fresh = self._drops.calls, 0
+        complete = False
+        for number in range(at, len(completions)):
+            now, started, in_flight, outcome = completions[number]
+            full, took = in_flight >= limit, now - started
+            if outcome is not _SUCCESS or (full and refill and took > 0):
+                break
+            at = number + 1
+            gap, last = now - last, now
+            if gap < 0:
+                self._set_back(now)
+                changed, steady, gap = self._changed, self._steady, 0.0
+            if not skipping:
+                calls += 1
+            if started >= changed:
+                fresh += 1
+            if took <= 0:
+                continue  # What took no time shows none.
+            if full:
+                logged = log(took)
+                successes += 1
+                busy += took
+                busy2 += took * took
+                logs += logged
+                logs2 += logged * logged
+            elif not skipping:
+                if started >= steady:
+                    self._add_below(gap, started, in_flight, took, True)
+                else:
+                    # It began while a change of the limit was still under way.
+                    self._below_busy += took
+                continue
+            else:
+                self._below_busy += took
+            seconds += gap
+            if successes >= round_ends:
+                rounds.add(successes, seconds, logs)
+                round_ends = successes + limit
+            left -= 1
+            if left <= 0 or seconds > overdue:
+                complete = True
+                break
+        self._now, self._left = last, left
+        tally.successes, tally.seconds, tally.busy, tally.busy2 = successes, seconds, busy, busy2
+        tally.logs, tally.logs2 = logs, logs2
+        self._drops.calls = calls
+        self._window_drops.calls += fresh
+        if self._risen_from is not None:
+            self._trial.calls += fresh
+        return at, complete
+
+    def _add_failure(self, now: float, started: float, in_flight: int, outcome: Outcome) -> None:
         gap, self._now = now - self._now, now
-        start = self._slow_start
-        if start is not None:
-            if start.on_complete(now, started, in_flight_at_start, outcome):
-                self._follow(start)
-            return
         if gap < 0:
-            # The clock was set back.
-            self._opened, gap = min(self._opened, now), 0.0
-            self._steady, self._changed = min(self._steady, now), min(self._changed, now)
-        took = now - started
-        success, dropped = outcome is Outcome.SUCCESS, outcome is Outcome.DROPPED
+            self._set_back(now)
+            gap = 0.0
+        took, dropped = max(0.0, now - started), outcome is Outcome.DROPPED
         if self._risen_from is not None and started >= self._changed:
-            self._trial.add(in_flight_at_start, failed=not success)
-            if not success and self._trial.exceed(refused(self._usual_failures.share)):
+            self._trial.add(in_flight, failed=True)
+            if self._trial.exceed(refused(self._usual_failures.share)):
                 self._take_back(dropped)
                 return
         if not self._skipping:
-            self._drops.add(in_flight_at_start, failed=dropped)
+            self._drops.add(in_flight, failed=dropped)
         if started >= self._changed:
-            self._window_drops.add(in_flight_at_start, failed=dropped)
+            self._window_drops.add(in_flight, failed=dropped)
         if dropped:
             self._dropped_busy += took
             if self._overloaded():
                 self._drop_work()
                 return
-        elif success and took <= 0:
-            # What took no time shows none.
+        if in_flight >= self.limit:
+            self._end_refill(started, in_flight)
+            self._tally.add(took, success=False)
+        elif not self._skipping and started >= self._steady:
+            self._add_below(gap, started, in_flight, took, False)
             return
-        if in_flight_at_start < self.limit:
-            if not self._skipping and started >= self._steady:
-                if not self._refill.continues(started, in_flight_at_start):
-                    self._forgo_refill()
-                self._refill.add(gap, started, in_flight_at_start, took, success)
-                return
+        else:
             self._below_busy += took
             if not self._skipping:
-                # It began while a change of the limit was still under way.
                 return
-        else:
-            self._tally.add(took, success)
-        if self._refill.size:
-            full = in_flight_at_start >= self.limit
-            if full and self._refill.continues(started, in_flight_at_start):
-                self._count_refill()
-            else:
-                self._forgo_refill()
         self._tally.seconds += gap
         self._tally.end_round(self.limit)
-        self._left -= success or self._skipping
+        self._left -= self._skipping
         if self._left <= 0 or (self._tally.seconds > self._overdue and not self._skipping):
             self._close()
 
-    def _count_refill(self) -> None:
-        refill = self._refill
-        self._left -= refill.tally.successes
-        self._tally.add_all(refill.tally)
-        refill.clear()
+    def _set_back(self, now: float) -> None:
+        """The clock was set back."""
+        self._opened = min(self._opened, now)
+        self._steady, self._changed = min(self._steady, now), min(self._changed, now)
+
+    def _add_below(
+        self, gap: float, started: float, in_flight: int, took: float, success: bool
+    ) -> None:
+        """A call has ended that began below the limit: it may be one of a refill."""
+        if not self._is_refilled(started, in_flight):
+            self._forgo_refill()
+        self._refill.append(_Refilled(gap, started, in_flight, took, success))
+
+    def _is_refilled(self, started: float, in_flight: int) -> bool:
+        """Whether a call of which this is told at its end is the next one of the row."""
+        if not self._refill:
+            return False
+        before = self._refill[-1]
+        return started >= before.started and in_flight == before.in_flight + 1
+
+    def _end_refill(self, started: float, in_flight: int) -> None:
+        """A call has ended that began at the limit: the row counts if this is the next one."""
+        if not self._is_refilled(started, in_flight):
+            self._forgo_refill()
+            return
+        for one in self._refill:
+            self._tally.seconds += one.gap
+            self._tally.add(one.took, one.success)
+            self._left -= one.success
+        self._refill.clear()
 
     def _forgo_refill(self) -> None:
-        refill = self._refill
-        self._below_busy += refill.tally.busy
-        refill.clear()
+        self._below_busy += sum(one.took for one in self._refill if one.success)
+        self._refill.clear()
 
     def _start_slowly(self, ceiling: int) -> None:
         self._skip(self.limit)

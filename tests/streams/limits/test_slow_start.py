@@ -6,6 +6,13 @@ from streams.limits.limiter import Outcome
 from streams.limits.slow_start import SlowStart
 
 
+def count(start: SlowStart, now: float, started: float, in_flight: int, outcome: Outcome) -> bool:
+    """Count one completion; whether that changed the limit, or ended the start."""
+    before = start.limit, start.over
+    assert start.count([(now, started, in_flight, outcome)], 0) == 1
+    return (start.limit, start.over) != before
+
+
 class Rounds:
     """Feeds a slow start whole rounds of work that begins together, at the limit."""
 
@@ -22,7 +29,7 @@ class Rounds:
         self.now += latency
         for number in range(1, limit + 1):
             seen = number if in_flight is None else in_flight
-            if self.start.on_complete(self.now, began, seen, Outcome.SUCCESS):
+            if count(self.start, self.now, began, seen, Outcome.SUCCESS):
                 return
 
 
@@ -46,7 +53,7 @@ def test_work_that_began_before_the_limit_was_raised_is_not_counted() -> None:
     rounds = slow_start()
     rounds.run(0.01)
     for _ in range(100):
-        assert not rounds.start.on_complete(0.02, 0.005, 4, Outcome.SUCCESS)
+        assert not count(rounds.start, 0.02, 0.005, 4, Outcome.SUCCESS)
     assert rounds.start.limit == 4
 
 
@@ -57,7 +64,7 @@ def test_a_limit_that_something_else_keeps_from_being_reached_is_not_raised() ->
     assert (rounds.start.limit, rounds.start.over) == (8, False)
     # Nor by an occasional touch, once the limit has been there for a while.
     for _ in range(100):
-        rounds.start.on_complete(rounds.now, rounds.now - 0.01, 8, Outcome.SUCCESS)
+        count(rounds.start, rounds.now, rounds.now - 0.01, 8, Outcome.SUCCESS)
         rounds.run(0.01, in_flight=3)
     assert rounds.start.limit == 8
     rounds.run(0.01, in_flight=8)
@@ -103,9 +110,9 @@ def test_where_more_calls_fail_it_ends_below_the_number_at_which_they_began_to(
     while rounds.start.limit < 32:
         rounds.run(0.01)
     now = rounds.now
-    assert not rounds.start.on_complete(now + 0.001, now, 21, outcome)
-    assert not rounds.start.on_complete(now + 0.001, now, 22, outcome)
-    assert rounds.start.on_complete(now + 0.001, now, 23, outcome)
+    assert not count(rounds.start, now + 0.001, now, 21, outcome)
+    assert not count(rounds.start, now + 0.001, now, 22, outcome)
+    assert count(rounds.start, now + 0.001, now, 23, outcome)
     assert (rounds.start.over, rounds.start.failed, rounds.start.limit) == (True, True, 20)
     assert rounds.start.reason == reason
 
@@ -115,7 +122,7 @@ def test_failures_take_back_no_more_than_the_last_doubling() -> None:
     while rounds.start.limit < 32:
         rounds.run(0.01)
     for in_flight in (1, 2, 3):
-        rounds.start.on_complete(rounds.now + 0.001, rounds.now, in_flight, Outcome.DROPPED)
+        count(rounds.start, rounds.now + 0.001, rounds.now, in_flight, Outcome.DROPPED)
     assert rounds.start.limit == 16
 
 
@@ -126,7 +133,7 @@ def test_one_failure_in_twenty_does_not_end_it() -> None:
         rounds.now += 0.01
         for number in range(1, limit + 1):
             outcome = Outcome.SUCCESS if number % 20 else Outcome.IGNORED
-            if rounds.start.on_complete(rounds.now, began, number, outcome):
+            if count(rounds.start, rounds.now, began, number, outcome):
                 break
     assert not rounds.start.over
 
@@ -134,19 +141,19 @@ def test_one_failure_in_twenty_does_not_end_it() -> None:
 def test_a_drop_at_the_floor_only_begins_the_round_anew() -> None:
     start = slow_start(limit=4, floor=4).start
     for _ in range(2):
-        assert not start.on_complete(0.01, 0.0, 4, Outcome.SUCCESS)
-    assert not start.on_complete(0.01, 0.0, 4, Outcome.DROPPED)
+        assert not count(start, 0.01, 0.0, 4, Outcome.SUCCESS)
+    assert not count(start, 0.01, 0.0, 4, Outcome.DROPPED)
     for _ in range(2):
-        assert not start.on_complete(0.02, 0.01, 4, Outcome.SUCCESS)
-    assert start.on_complete(0.02, 0.01, 4, Outcome.SUCCESS)
+        assert not count(start, 0.02, 0.01, 4, Outcome.SUCCESS)
+    assert count(start, 0.02, 0.01, 4, Outcome.SUCCESS)
     assert (start.limit, start.over) == (8, False)
 
 
 def test_ordinary_errors_and_work_that_took_no_time_are_not_counted() -> None:
     start = slow_start().start
     for _ in range(100):
-        assert not start.on_complete(0.01, 0.0, 2, Outcome.IGNORED)
-        assert not start.on_complete(0.01, 0.01, 2, Outcome.SUCCESS)
+        assert not count(start, 0.01, 0.0, 2, Outcome.IGNORED)
+        assert not count(start, 0.01, 0.01, 2, Outcome.SUCCESS)
     assert start.limit == 2
 
 
@@ -163,9 +170,9 @@ def test_it_ends_at_the_ceiling_after_a_round_there() -> None:
 def test_work_that_began_before_the_start_is_not_counted() -> None:
     start = SlowStart(2, 1, 64, since=10.0)
     for _ in range(10):
-        assert not start.on_complete(11.0, 9.9, 2, Outcome.SUCCESS)
-    start.on_complete(11.0, 10.0, 2, Outcome.SUCCESS)
-    assert start.on_complete(11.0, 10.0, 2, Outcome.SUCCESS)
+        assert not count(start, 11.0, 9.9, 2, Outcome.SUCCESS)
+    count(start, 11.0, 10.0, 2, Outcome.SUCCESS)
+    assert count(start, 11.0, 10.0, 2, Outcome.SUCCESS)
     assert start.limit == 4
 
 
@@ -182,9 +189,9 @@ def test_a_spread_that_is_known_decides_how_sure_a_longer_latency_is(
 def test_a_clock_that_is_set_back_begins_the_round_anew() -> None:
     start = slow_start().start
     for _ in range(2):
-        start.on_complete(100.0, 99.0, 2, Outcome.SUCCESS)
+        count(start, 100.0, 99.0, 2, Outcome.SUCCESS)
     for began in (5.0, 6.0, 7.0, 8.0):
-        start.on_complete(began + 1, began, 4, Outcome.SUCCESS)
+        count(start, began + 1, began, 4, Outcome.SUCCESS)
     assert start.limit == 8
 
 
