@@ -59,6 +59,9 @@ FEATURES = (
     "demand of 1",
 )
 
+# What happens in the middle of a walk, and may be the moment to do something to it.
+_LATE = ("cancel from inside", "failing sink", "drain", "iterator", "children that share a turn")
+
 # Errors that end a running here, or that are told after the first one.
 _EXPECTED = (
     Trouble,
@@ -115,7 +118,7 @@ class RandomWalk:
         self._shared_most = rng.choice([1, 2, 4])
         self.shared = Shared(Fixed(self._shared_most))
         self._likes_to_share = rng.random() < 0.35
-        self._late_steps: list[tuple[int, Callable[[], None]]] = []
+        self._late_steps: list[tuple[int | str, Callable[[], None]]] = []
         self._held: list[MemorySink] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.numbers: dict[int, str] = {}
@@ -304,7 +307,7 @@ class RandomWalk:
         rng = self.rng
         policy, times, stops = self._policy()
         kind = rng.choice(Handler.KINDS)
-        timeout = rng.choice([None, 0.7]) if kind in Handler.ASYNC else None
+        timeout = rng.choice([None, 0.7, 0.7]) if kind in Handler.ASYNC else None
         more = ["is cancelled"] if rng.random() < 0.4 else []
         if timeout is not None:
             more += ["hangs", rng.choice(["hangs on", "at the last moment"])]
@@ -529,9 +532,11 @@ class RandomWalk:
             if action == "look" or self.rng.random() < (0.3 if is_end else 0.6):
                 kept.append((delay, action))
             else:
-                at = self.rng.randrange(self.rng.choice([10, 40]))
+                at: int | str = self.rng.randrange(self.rng.choice([10, 40]))
+                if self.rng.random() < 0.5:
+                    at = self.rng.choice(["retry", "timeout", "timeout", *_LATE])
                 soon = self.rng.random() < 0.5
-                self.made_of.append(f"{action} at look {at}{' soon' * soon}")
+                self.made_of.append(f"{action} at {at}{' soon' * soon}")
                 self._late_steps.append(
                     (at, lambda action=action, soon=soon: self._from_inside(action, soon))
                 )
@@ -550,11 +555,14 @@ class RandomWalk:
         if self.running is None:
             return
         self.peak = max(self.peak, self._unfinished())
-        for step in [step for step in self._late_steps if step[0] <= self._looks]:
+        for step in [step for step in self._late_steps if self._is_due(step[0])]:
             self._late_steps.remove(step)
             step[1]()
         if self._looks % 16 == 0:
             self._snapshot()
+
+    def _is_due(self, at: int | str) -> bool:
+        return at <= self._looks if isinstance(at, int) else at in self.met
 
     def _unfinished(self) -> int:
         if isinstance(self.source, MemorySource):
