@@ -110,7 +110,8 @@ class RandomWalk:
         self.count = rng.choice([3, 10, 20, 40])
         self.emitted = self.peak = 0
         self._gathers = self._reverts = self._is_retuned = False
-        self._is_cancelled_inside = False
+        # Whether a stage may send a result after it was cancelled, as it should not.
+        self._is_loud = False
         self._stops = rng.random() < 0.15
         self._looks = 0
         self._shared_gauge: Gauge | None = None
@@ -177,8 +178,7 @@ class RandomWalk:
         return flow
 
     def _blame_stage(self, what: str) -> None:
-        # The result of a plain call that has cancelled its own pipeline still goes on.
-        if not self._is_cancelled_inside:
+        if not (self.notes.aborts and self._is_loud):
             self.notes.blame(what)
 
     def _grouped(self, flow: Any) -> Any:
@@ -321,6 +321,8 @@ class RandomWalk:
             # The next attempt of the head of the order takes no slot of a shared limit, and gives
             # one back: see the test of it in test_adaptive_flat_map_shared.py.
             gauge.most = None
+        # Results that wait behind an event that is to be tried again go on when that is given back.
+        self._is_loud |= ordered and times > 1
         window = rng.choice([1, 2, 5, 256])
         handler = Handler(
             self.notes,
@@ -546,7 +548,8 @@ class RandomWalk:
         if soon:
             asyncio.get_running_loop().call_soon(self._act, action, 0.1)
         else:
-            self._is_cancelled_inside |= action == "cancel"
+            # The result of a plain call that has cancelled its own pipeline still goes on.
+            self._is_loud |= action == "cancel"
             self._act(action, 0.1)
 
     def _look(self) -> None:

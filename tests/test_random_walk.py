@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import combinations
+from typing import Any
 
 import pytest
 
 from tests.random_walk import FEATURES, RandomWalk
 
-# How often each two of the features meet, of 10,000 walks; fewer walks, fewer times.
+# How often any two of the features meet at least, in so many walks. All pairs of them can.
 TIMES, OF = 50, 10_000
+# Of so many walks each feature is in one of 30 at least.
+FEW = 300
 
 # Seconds of real time that no walk takes; the longest ones take less than one.
 LONG = 120.0
@@ -49,7 +52,8 @@ def test_what_goes_in_comes_to_its_end_once_and_in_order_whatever_meets_in_a_pip
     """`--walks` says how many; `--seed` gives the same ones again, `--walk` one of them alone."""
     option = pytestconfig.option
     numbers = range(option.walks) if option.walk is None else [option.walk]
-    met: Counter[tuple[str, str]] = Counter(dict.fromkeys(combinations(FEATURES, 2), 0))
+    pairs = list(combinations(FEATURES, 2))
+    met: Counter[Any] = Counter(dict.fromkeys((*FEATURES, *pairs), 0))
     for number in numbers:
         walk = RandomWalk(f"{option.seed} {number}")
         try:
@@ -58,9 +62,12 @@ def test_what_goes_in_comes_to_its_end_once_and_in_order_whatever_meets_in_a_pip
         except BaseException as error:
             error.add_note(f"--seed {option.seed} --walk {number}\n{walk}")
             raise
-        met.update(pair for pair in combinations(FEATURES, 2) if walk.met.issuperset(pair))
+        met.update(walk.met)
+        met.update(pair for pair in pairs if walk.met.issuperset(pair))
     print(f"of {len(numbers):,} walks:")
-    for (one, other), times in sorted(met.items(), key=lambda pair: pair[1]):
-        print(f"{times:7,}  {one} x {other}")
-    rare = {pair: times for pair, times in met.items() if times * OF < TIMES * len(numbers)}
-    assert not rare or len(numbers) < OF, f"of {len(numbers):,} walks too few met in {rare}"
+    for pair in sorted(pairs, key=met.__getitem__):
+        print(f"{met[pair]:7,}  {pair[0]} x {pair[1]}")
+    if len(numbers) >= FEW:
+        assert all(met[feature] * 30 >= len(numbers) for feature in FEATURES), met
+    if len(numbers) >= OF:
+        assert all(met[pair] * OF >= TIMES * len(numbers) for pair in pairs), met

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from operators import adaptive_flat_map
-from streams import Fixed, Running, from_iterable, retry
+from streams import Backoff, Fixed, Running, from_iterable, retry
 from streams.errors import HandlerCancelled
 from streams.testing import MemorySink, MemorySource, Probe
 from streams.testing.plugin import Run
 from tests.operators.failing import BOTH, fails_inline
+from tests.reactive_streams.between import counted
 
 
 @BOTH
@@ -155,3 +156,59 @@ def test_without_a_loop_a_cancelled_plain_handler_has_failed() -> None:
     handler = fails_inline({2}, asyncio.CancelledError)
     from_iterable([1, 2, 3]).pipe(adaptive_flat_map(handler)).connect(probe)
     assert isinstance(probe.error, HandlerCancelled)
+
+
+@pytest.mark.xfail(strict=True, reason="the results behind it go on when it is given back")
+def test_a_cancelled_stage_keeps_back_what_waited_behind_an_event_to_be_tried_again(
+    run: Run,
+) -> None:
+    wrong: list[str] = []
+
+    async def handler(value: int) -> int:
+        if value == 0:
+            raise ValueError
+        return value
+
+    async def story() -> None:
+        operator = adaptive_flat_map(handler, Fixed(4), ordered=True, on_error=retry(2, Backoff(9)))
+        stream = counted(MemorySource(range(3)).pipe(operator), wrong.append)
+        running = stream.to(MemorySink()).start()
+        await asyncio.sleep(1)
+        running.cancel()
+        await running.wait()
+
+    run(story())
+    assert wrong == []
+
+
+@pytest.mark.xfail(strict=True, reason="the result of the call that cancels still goes on")
+def test_a_plain_call_that_cancels_its_pipeline_brings_no_result(run: Run) -> None:
+    wrong: list[str] = []
+
+    async def story() -> None:
+        stream = MemorySource(range(3)).pipe(adaptive_flat_map(lambda _: running.cancel()))
+        running = counted(stream, wrong.append).to(MemorySink()).start()
+        await running.wait()
+
+    run(story())
+    assert wrong == []
+
+
+@pytest.mark.xfail(
+    strict=True, reason="what an iterator brings after a cancel stays and is counted"
+)
+def test_an_iterator_that_cancels_its_pipeline_leaves_no_result(run: Run) -> None:
+    async def handler(value: int) -> Any:
+        running.cancel()
+        yield value
+
+    async def story() -> None:
+        nonlocal running
+        source = MemorySource(range(3))
+        running = source.pipe(adaptive_flat_map(handler)).to(MemorySink()).start()
+        report = await running.wait()
+        assert source.returned == [0]
+        assert [stage.get("undelivered", 0) for stage in report.statistics["stages"]] == [0, 0, 0]
+
+    running: Any = None
+    run(story())
