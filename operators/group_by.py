@@ -97,7 +97,9 @@ def group_by(
     A name is read of mappings by item, and of any other object by attribute.
     `each=lambda group: group.pipe(...)` runs operators on each group's own stream; its state
     ends when the group has been empty for `idle` seconds, which must then be given, or is the
-    least recently used empty one above `max_groups` or when the buffer is full. Raises BuildError
+    least recently used empty one above `max_groups` or when the buffer is full. The function is
+    called for every group; but no more once it has twice returned the group's count or list, by
+    `ops.count()` or `ops.to_list()`, and looked at no key. Raises BuildError
     for a `buffer` below 1, for `each` without `idle`, and for `idle` or `max_groups` without
     `each`.
     """

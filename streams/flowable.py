@@ -50,6 +50,9 @@ class Flowable(Fluent[T_co]):
     groups = False
     """Whether its values are groups, which only `spread` reads."""
 
+    whole: Callable[[list[Any]], Any] | None = None
+    """What its only value is made of, at the end, of all values of the stream above."""
+
     mappings = False
     """Whether its values are known to be mappings: one event each, though they can be iterated."""
 

@@ -21,14 +21,21 @@ T_co = TypeVar("T_co", covariant=True)
 class Group(Flowable[T_co], Generic[K_co, T_co]):
     """The stream of the events of one key; `key` is what they have in common.
 
-    `within` is the `group_by` that made it.
+    `within` is the `group_by` that made it. `is_key_read`: whether anybody has looked at the key.
     """
+
+    is_key_read = False
 
     def __init__(
         self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], within: StageInfo
     ) -> None:
         super().__init__(attach, StageInfo("group", within=within))
-        self.key = key
+        self._key = key
+
+    @property
+    def key(self) -> K_co:
+        self.is_key_read = True
+        return self._key
 
 
 class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):

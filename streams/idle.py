@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
-from math import inf
-from typing import Any, Generic, TypeVar, cast
-
-from cachetools import Cache, TTLCache
+from typing import Generic, TypeVar
 
 from streams.run import Run
 
 __all__ = ["Idle"]
 
 T = TypeVar("T")
-
-# A look at an item that does not count as a use of it.
-_look_at: Callable[[TTLCache[Any, float], Any], float] = cast(Any, Cache).__getitem__
 
 
 class Idle(Generic[T]):
@@ -29,25 +24,38 @@ class Idle(Generic[T]):
     def __init__(self, seconds: float, run: Run, end: Callable[[T], None]) -> None:
         self._seconds = seconds
         self._run = run
+        self._now = run.now
         self._end = end
         self._info = run.attaching
-        self._items = _Expiring(seconds, run.now, end)
+        # When each is due. All live equally long, so the one that was used first is due first.
+        self._items: OrderedDict[T, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     def used(self, item: T) -> None:
         """`item` has just been used: it is the last to go."""
-        self._items[item] = self._run.now() + self._seconds
-        self._arm()
+        items, now = self._items, self._now()
+        if self._timer is None:
+            self._end_due(now)
+        items[item] = now + self._seconds
+        items.move_to_end(item)
+        if self._timer is None:
+            self._arm()
 
     def end_expired(self) -> None:
         """End what is due, should the timer be late."""
-        self._items.expire()
+        if self._items:
+            self._end_due(self._now())
+
+    def _end_due(self, now: float) -> None:
+        items = self._items
+        while items and items[next(iter(items))] <= now:
+            self._end(items.popitem(last=False)[0])
 
     def end_oldest(self) -> bool:
         """End the least recently used item. False if there is none."""
         if not self._items:
             return False
-        self._end(self._items.popitem()[0])
+        self._end(self._items.popitem(last=False)[0])
         return True
 
     def clear(self) -> None:
@@ -59,30 +67,11 @@ class Idle(Generic[T]):
 
     def _arm(self) -> None:
         # Without a loop there is no time to wait for: an item that is due ends with the next use.
-        if self._timer is None and self._run.has_loop and (due := self._items.due()) is not None:
+        if self._timer is None and self._items and self._run.has_loop:
+            due = next(iter(self._items.values()))
             self._timer = self._run.call_at(due, self._info, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        self._items.expire()
+        self.end_expired()
         self._arm()
-
-
-class _Expiring(TTLCache[T, float]):
-    """From items to the time when they are due."""
-
-    def __init__(self, seconds: float, now: Callable[[], float], end: Callable[[T], None]) -> None:
-        super().__init__(inf, seconds, now)
-        self._end = end
-
-    def due(self) -> float | None:
-        """When the next item is due."""
-        first = next(iter(self), None)
-        return None if first is None else _look_at(self, first)
-
-    def expire(self, time: float | None = None) -> list[tuple[T, float]]:
-        # The cache calls this by itself, too, before it takes or gives an item.
-        expired = super().expire(time)
-        for item, _ in expired:
-            self._end(item)
-        return expired

@@ -130,7 +130,7 @@ class KeyedQueues:
         self._spare: list[KeyQueue] = []
         self._feeders = feeders
         self._inside: set[KeyQueue] = set()
-        self._outside: dict[KeyQueue, None] = {}
+        self._outside: deque[KeyQueue] = deque()
         _all.add(self)
 
     def put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
@@ -179,7 +179,7 @@ class KeyedQueues:
                 self._inside.add(queue)
             self._line.append(queue)
         else:
-            self._outside[queue] = None
+            self._outside.append(queue)
         return queue
 
     def take(self, n: int, also: Collection[KeyQueue] = ()) -> list[Event[Any]]:
@@ -268,9 +268,8 @@ class KeyedQueues:
     def _dismiss(self, queue: KeyQueue) -> None:
         """A queue has run empty: the next one enters the rotation."""
         self._inside.discard(queue)
-        following = next(iter(self._outside), None)
-        if following is not None:
-            del self._outside[following]
+        if self._outside:
+            following = self._outside.popleft()
             self._inside.add(following)
             self._line.append(following)
 

@@ -45,6 +45,9 @@ _BY_TICKS = frozenset(
     ]
 )
 
+# What is made of all values at the end; no function of the user's takes part in it.
+_WHOLE: dict[str, Callable[[list[Any]], Any]] = {"count": len, "to_iterable": list}
+
 # What may answer one input with several values.
 _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
 
@@ -134,6 +137,8 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         source,
         mappings=source.mappings and name == "filter",
     )
+    if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
+        flowable.whole = _WHOLE.get(name)
     return flowable
 
 

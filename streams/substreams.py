@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any, cast
@@ -13,9 +13,14 @@ from streams.faults import blame
 from streams.flowable import Flowable
 from streams.groups import Group
 from streams.idle import Idle
+from streams.keyed_queues import hand_over
 from streams.keys import Key, KeyFaults
+from streams.lift import HOLD
+from streams.origins import Joined
 from streams.place import Place
+from streams.queues import taken
 from streams.run import Run
+from streams.slices import LARGEST, Slice
 from streams.stage import StageInfo, Subscriber, Subscription, is_second
 
 if TYPE_CHECKING:
@@ -62,29 +67,36 @@ class Substreams:
         self._buffer = buffer
         self._faults = faults
         self._seconds = idle
-        self._idle = Idle[Substream](idle, run, self._end_if_empty)
+        self._idle = Idle[_Substream](idle, run, self._end_if_empty)
         self._max_groups = inf if max_groups is None else max_groups
         self._run = run.inner()
         self._info = info
         self._groups: dict[Any, _Group] = {}
+        # What every group's operators make of all its values, once that is known; what they did for
+        # the last group that was asked.
+        self._whole: Callable[[list[Any]], Any] | None = None
+        self._last_whole: Callable[[list[Any]], Any] | None = None
         # Substreams that take events, and all that have not ended: some still give their last.
         self._open = self._alive = 0
-        self._holding: dict[Substream, None] = {}
+        self._holding: OrderedDict[_Substream, None] = OrderedDict()
         # The one that was ended to make room, until it has given its last event.
-        self._making_room: Substream | None = None
+        self._making_room: _Substream | None = None
         # Events that have a place, and those of them whose substream has ended.
-        self._held = self._lost = 0
+        self.held = self._lost = 0
         # Asking anew for a quarter of the buffer at a time keeps the source in long strides.
         self._batch = max(1, buffer // 4)
         # Places that are free and not asked for.
         self._freed = 0
         # Whose outputs were taken out of the queues, which makes room for their next ones.
-        self._taken: list[Substream] = []
+        self._taken: list[_Substream] = []
         # Letters that are not out, about events that have a place.
         self._letters = 0
         self._peak = self._peak_groups = 0
         self._closed_early: dict[str, int] = {}
         self._taking_in = self._source_ended = self._completing = self._done = False
+        # After the end of the source: the groups that have still to end.
+        self._left: deque[_Group] = deque()
+        self._slice = Slice(run, self._end_the_rest)
 
     # Events from above.
 
@@ -104,8 +116,8 @@ class Substreams:
             self.broke(error)
             return
         self._taking_in = inside
-        if self._held > self._peak:
-            self._peak = self._held
+        if self.held > self._peak:
+            self._peak = self.held
         if len(self._groups) > self._peak_groups:
             self._peak_groups = len(self._groups)
         self.below.go_on()
@@ -115,10 +127,11 @@ class Substreams:
 
     def _put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """Give each event to the substream of its key, up to the place of one whose key raises."""
-        find, key_of, end_expired = self._groups.get, self._key.get, self._idle.end_expired
+        # First: the group that ends may be that of one of these.
+        self._idle.end_expired()
+        groups, key_of = self._groups, self._key.get
+        find = groups.get
         for place, event in enumerate(events):
-            # First: the group that ends may be this event's.
-            end_expired()
             try:
                 key = key_of(event.value)
                 group = find(key)
@@ -128,29 +141,30 @@ class Substreams:
                 event.give_back()
                 continue
             if group is None:
-                group = self._groups[key] = _Group(key)
-            substream = self._substream_of(group, event)
+                group = groups[key] = _Group(key)
+            substream = group.substream or self.begun(group, event)
             if substream is not None:
-                substream.held += 1
-                self._held += 1
-                event.turn = Place(substream, event.turn)
                 substream.put(event)
         return None
 
-    def _substream_of(self, group: _Group, event: Event[Any]) -> Substream | None:
-        """The substream of a group, which may begin with `event`; None if that has failed."""
+    def begun(self, group: _Group, event: Event[Any]) -> _Substream | None:
+        """A new substream of a group, which begins with `event`; None if that has failed."""
         try:
-            return group.substream or self._opened(group)
+            group.substream = self._opened(group)
+            self._evict()
+            return group.substream
         except Exception as error:
             blame(error, self._info, event)
             event.fail(error)
             self.broke(error)
             return None
 
-    def _opened(self, group: _Group) -> Substream:
-        group.substream = substream = Substream(group, self)
+    def _opened(self, group: _Group) -> _Substream:
         self._open += 1
         self._alive += 1
+        if self._whole is not None:
+            return Gathered(group, self, self._whole)
+        group.substream = substream = Substream(group, self)
         stream: Group[Any, Any] = Group(group.key, substream.attach_inlet, self._info)
         flowable = self._each(stream)
         if not isinstance(flowable, Flowable):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -164,63 +178,83 @@ class Substreams:
                     f"{stage.info.name} inside group_by(each=...) would have a limit of its own in "
                     "every group: put it after spread(), where all groups share one"
                 )
-        flowable.attach(substream.outlet, self._run)
-        self._evict()
-        return substream
+        whole = flowable.whole
+        if whole is None or flowable.above is not stream:
+            flowable.attach(substream.outlet, self._run)
+            return substream
+        if not stream.is_key_read and whole is self._last_whole:
+            # Nothing of the group decides on it, and nothing in it can be different next time.
+            self._whole = whole
+        self._last_whole = whole
+        return Gathered(group, self, whole)
 
     def renew(self, group: _Group, events: Iterable[Event[Any]]) -> None:
         """A group's substream has ended, and there are more events: begin anew."""
         group.substream = None
         for event in events:
-            substream = self._substream_of(group, event)
+            substream = group.substream or self.begun(group, event)
             if substream is not None:
                 self._lost -= 1
-                cast(Place, event.turn).move(substream)
-                substream.put(event)
+                substream.move(event)
         if self._completing and group.substream is not None:
             self._end(group.substream)
 
     # Events on their way out.
 
-    def out(self, substream: Substream, event: Event[Any]) -> None:
+    def out(self, substream: _Substream, event: Event[Any], places: int = 0) -> None:
         """An event came out of a group's operators; it takes a place in the buffer.
 
-        Beside those of the events that it came of, which they have until it leaves.
+        Beside those of the events that it came of, which they have until it leaves: `places`, where
+        they do not see to that by themselves.
         """
         group = substream.group
         group.waiting += 1
         group.unfinished += 1
         self._freed -= 1
-        event.turn = _Out(substream, self, event.turn)
+        event.turn = _Out(substream, self, event.turn, places)
         self.below.queues.put_one(group.key, event)
         if not self._taking_in:
             self.below.go_on()
 
-    def left(self, substream: Substream) -> None:
+    def left(self, substream: _Substream, places: int) -> None:
         """An output was taken out of the queues, or has ended there."""
         substream.group.waiting -= 1
-        self._freed += 1
-        self._taken.append(substream)
+        self._freed += 1 + places
+        if places:
+            self.held -= places
+            self._lost -= places
+        else:
+            self._taken.append(substream)
 
     def after_taking(self) -> None:
         """What was taken has gone: there is room for the next outputs of the same groups."""
-        taken, self._taken = self._taken, []
-        for substream in taken:
+        substreams, self._taken = self._taken, []
+        for substream in substreams:
             substream.taken()
         if self._freed >= self._batch:
             self._ask()
 
-    def ended_outside(self, substream: Substream) -> None:
+    def ended_outside(self, substream: _Substream) -> None:
         """An output of a group has ended its turn."""
         substream.group.unfinished -= 1
         self.look_at(substream.group)
         self.look_for_room()
 
+    def too_many(self, held: int) -> None:
+        """One group's operators hold more than they may."""
+        self.broke(
+            HoldExceeded(
+                f"{held:,} inputs in a group of {self._info} wait for an output that does not come "
+                f"(hold {HOLD:,}). Use an operator that answers at once, such as scan for reduce, "
+                "or lift(operator, hold=...)."
+            )
+        )
+
     # Room.
 
     def freed(self, substream: Substream) -> None:
         """An event has left its group, or has ended in it."""
-        self._held -= 1
+        self.held -= 1
         if substream.ended:
             self._lost -= 1
         if not substream.held:
@@ -232,6 +266,8 @@ class Substreams:
 
     def look_for_room(self) -> None:
         """Go on where the operators inside the groups hold so much that nothing moves by itself."""
+        if self._left:
+            self._end_the_rest()
         if self._source_ended or self._taking_in:
             return
         if self._occupied < self._buffer:
@@ -245,7 +281,7 @@ class Substreams:
     @property
     def _occupied(self) -> int:
         """The places that are taken, or free and not asked for."""
-        return self._held + self.below.queues.waiting + self._freed
+        return self.held + self.below.queues.waiting + self._freed
 
     def _ask(self) -> None:
         # What is being taken in comes before anything that is asked for now.
@@ -264,10 +300,10 @@ class Substreams:
             self._making_room = substream = next(iter(holding))
             self._count("buffer")
             self._end(substream)
-        if self._lost == self._held and self._is_stuck and not below.queues:
+        if self._lost == self.held and self._is_stuck and not below.queues:
             self.broke(
                 HoldExceeded(
-                    f"{self._held:,} events are held inside the groups of {self._info}, by stages "
+                    f"{self.held:,} events are held inside the groups of {self._info}, by stages "
                     "that neither passed them on nor ended them when they were completed, as a "
                     "stage of your own has to. To hold more, raise buffer=."
                 )
@@ -289,7 +325,7 @@ class Substreams:
 
     # The end of groups.
 
-    def busy(self, substream: Substream) -> None:
+    def busy(self, substream: _Substream) -> None:
         """Its group has an event."""
         self._holding.pop(substream, None)
 
@@ -301,9 +337,15 @@ class Substreams:
         if substream.ended:
             self._forget(group)
         elif not (substream.completing or self._completing):
-            self._idle.used(substream)
-            if substream.held:
-                self._holding[substream] = None
+            self.rests(substream)
+
+    def rests(self, substream: _Substream) -> None:
+        """Its group holds neither an event nor a turn: it is the last to go."""
+        self._idle.used(substream)
+        if substream.held:
+            self._holding[substream] = None
+            self._holding.move_to_end(substream)
+        if self._open > self._max_groups:
             self._evict()
 
     def _evict(self) -> None:
@@ -322,11 +364,11 @@ class Substreams:
         for counts in (self._closed_early, self._run.closed_early):
             counts[cause] = counts.get(cause, 0) + 1
 
-    def _end_if_empty(self, substream: Substream) -> None:
+    def _end_if_empty(self, substream: _Substream) -> None:
         if substream.empty:
             self._end(substream)
 
-    def _end(self, substream: Substream) -> None:
+    def _end(self, substream: _Substream) -> None:
         if not substream.completing:
             self._open -= 1
             self._holding.pop(substream, None)
@@ -337,10 +379,10 @@ class Substreams:
         self._alive += 1
         self._lost -= substream.held - 1
 
-    def ended(self, substream: Substream) -> None:
-        """A substream has given its last event."""
+    def ended(self, substream: _Substream, held: int) -> None:
+        """A substream has given its last event; `held` of its events have a place."""
         self._alive -= 1
-        self._lost += substream.held
+        self._lost += held
         if self._making_room is substream:
             self._making_room = None
 
@@ -360,13 +402,28 @@ class Substreams:
     def on_completed(self) -> None:
         self._source_ended = self._completing = True
         self._idle.clear()
-        for group in list(self._groups.values()):
-            if group.substream is not None:
-                self._end(group.substream)
+        self._left.extend(self._groups.values())
+        self._end_the_rest()
+
+    def _end_the_rest(self) -> None:
+        """End the groups that are left: no faster than what comes out of them is taken."""
+        if self._taking_in:
+            return
+        left, below = self._left, self.below
+        self._taking_in = True
+        while left and below.queues.waiting < LARGEST:
+            if self._slice.is_over(self._run.now()):
+                break
+            # What comes out of several goes on together.
+            for group in taken(left, LARGEST):
+                if group.substream is not None:
+                    self._end(group.substream)
+            below.go_on()
+        self._taking_in = False
         self._check_completed()
 
     def _check_completed(self) -> None:
-        if self._completing and not self._alive and not self._done:
+        if self._completing and not (self._alive or self._left or self._done):
             self._done = True
             self.below.on_completed()
 
@@ -389,6 +446,7 @@ class Substreams:
             self.upstream.cancel()
         self._done = self._completing = True
         self._idle.clear()
+        self._left.clear()
         for group in self._groups.values():
             if group.substream is not None:
                 group.substream.give_back()
@@ -396,8 +454,8 @@ class Substreams:
     def numbers(self) -> dict[str, Any]:
         """Those statistics of `group_by` that are different where groups have operators."""
         return {
-            "waiting": self._held,
-            "peak": max(self._peak, self._held),
+            "waiting": self.held,
+            "peak": max(self._peak, self.held),
             "groups": len(self._groups),
             "peak_groups": max(self._peak_groups, len(self._groups)),
             "closed_early": dict(self._closed_early),
@@ -411,7 +469,7 @@ class _Group:
 
     def __init__(self, key: Any) -> None:
         self.key = key
-        self.substream: Substream | None = None
+        self.substream: _Substream | None = None
         self.waiting = self.unfinished = 0
 
 
@@ -421,19 +479,22 @@ class _Out:
     And then what these events held before they came into the group, until its turn there has ended.
     """
 
-    __slots__ = ("_has_left", "_stage", "_substream", "_turn", "holders")
+    __slots__ = ("_has_left", "_places", "_stage", "_substream", "_turn", "holders")
 
-    def __init__(self, substream: Substream, stage: Substreams, turn: Turn | None) -> None:
+    def __init__(
+        self, substream: _Substream, stage: Substreams, turn: Turn | None, places: int
+    ) -> None:
         self.holders = 1
         self._substream = substream
         self._stage = stage
         self._turn = turn
+        self._places = places
         self._has_left = False
 
     def leave(self) -> Turn:
         if not self._has_left:
             self._has_left = True
-            self._stage.left(self._substream)
+            self._stage.left(self._substream, self._places)
         if self._turn is not None:
             self._turn = self._turn.leave()
         return self
@@ -444,7 +505,7 @@ class _Out:
             return
         if not self._has_left:
             self._has_left = True
-            self._stage.left(self._substream)
+            self._stage.left(self._substream, self._places)
         self._stage.ended_outside(self._substream)
         if self._turn is not None:
             self._turn.end()
@@ -455,6 +516,83 @@ class _Out:
 
     def place(self) -> Turn | None:
         return None if self._turn is None else self._turn.place()
+
+
+class Gathered:
+    """One group whose operators only make a value of all its values, at the end, by `whole`.
+
+    It needs no stage. A value of one event is that event's own.
+    """
+
+    __slots__ = ("_events", "_stage", "_whole", "completing", "ended", "group")
+
+    def __init__(self, group: _Group, stage: Substreams, whole: Callable[[list[Any]], Any]) -> None:
+        self.group = group
+        self.completing = self.ended = False
+        self._stage = stage
+        self._whole = whole
+        self._events: list[Event[Any]] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether its group holds neither an event nor a turn."""
+        return not self.group.unfinished
+
+    @property
+    def held(self) -> int:
+        """Its group's events that have a place."""
+        return len(self._events)
+
+    def put(self, event: Event[Any]) -> None:
+        """One more event of the group. After the end, what comes begins anew."""
+        stage = self._stage
+        if self.ended:
+            substream = stage.begun(self.group, event)
+            if substream is not None:
+                substream.put(event)
+            return
+        stage.held += 1
+        events = self._events
+        events.append(event)
+        if len(events) > HOLD:
+            stage.too_many(len(events))
+        elif not self.group.unfinished:
+            stage.rests(self)
+
+    def move(self, event: Event[Any]) -> None:
+        """The same for an event that was another substream's."""
+        place = cast(Place, event.turn)
+        place.substream.held -= 1
+        self._stage.held -= 1
+        event.turn = place.outer
+        self.put(event)
+
+    def complete(self) -> None:
+        """No more events: give what came of them."""
+        events, self._events = self._events, []
+        self.completing = self.ended = True
+        stage = self._stage
+        stage.ended(self, len(events))
+        value = self._whole([event.value for event in events])
+        if len(events) == 1:
+            (event,) = events
+            event.value = value
+        else:
+            created = min(event.created for event in events)
+            event = Event(value, created, Joined(events), events[0].token)
+            event.turn = hand_over(events)
+        stage.out(self, event, len(events))
+        stage.over(self.group)
+
+    def taken(self) -> None:
+        """The queue gave its only event away."""
+
+    def give_back(self) -> None:
+        """The stage was cancelled."""
+        events, self._events = self._events, []
+        self.completing = self.ended = True
+        for event in events:
+            event.give_back()
 
 
 class Substream:
@@ -489,7 +627,18 @@ class Substream:
         subscriber.on_subscribe(self)
 
     def put(self, event: Event[Any]) -> None:
-        """One more event of the group."""
+        """One more event of the group, which takes a place in the buffer."""
+        self.held += 1
+        self._stage.held += 1
+        event.turn = Place(self, event.turn)
+        self._take_in(event)
+
+    def move(self, event: Event[Any]) -> None:
+        """An event that was another substream's of the group."""
+        cast(Place, event.turn).move(self)
+        self._take_in(event)
+
+    def _take_in(self, event: Event[Any]) -> None:
         if not self.completing:
             self._stage.busy(self)
             self._raw.append(event)
@@ -571,7 +720,7 @@ class Substream:
             return
         if not self.ended:
             self.ended = True
-            self._stage.ended(self)
+            self._stage.ended(self, self.held)
             if self._late:
                 late, self._late = self._late, []
                 self._stage.renew(self.group, late)
@@ -594,6 +743,9 @@ class Substream:
             self._finished = True
             self.outlet.cancel()
         self.ended = True
+
+
+_Substream = Substream | Gathered
 
 
 class _Outlet:

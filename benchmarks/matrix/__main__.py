@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+from benchmarks.matrix.each import KEYS
 from benchmarks.matrix.rows import ROWS
 from benchmarks.measure import ROOT
 
@@ -44,12 +45,32 @@ def table(words: list[str], rounds: int) -> None:
         )
 
 
+def each(rounds: int) -> None:
+    """A line for each number of keys that are counted by operators inside groups."""
+    for keys in KEYS:
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.matrix.each", f"{keys}", "--rounds", f"{rounds}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        figures = json.loads(done.stdout)
+        print(
+            f"{f'each=count, {keys:,} keys':<36}{'':>8}{figures['by hand']:>9.2f}{'':>8}"
+            f"{figures['ours']:>8.2f}{figures['ratio']:>6.2f} x",
+            flush=True,
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.matrix", description=__doc__)
     parser.add_argument("words", nargs="*", metavar="word")
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
     table(chosen.words, chosen.rounds)
+    if all(word in "each=count, keys" for word in chosen.words):
+        each(chosen.rounds)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from reactivex import operators as ops
 from operators import adaptive_flat_map, group_by, spread
 from sinks import collect
 from streams import Fixed, from_iterable
-from streams.errors import BuildError
-from streams.testing import CountedSource, MemorySource, Probe, run_virtual
+from streams.errors import BuildError, HoldExceeded
+from streams.testing import CountedSource, ManualPublisher, MemorySource, Probe, run_virtual
 from tests.operators.in_groups import each, read
 
 # A state for each group.
@@ -166,3 +166,92 @@ def test_each_without_an_idle_time_is_refused_because_its_state_would_never_end(
     missing: Any = group_by
     with pytest.raises(BuildError, match="needs idle="):
         missing(0, each=lambda group: group)
+
+
+# When each is called.
+
+
+def test_each_is_called_no_more_when_the_groups_are_only_counted_whatever_their_keys() -> None:
+    calls: list[Any] = []
+
+    def counted(group: Any) -> Any:
+        calls.append(group)
+        return group.pipe(ops.count())
+
+    source = MemorySource([(n % 50, n) for n in range(120)])
+    probe = Probe[Any](request=1000)
+    source.pipe(group_by(0, each=counted, idle=60), spread()).connect(probe)
+    assert sorted(probe.values) == [2] * 30 + [3] * 20
+    assert len(calls) == 2
+    assert source.unsettled == []
+
+
+def test_each_is_called_for_every_group_where_it_looks_at_the_key() -> None:
+    def counted(group: Any) -> Any:
+        return group.pipe(ops.count() if group.key != "c" else ops.to_list())
+
+    probe = Probe[Any](request=1000)
+    from_iterable("abcabcab").pipe(group_by(str, each=counted, idle=60), spread()).connect(probe)
+    assert [value for value in probe.values if isinstance(value, int)] == [3, 3]
+    assert [value for value in probe.values if isinstance(value, list)] == [["c", "c"]]
+
+
+@pytest.mark.parametrize("whole", [ops.count(), ops.to_list(), ops.to_iterable()])
+def test_what_is_made_of_a_whole_group_is_what_stages_would_make_of_it(whole: Any) -> None:
+    async def story(*operators: Any) -> list[Any]:
+        source = MemorySource([(n % 7, n) for n in range(60)])
+        done: list[Any] = []
+        options: Any = {"each": lambda group: group.pipe(*operators), "idle": 60, "buffer": 20}
+        flow = source.pipe(group_by(0, **options), spread(), adaptive_flat_map(same, Fixed(2)))
+        report = await flow.to(collect(done)).run()
+        assert source.unsettled == []
+        return [done, report.statistics["closed_early"], report.statistics["finished"]]
+
+    assert run_virtual(story(whole)) == run_virtual(story(whole, ops.map(same)))
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def test_the_outcome_of_a_count_is_that_of_all_events_that_were_counted() -> None:
+    source = MemorySource(["a1", "b1", "a2", "c1"])
+    probe = read(source, each(ops.count()), hold=True)
+    assert sorted(probe.values) == [1, 1, 2]
+    counts = {event.value: event for event in probe.events}
+    counts[2].fail(ValueError("a"))
+    assert source.failed == ["a1", "a2"]
+    for event in probe.events:
+        event.finish()
+    assert len(source.acked) == 2
+    assert source.unsettled == []
+
+
+def test_a_group_that_is_only_counted_holds_no_more_than_any_operator() -> None:
+    for operators in ([ops.count()], [ops.count(), ops.map(same)]):
+        source = MemorySource([("a", n) for n in range(1025)])
+        probe = read(source, each(*operators, buffer=4096))
+        assert isinstance(probe.error, HoldExceeded)
+        assert source.unsettled == []
+
+
+def test_events_that_come_while_a_count_is_on_its_way_are_counted_anew() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        probe = read(source, each(ops.count(), idle=1), request=1, hold=True)
+        source.send("a1", "a2")
+        await asyncio.sleep(2)
+        source.send("a3")
+        await asyncio.sleep(2)
+        assert probe.values == [2]
+        probe.request(9)
+        assert probe.values == [2]
+        probe.events[0].finish()
+        # It was empty when its turn had ended, and not before.
+        await asyncio.sleep(2)
+        assert probe.values == [2, 1]
+        probe.events[1].finish()
+        probe.cancel()
+        return source.unsettled
+
+    assert run_virtual(story()) == []

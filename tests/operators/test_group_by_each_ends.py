@@ -7,6 +7,7 @@ from typing import Any
 
 from reactivex import operators as ops
 
+from operators import group_by, spread
 from streams import Flowable, from_iterable
 from streams.run import Run
 from streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
@@ -219,3 +220,20 @@ def test_no_timer_is_left_by_a_group_that_begins_anew_after_the_end_of_its_sourc
         )
         run(flow.to(sink).run())
     assert sink.values == 4 * ["a1", "a2", "a3", "a4", "a5"]
+
+
+def test_at_the_end_of_the_stream_groups_end_no_faster_than_what_comes_of_them_is_taken() -> None:
+    ended: list[int] = []
+
+    def look(count: int) -> int:
+        ended.append(count)
+        return count
+
+    source = MemorySource(list(range(5_000)))
+    grouped = group_by(str, 9_999, each=lambda g: g.pipe(ops.count(), ops.map(look)), idle=60)
+    probe = Probe[int](request=1)
+    source.pipe(grouped, spread()).connect(probe)
+    assert (len(probe.values), len(ended) < 1_000) == (1, True)
+    probe.request(9_999)
+    assert (len(probe.values), len(ended), probe.completed) == (5_000, 5_000, True)
+    assert source.unsettled == []

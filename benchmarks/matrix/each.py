@@ -1,0 +1,89 @@
+"""Operators inside groups: a count for each key, next to a dict by hand that knows as much.
+
+``python -m benchmarks.matrix.each keys``: 300,000 events of as many keys, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter, OrderedDict
+from statistics import median
+from time import monotonic
+from typing import Any
+
+import uvloop
+from reactivex import operators as ops
+
+from benchmarks.by_hand import half_chunks
+from benchmarks.matrix.run import cpu
+from operators import group_by, spread
+from sinks import collect
+from streams import from_iterable
+
+__all__ = ["KEYS"]
+
+EVENTS = 300_000
+KEYS = (300_000, 3_000)
+IDLE = 30.0
+
+Event = dict[str, int]
+
+
+async def by_hand(events: list[Event], done: list[int]) -> None:
+    """Count by key; a key that was idle ends. Which events were counted is known until then."""
+    # When it is due, and what was counted.
+    groups: OrderedDict[int, list[Any]] = OrderedDict()
+    async for chunk in half_chunks(events):
+        now = monotonic()
+        while groups and next(iter(groups.values()))[0] <= now:
+            done.append(len(groups.popitem(last=False)[1][1]))
+        due = now + IDLE
+        for event in chunk:
+            key = event["client_id"]
+            group = groups.get(key)
+            if group is None:
+                groups[key] = [due, [event]]
+            else:
+                group[0] = due
+                group[1].append(event)
+                groups.move_to_end(key)
+    done += [len(counted) for _, counted in groups.values()]
+
+
+def ours(events: list[Event], done: list[int]) -> None:
+    counted = group_by("client_id", each=lambda g: g.pipe(ops.count()), idle=IDLE, buffer=400_000)
+    report = uvloop.run(from_iterable(events).pipe(counted, spread()).to(collect(done)).run())
+    assert report.statistics["finished"] == len(events)
+
+
+def measure(keys: int, rounds: int) -> dict[str, float]:
+    """Microseconds an event: medians of `rounds`, and of the ratios of the same round."""
+    events: list[Event] = [{"client_id": number % keys} for number in range(EVENTS)]
+    taken: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        wanted: list[int] = []
+        counts: list[int] = []
+
+        def hand(into: list[int] = wanted) -> Any:
+            return uvloop.run(by_hand(events, into))
+
+        def own(into: list[int] = counts) -> Any:
+            return ours(events, into)
+
+        taken.append((cpu(hand), cpu(own)))
+        assert Counter(counts) == Counter(wanted)
+    held, own_time = (median(times) * 1e6 / EVENTS for times in zip(*taken, strict=True))
+    return {"by hand": held, "ours": own_time, "ratio": median(b / a for a, b in taken)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("keys", type=int)
+    parser.add_argument("--rounds", type=int, default=5)
+    chosen = parser.parse_args()
+    print(json.dumps(measure(chosen.keys, chosen.rounds)))
+
+
+if __name__ == "__main__":
+    main()
