@@ -1,4 +1,4 @@
-"""Pipelines on many machines: NATS JetStream keeps the events, workers share the partitions.
+"""Pipelines on many machines: NATS JetStream stores the events, workers share the partitions.
 
-Needs the extra `cluster`. Nothing outside of this package imports it before it is asked for.
+Needs the extra `cluster`. Nothing outside this package imports it before it is used.
 """

@@ -1,4 +1,4 @@
-"""Where the servers are, as a user says it."""
+"""Parses the addresses of NATS servers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SCHEMES = ("nats://", "tls://", "ws://", "wss://")
 
 
 def addresses_of(servers: Servers) -> tuple[str, ...]:
-    """The addresses in `"nats://a,b,c"`, or in a list of such; BuildError where there is none.
+    """The addresses in `"nats://a,b,c"`, or in a list of such texts. Raises BuildError if there is
+    none.
 
-    What is said of the first, how to speak with it and who we are, goes for the others too that
-    say nothing else.
+    The scheme and the user of the first address apply to all others that name none.
     """
     if isinstance(cast(Any, servers), str):
         servers = cast(str, servers).split(",")

@@ -1,4 +1,4 @@
-"""Asking servers of which one may be away, or among which a leader is chosen."""
+"""Requests to servers that may be unavailable or electing a leader."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["answered"]
 
 T = TypeVar("T")
 
-# Seconds, for longer than a server takes to restart; as long as none there is that knows of
-# JetStream, which may be for good; and between two tries.
+# Seconds: longer than a server takes to restart; if no server has JetStream, which may be
+# permanent; and between two tries.
 _PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
 
 
 async def answered(ask: Callable[[], Awaitable[T]]) -> T:
-    """What `ask` gets from the servers, which are asked again while they cannot say.
+    """The result of `ask`, which is repeated while the servers cannot answer.
 
-    Raises at once what does not pass with time, and in the end CannotConnect.
+    Raises permanent errors at once, and in the end CannotConnect.
     """
     from nats.errors import NoRespondersError
     from nats.js.errors import APIError
@@ -36,7 +36,7 @@ async def answered(ask: Callable[[], Awaitable[T]]) -> T:
                 raise
             if loop.time() >= began + patience:
                 raise CannotConnect(
-                    f"the NATS server answers no requests of JetStream ({_text(error)}): start it "
+                    f"the NATS server answers no JetStream requests ({_text(error)}): start it "
                     "with -js, or wait until its cluster has a leader and all of its servers"
                 ) from error
         await asyncio.sleep(_PAUSE)
@@ -48,7 +48,7 @@ def _patience(error: Exception) -> float:
     if isinstance(error, ServiceUnavailableError):
         return _PATIENCE if error.code else _UNHEARD
     if isinstance(error, APIError):
-        # "no suitable peers for placement", which is for good for any other reason.
+        # "no suitable peers for placement", which is permanent for any other reason.
         return _PATIENCE if "offline" in (error.description or "") else 0
     return _PATIENCE if isinstance(error, TimeoutError) else _UNHEARD
 

@@ -1,4 +1,4 @@
-"""A message that was delivered, and its events, one or several, as marks in the pipeline."""
+"""A delivered message and its events, which are the tokens of events in the pipeline."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Arrival", "Delivery"]
 
 @dataclass(slots=True, eq=False)
 class Arrival:
-    """Where a message stands in its stream, and the one before it in its `partition`; when it was
-    stored (seconds since 1970), how many events it holds, and how many of them are `left` to be
+    """The place of a message in its stream, and of the one before it in its `partition`; when it
+    was stored (seconds since 1970), how many events it holds, and how many of them are `left` to be
     done.
 
-    `token` is the key of its event as it stands in the subject, empty where there are several.
+    `token` is the key of its event as written in the subject, empty if there are several.
     """
 
     partition: Partition
@@ -38,22 +38,22 @@ class Arrival:
     def events(self) -> list[bytes]:
         """The JSON of each."""
         if not self._events:
-            # Not before it is needed: what waits for its turn is one object for all of them.
+            # Split only when needed: until then one object holds all of them.
             self._events = [self.body] if self.token else events_of(self.body)
         return self._events
 
     def position(self, place: int) -> float:
-        """Where an event would stand if those of each message had been stored one by one, evenly
-        since the message before."""
+        """The place an event would have if those of each message had been stored one by one, evenly
+        spaced since the message before."""
         return self.before + (place + 1) / self.count * (self.sequence - self.before)
 
     def deliveries(self, places: Iterable[int]) -> list[Delivery]:
-        """Those at these places, as marks."""
+        """The events at these places, as tokens."""
         return list(map(Delivery, zip(repeat(self), places)))
 
 
 class Delivery(tuple[Arrival, int]):
-    """One event, by the message that it came in and its place there."""
+    """One event: its message, and its place in it."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class Delivery(tuple[Arrival, int]):
 
     @property
     def key(self) -> str:
-        """Its key as it stands in subjects."""
+        """Its key as written in subjects."""
         return self[0].token or self[0].partition.layout.key_of(self.data)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Which worker should own which partition: the same answer wherever it is asked."""
+"""Assigns partitions to workers, deterministically: every worker computes the same assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several events of one partition in one message.
+"""The encoding of several events of one partition in one message.
 
 The first line of its body is a JSON array of their identities, empty where nothing drops
 duplicates; each line after it is the JSON of an event. A field of the header says how many.
@@ -20,12 +20,12 @@ LARGEST = 1024
 
 _FIELD = "Penstock-Events"
 _MARK = _FIELD.encode()
-# What identities are written as.
+# The JSON types of identities.
 _OWN = {int, str}
 
 
 def header_of(count: int) -> dict[str, str]:
-    """What the header of a message of so many events says."""
+    """The header fields of a message with so many events."""
     return {_FIELD: str(count)}
 
 
@@ -35,8 +35,8 @@ def body_of(events: Sequence[bytes], identities: Sequence[int | str]) -> bytes:
 
 
 def identities_of(message: Message) -> tuple[list[int | str], int] | None:
-    """The identities of its events, and how many events there are; None for a message that is one
-    event, or not of the form above."""
+    """The identities of its events, and how many events there are; None for a message with a single
+    event, or in another format."""
     if _MARK not in message.header:
         return None
     count = message.data.count(b"\n")

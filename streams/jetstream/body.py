@@ -1,4 +1,4 @@
-"""What a message says, as a value or as a complaint that names the message."""
+"""Decodes the body of a message, or raises an error that names the message."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def value_of(data: bytes, message: object, *, is_object: bool = False) -> Any:
 
 
 def text_of(data: bytes) -> str:
-    """What can be read of it."""
+    """The body as text, with undecodable bytes escaped."""
     return data.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""nats-py's client, which trusts less, and reads faster what comes in masses."""
+"""nats-py's client, with TLS enforced, prompt errors of rights, and fast subscriptions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Refused = Callable[[str], None]
 
 
 class Client(nats.aio.client.Client):
-    """Insists on TLS where the address says `tls://`: the client as it comes would go on in clear,
-    credentials and all, with a server, or with somebody in between, that says it does without.
+    """Insists on TLS if the address says `tls://`: the original client would continue in clear
+    text, credentials included, with a server, or a man in the middle, that claims not to use TLS.
 
-    What `subscribe_at_once` subscribes to skips the queue and the task that other subscriptions
-    have: ten microseconds a message, more than a pipeline takes for it.
+    Subscriptions by `subscribe_at_once` skip the queue and the task of other subscriptions: ten
+    microseconds per message, more than a pipeline spends on it.
 
-    A request that the server refuses fails at once: the client as it comes waits for an answer,
-    since the refusal names no request, but only its subject. So does a subscription by `listen`;
-    whoever publishes hears of refusals by `watch`.
+    A request that the server refuses fails at once: the original client waits for an answer,
+    because the refusal names only the subject, not the request. So does a subscription by `listen`;
+    publishers are notified of refusals by `watch`.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,8 @@ class Client(nats.aio.client.Client):
         try:
             untyped: Any = self
             subscription: Subscription = await untyped.subscribe(subject, cb=heard)
-            # The server refuses before it answers. One that is away is told again by the client.
+            # The server refuses before it answers. After a reconnection the client subscribes
+            # again.
             with suppress(Error, TimeoutError):
                 await self.flush(_ANSWER)
         finally:
@@ -90,8 +91,8 @@ class Client(nats.aio.client.Client):
         await super().flush(timeout)
 
     def watch(self, refused: Refused) -> None:
-        """Call `refused` with the server's words, in small letters, when it refuses something to
-        this user: they quote the subject."""
+        """Call `refused` with the server's message, in lower case, when it refuses something to
+        this user; the message quotes the subject."""
         self._watching[refused] = None
 
     def unwatch(self, refused: Refused) -> None:
@@ -99,7 +100,7 @@ class Client(nats.aio.client.Client):
         self._watching.pop(refused, None)
 
     async def _process_err(self, err_msg: str) -> None:
-        # The parser has made small letters of it.
+        # The parser has converted it to lower case.
         answers = bytes(self._resp_sub_prefix or b"\0").decode().lower()
         for asking, subject in self._asking.items():
             if f'"{subject.lower()}"' in err_msg or f'to "{answers}' in err_msg:
@@ -111,7 +112,7 @@ class Client(nats.aio.client.Client):
 
     async def subscribe_at_once(self, subject: str, arrived: Arrived) -> Subscription:
         """Call `arrived`, which must not raise, with each message as soon as it is read. However
-        slow it is, nothing is dropped, so the caller sees to it that no more comes than it asks."""
+        slow it is, nothing is dropped, so the caller must bound the messages by its requests."""
         untyped: Any = self
         made: Any = await untyped.subscribe(subject, cb=_never)
         self._frames.at_once[b"%d" % made._id] = arrived
@@ -125,7 +126,7 @@ class Client(nats.aio.client.Client):
     def _connect_command(self) -> bytes:
         server = self._current_server
         if server and server.uri.scheme == "tls" and not self._server_info.get("tls_required"):
-            raise Error("the server does not speak TLS, on which the address insists by tls://")
+            raise Error("the server does not speak TLS, which the address requires by tls://")
         _end_with_eof(self._transport)
         return super()._connect_command()
 
@@ -152,4 +153,4 @@ def _end_with_eof(transport: Any) -> None:
 
 
 async def _never(message: object) -> None:
-    """Its messages go another way."""
+    """Its messages bypass the queue."""

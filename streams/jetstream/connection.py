@@ -1,4 +1,4 @@
-"""The connection to the servers, and what to tell a user where there is none."""
+"""Connects to the servers, and explains to the user why it cannot."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["Urls", "connect", "jetstream"]
 Urls = Sequence[str]
 
 _PATIENCE = 10.0
-# What servers say to whom they will never let in, or who will never trust them.
+# Messages of errors that no retry can cure: the server refuses us, or we do not trust it.
 _FOR_GOOD = ("authorization", "certificate", "does not speak tls")
-# The first version that says how many messages come after one that it is asked for.
+# The first version whose direct reads report how many messages follow.
 _OLDEST = (2, 11)
 
 
@@ -34,12 +34,12 @@ async def connect(
 ) -> Client:
     """Connect to any of `urls`, and stay connected.
 
-    A connection that breaks is made anew as often as needed. Raises CannotConnect when no server
-    has let us in within `patience` seconds, MissingExtra without nats-py, and, where what comes
-    after a message `counts`, ServerTooOld for one that does not tell.
+    A connection that breaks is made anew as often as needed. Raises CannotConnect if no server has
+    accepted the connection within `patience` seconds, MissingExtra without nats-py, and
+    ServerTooOld if the caller `counts` messages and the server cannot report them.
     """
     try:
-        # Elsewhere: it may take a second, for which the loop would stand still.
+        # In a thread: it may take a second, for which the loop would be blocked.
         module = await asyncio.to_thread(import_module, "streams.jetstream.client")
         client: Client = module.Client()
         untyped: Any = client
@@ -49,7 +49,7 @@ async def connect(
     refused = asyncio.Event()
 
     async def noted(error: Exception) -> None:
-        # What comes of closing the connection afterwards is not why there is none.
+        # An error of closing the connection afterwards is not the reason.
         if not refused.is_set():
             last[:] = [error]
         if any(word in str(error).lower() for word in _FOR_GOOD):
@@ -68,7 +68,7 @@ async def connect(
             **credentials(),
         )
     )
-    # The client would try for ever, also with credentials that are wrong.
+    # The client would retry for ever, even with wrong credentials.
     refusal = asyncio.create_task(refused.wait())
     try:
         await asyncio.wait(
@@ -85,9 +85,9 @@ async def connect(
         refusal.cancel()
         connecting.cancel()
         await asyncio.gather(refusal, connecting, return_exceptions=True)
-        # One that was let in may have lost its server already, and is made anew.
+        # An accepted connection may have lost its server already; a new one is made.
         if connecting.cancelled() or connecting.exception():
-            # What is half open would be noticed when it is collected.
+            # A half-open connection would warn when it is garbage-collected.
             with suppress(Exception):
                 await client.close()
     version = client.connected_server_version
@@ -112,14 +112,14 @@ async def _why(urls: Urls, error: Exception | None, patience: float) -> str:
     text = "" if error is None else str(error) or type(error).__name__
     if any(word in text.lower() for word in ("certificate", "tls")):
         return (
-            f"No connection to the NATS server at {shown(urls)} can be trusted ({text}). Say whose "
-            "certificates to trust by NATS_CA, and what to show by NATS_CERT and NATS_KEY."
+            f"No connection to the NATS server at {shown(urls)} can be trusted ({text}). Set "
+            "NATS_CA to the certificates to trust, and NATS_CERT and NATS_KEY to the client's own."
         )
     # A server may close the connection before its refusal has been read.
     if "authorization" in text.lower() or any([await _asks_who(url) for url in urls]):
         return (
-            f"The NATS server at {shown(urls)} refuses these credentials ({text}). Give others, "
-            "as in nats://user:password@host:4222, or by NATS_USER and NATS_PASSWORD, NATS_TOKEN, "
+            f"The NATS server at {shown(urls)} refuses these credentials ({text}). Use others, as "
+            "in nats://user:password@host:4222, or set NATS_USER and NATS_PASSWORD, NATS_TOKEN, "
             "NATS_CREDS or NATS_NKEY."
         )
     return (
@@ -130,7 +130,7 @@ async def _why(urls: Urls, error: Exception | None, patience: float) -> str:
 
 
 async def _asks_who(url: str) -> bool:
-    """Whether a server answers there that lets in only whom it knows."""
+    """Whether a server answers there that requires authentication."""
     # Slow to import, and only for messages.
     from urllib.parse import urlsplit
 

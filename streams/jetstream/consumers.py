@@ -1,4 +1,4 @@
-"""The consumer of a stream that somebody else made, found or made."""
+"""Finds or creates the consumer of a stream that others own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Since", "consumer_of"]
 
 Since = Literal["first", "new"]
 
-# Seconds after which the server forgets a consumer without a name that nobody reads.
+# Seconds after which the server deletes an unnamed consumer without readers.
 _FORGOTTEN = 60.0
 
 
@@ -68,7 +68,7 @@ async def _consumer_of(
             filter_subject=subject,
             deliver_policy=DeliverPolicy.NEW if since == "new" else DeliverPolicy.ALL,
             ack_wait=lease,
-            # The demand of its readers bounds it already.
+            # The demand of its readers is the bound.
             max_ack_pending=-1,
             inactive_threshold=None if durable is not None else _FORGOTTEN,
         ),

@@ -1,4 +1,4 @@
-"""Who we are to the servers, and whom we trust, as the environment says it."""
+"""Credentials and trusted certificates from environment variables."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 __all__ = ["credentials"]
 
-# What a file has to hold, or the client would look for it for ever.
+# The required content of a file: without it the client would search for ever.
 _IN_CREDS = ("BEGIN NATS USER JWT", "BEGIN USER NKEY SEED")
 
 
 def credentials(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Arguments of `nats.connect`, from the variables that the command `nats` goes by as well.
+    """Arguments of `nats.connect`, from the variables that the `nats` CLI uses too.
 
     NATS_USER and NATS_PASSWORD, or NATS_TOKEN, or NATS_CREDS (a file with a JWT and a seed), or
-    NATS_NKEY (a file with a seed) say who we are, where the address does not; NATS_CA, NATS_CERT
-    and NATS_KEY (files) whom to trust, and what to show them. Raises BuildError for a file that
-    cannot be read, which it names, and MissingExtra without the package nkeys.
+    NATS_NKEY (a file with a seed) are the credentials if the address has none; NATS_CA (a file) has
+    the certificates to trust, NATS_CERT and NATS_KEY (files) are the client's own. Raises
+    BuildError for a file that cannot be read, which it names, and MissingExtra without the package
+    nkeys.
     """
     given = {name: value for name, value in (environment or os.environ).items() if value}
     options: dict[str, Any] = {}
@@ -40,7 +41,7 @@ def credentials(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
         text = _text_of("NATS_CREDS", given)
         if not all(words in text for words in _IN_CREDS):
             raise BuildError(
-                f"NATS_CREDS={given['NATS_CREDS']}: it has no JWT and seed of a user, as "
+                f"NATS_CREDS={given['NATS_CREDS']}: it contains no JWT and seed of a user, as "
                 "`nsc generate creds` writes them"
             )
         options["user_credentials"] = given["NATS_CREDS"]
@@ -48,7 +49,8 @@ def credentials(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
         _needs_nkeys("NATS_NKEY")
         if not _text_of("NATS_NKEY", given).strip().startswith("SU"):
             raise BuildError(
-                f"NATS_NKEY={given['NATS_NKEY']}: it has no seed of a user, which begins with SU"
+                f"NATS_NKEY={given['NATS_NKEY']}: it contains no seed of a user, which begins "
+                "with SU"
             )
         options["nkeys_seed"] = given["NATS_NKEY"]
     tls = _tls(given)

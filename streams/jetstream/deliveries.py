@@ -1,4 +1,4 @@
-"""The deliveries of all partitions that a worker owns, as the source of its pipeline."""
+"""The source of a worker's pipeline: the deliveries of all its partitions."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 __all__ = ["Deliveries"]
 
 _CHUNK = 256
-# Seconds for which one that is to be alone waits for the others, where a lease is longer.
+# Seconds for which an event that must be alone waits for the others, if a lease is longer.
 _PATIENCE = 10.0
 
 
 class Deliveries:
-    """What has arrived, for the running that is on now; runnings may follow one another.
+    """The events that have arrived, for the current run; runs may follow one another.
 
-    What was stored first comes first, whatever its partition, or the keys of some would wait while
-    those of others fill the pipeline. For the same reason those of a full message do not all go on
-    at once.
+    Events leave in the order in which they were stored, across partitions; otherwise the keys of
+    some would wait while those of others fill the pipeline. For the same reason the events of a
+    full message do not all leave at once.
 
-    Memory: the events that are delivered and not finished, 128 a partition, or four full messages.
+    Memory: the delivered, unfinished events, 128 per partition, or four full messages.
     """
 
     def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
         self.flowable: Flowable[Any] = Flowable(
             self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
         )
-        # A heap of the partitions of which something waits, by the first of it.
+        # A heap of the partitions with waiting events, by their first event.
         self.ready: list[tuple[float, int, Partition]] = []
         self.letters = letters
         self._stage: _Stage | None = None
-        # Whose events alone may go on, and how many of all are in the pipeline.
+        # The partition whose events alone may leave, and the number of all events in the pipeline.
         self._only: Partition | None = None
         self._one = asyncio.Lock()
         self._in_pipe = 0
@@ -60,7 +60,7 @@ class Deliveries:
 
     @property
     def waiting(self) -> bool:
-        """Whether some may go on."""
+        """Whether any may leave."""
         return bool(self.ready) if self._only is None else bool(self._only.queue)
 
     @asynccontextmanager
@@ -78,7 +78,7 @@ class Deliveries:
     async def _until_empty(self, partition: Partition) -> None:
         if self._in_pipe > 0:
             self._empty = asyncio.get_running_loop().create_future()
-            # What operators hold until more comes does not leave.
+            # Events that operators hold until more come do not leave.
             lease = partition.lease
             patience = min(lease.deadline - lease.now(), _PATIENCE)
             await asyncio.wait([self._empty], timeout=max(0.0, patience))
@@ -157,7 +157,7 @@ class _Stage(Emission[Any]):
         self.ack = self._done
         self.nack = self._returned
         self._deliveries = deliveries
-        # From the servers' clock, which is that of the wall, to the loop's.
+        # From the servers' clock, which is wall time, to the loop's.
         self._offset = run.now() - clock.wall()
         run.lessors.append(self)
 
@@ -186,7 +186,7 @@ class _Stage(Emission[Any]):
             said = arrival.events
             with suppress(JSONDecodeError):
                 return new_events([loads(said[place]) for place in places], created, self, found)
-        # One by one: so a fault is told of its event, and a single one is made sooner.
+        # One by one: so that an error names its event, and a single event leaves sooner.
         return [event for event in map(partial(self._event, created), found) if event]
 
     def _event(self, created: float, delivery: Delivery) -> Event[Any] | None:
@@ -205,14 +205,14 @@ class _Stage(Emission[Any]):
                 f"{attempts} workers that had this event at work died, or were blocked for longer "
                 "than their leases last"
             )
-            self.run.on_warning(f"{delivery} is given up on: {error}")
+            self.run.on_warning(f"{delivery} goes to the dead letters: {error}")
         self.received += 1
         letters = self.run.letters(self._deliveries.letters)
         letters.send(event, error, "jetstream", attempts)
         return None
 
     def repeated(self, count: int) -> None:
-        """So many events were dropped before they came here."""
+        """Count events that were dropped before they arrived here."""
         self.received += count
         self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
 

@@ -1,7 +1,7 @@
-"""Up to where the partitions are done: a table on the servers, in which only owners write.
+"""The floor of each partition, up to which it is done: a key-value bucket written by owners only.
 
-An entry also has the owner, until it hands the partition over, so that the next one knows whether
-a worker was lost, and what is in doubt since (`streams.jetstream.doubt`).
+An entry also names the owner, until it hands the partition over, so that the next owner knows
+whether a worker was lost, and which events are in doubt since (`streams.jetstream.doubt`).
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ __all__ = ["Floor", "Floors", "Mark"]
 
 log = logging.getLogger("penstock")
 
-# Seconds between two writings of a floor at least: what is done within them is repeated when its
-# worker is killed, and a writing costs about as much as an event.
+# Least seconds between two writes of a floor: events finished in between are repeated if the worker
+# is killed, and a write costs about as much as an event.
 _GATHERED = 0.1
-# Seconds until the next writing after one that has failed.
+# Seconds until the next write after a failed one.
 _PAUSE = 1.0
 
 
 class Mark(NamedTuple):
-    """The last message up to which all is done: its number, 0 for none, and when it was stored, in
-    seconds since 1970."""
+    """The last message up to which everything is done: its number, 0 for none, and when it was
+    stored, in seconds since 1970."""
 
     sequence: int = 0
     stored: float = 0.0
 
 
 class Floors:
-    """The table, read by anybody; and the task that writes the floors of one worker.
+    """The bucket, which anybody may read, and the task that writes the floors of one worker.
 
-    `born` tells this stream from an earlier one with the same name, whose floors say nothing.
+    `born` distinguishes this stream from an earlier one of the same name, whose floors do not
+    apply.
     """
 
     def __init__(self, table: KeyValue, born: str) -> None:
@@ -52,13 +53,13 @@ class Floors:
         self._writing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Write what rises from now on."""
+        """Start writing floors that rise."""
         self._writing = asyncio.get_running_loop().create_task(
             self._write(), name="penstock floors"
         )
 
     async def stop(self) -> None:
-        """Write no more; a floor that is to be known is to be settled before."""
+        """Stop writing; floors that must be known have to be settled before."""
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.gather(self._writing, return_exceptions=True)
@@ -69,7 +70,7 @@ class Floors:
         return _mark(said), revision
 
     async def _entry(self, partition: int) -> tuple[dict[str, Any], int]:
-        """What is said of this stream, which may be nothing, and the entry's revision."""
+        """The entry for this stream, which may be empty, and its revision."""
         from nats.js.errors import KeyNotFoundError
 
         try:
@@ -83,8 +84,8 @@ class Floors:
                 return (said if born == self._born else {}), entry.revision or 0
             case _:
                 log.warning(
-                    "the floor of partition %d cannot be read, somebody else wrote it: %s. All "
-                    "that is kept of the partition is worked on again",
+                    "the floor of partition %d cannot be read, another program wrote it: %s. "
+                    "Everything stored of the partition is processed again",
                     *(partition, describe(value)),
                 )
                 return {}, entry.revision or 0
@@ -92,7 +93,7 @@ class Floors:
     async def claim(
         self, partition: int, owner: str, suspects: int, attempts: int, blameless: str = ""
     ) -> Floor:
-        """Have the floor for oneself: what owners before have still under way is refused.
+        """Take the floor over: writes of former owners that are still under way are refused.
 
         An owner that has not handed over was lost, unless it is the `blameless` one: any of so many
         events, its `suspects`, may have cost it.
@@ -111,7 +112,8 @@ class Floors:
     async def put(
         self, partition: int, owner: str, floor: Mark, doubt: Doubt, revision: int
     ) -> int:
-        """Write, if nobody has since that revision: KeyWrongLastSequenceError; the new revision."""
+        """Write, unless the entry has changed since that revision, which raises
+        KeyWrongLastSequenceError; returns the new revision."""
         said = {"floor": floor.sequence, "stored": floor.stored, **doubt.said()}
         value = dumps({**said, "owner": owner, "of": self._born})
         return await self._table.update(f"p.{partition}", value, revision)
@@ -146,7 +148,7 @@ def _mark(said: dict[str, Any]) -> Mark:
 
 
 class Floor:
-    """That of one partition, while it is one worker's; `doubt` is written with it."""
+    """The floor of one partition, while one worker owns it; `doubt` is written with it."""
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class Floor:
         revision: int,
     ) -> None:
         self.known = known
-        """What the servers have."""
+        """The floor that the servers have."""
         self.doubt = doubt
         self._known_doubt: Doubt | None = doubt
         self._floors = floors
@@ -174,12 +176,12 @@ class Floor:
         return self.known == self._reached and self._known_doubt == self.doubt
 
     def rise(self, floor: Mark) -> None:
-        """Everything up to there is done; it is written soon."""
+        """Raise the floor; it is written soon."""
         self._reached = floor
         self._floors.risen(self)
 
     async def settle(self) -> None:
-        """Have all that is reached written, unless another owner has come.
+        """Wait until the present floor is written, unless another owner has taken over.
 
         Raises what the servers' silence raises.
         """
@@ -187,12 +189,12 @@ class Floor:
             await self.write()
 
     async def hand_over(self) -> None:
-        """The same, and that the owner has left the partition of its own accord."""
+        """The same, and record that the owner has left the partition voluntarily."""
         self._owner, self._known_doubt = "", None
         await self.settle()
 
     async def write(self) -> None:
-        """Write what is reached by now, unless another owner has come, whom it is left to.
+        """Write the present floor, unless another owner has taken over.
 
         Raises what the servers' silence raises.
         """
@@ -208,7 +210,7 @@ class Floor:
                 )
                 self.known, self._known_doubt = reached, doubt
             except KeyWrongLastSequenceError:
-                # Ourselves, where the answer got lost?
+                # Written by ourselves, with the answer lost?
                 revision = await self._floors.is_of(self._partition, self._owner)
                 self._lost = revision <= self._revision
                 self._revision = max(revision, self._revision)
@@ -216,7 +218,7 @@ class Floor:
 
 
 def _said(value: bytes) -> dict[str, Any]:
-    """What an entry says; nothing where it is not JSON, or not an object."""
+    """The fields of an entry; none if it is not a JSON object."""
     try:
         said: Any = loads(value)
     except JSONDecodeError:

@@ -1,4 +1,4 @@
-"""What a server sends, cut into frames; some go a shorter way than nats-py has for them."""
+"""A frame parser for the NATS protocol, with a shorter path than nats-py's for some messages."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Arrived = Callable[[Message], None]
 
 
 class Frames(Parser):
-    """Cuts what the server sends into frames, and leaves those that are not for us to nats-py.
+    """Cuts the server's bytes into frames, and leaves those of other subscriptions to nats-py.
 
     https://docs.nats.io/reference/reference-protocols/nats-protocol
     """
 
     def __init__(self, client: object) -> None:
         self.at_once: dict[bytes, Arrived] = {}
-        # What has come of a frame that is not whole, and bytes that it lacks at least.
+        # The part of an incomplete frame that has arrived, and how many bytes it lacks at least.
         self._rest: list[bytes] = []
         self._lacking = 0
         self._resets = 0
@@ -68,7 +68,7 @@ class Frames(Parser):
                     continue
             await super().parse(data[at:end])
             if self._resets != resets:
-                # What is left came by a connection that is gone.
+                # The remainder belongs to a closed connection.
                 return
             at = end
         if at < len(data):

@@ -1,4 +1,4 @@
-"""What a pipeline has on the servers: a stream of events, one of dead letters, and leases."""
+"""The layout of a pipeline on the servers: a stream of events, one of dead letters, and buckets."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ __all__ = ["PARTITIONS", "Layout", "layout_of", "token"]
 PARTITIONS = 64
 """How many partitions a stream gets: some 4 to 8 for each worker there will ever be."""
 
-# Seconds in which the server drops a repeated identity, where the pipeline says nothing.
+# Default seconds in which the server drops a repeated identity.
 _WINDOW = 10.0
-# Seconds after which servers forget a reader of a partition whose worker was killed.
+# Seconds after which servers delete a consumer of a partition whose worker was killed.
 _FORGOTTEN = 60.0
-# Bytes of events that a stream holds; a server sets them aside when the stream is made.
+# Bytes of events that a stream holds; a server reserves them when the stream is created.
 _ROOM = 1 << 30
-# Letters of a key's token. A server closes the connection for a line of more than 4,096 bytes, the
-# subject and the reply's among them.
+# Characters of a key's token. A server closes the connection for a line of more than 4,096 bytes,
+# including the subject and the reply subject.
 _LONGEST_TOKEN = 128
-# Letters of a pipeline's name: those of a stream have 255, with what is put before it.
+# Characters of a pipeline's name: a stream's name has 255 at most, including the prefix.
 _LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The names of one pipeline on the servers, and what it wants there.
+    """The names of one pipeline on the servers, and its settings there.
 
     `identity` and `key` are the fields (or functions) by which events are unique within `window`
-    seconds and keep their order. `partitions` and `replicas` are None for whatever is there, or
-    else the default, and so are `room`, the bytes of events that the stream may hold, and `batch`,
-    the events that publishers put into one message at most.
+    seconds and keep their order. `partitions` and `replicas` are None for those of an existing
+    stream, or else the default, and so are `room`, the bytes of events that the stream may hold,
+    and `batch`, the events that publishers put into one message at most.
     """
 
     name: str
@@ -81,8 +81,8 @@ class Layout:
 
     @property
     def doubt(self) -> float:
-        """Seconds for which an event that may be stored is tried again: later it could be stored
-        a second time."""
+        """Seconds for which an event that may be stored is retried: later it could be stored
+        twice."""
         return max(self.window / 2, self.window - 2.0)
 
     @property
@@ -91,12 +91,12 @@ class Layout:
 
     @property
     def inlet(self) -> str:
-        """The subject, but for its last token, that events are published to."""
+        """The subject to which events are published, without its last token."""
         return f"penstock.{self.name}.in"
 
     @property
     def news(self) -> str:
-        """Where workers tell each other that one has come or gone, or let go of a partition."""
+        """The subject on which workers announce that they join, leave, or release a partition."""
         return f"penstock.{self.name}.news"
 
     @property
@@ -106,9 +106,9 @@ class Layout:
     def consumer(
         self, partition: int, start: int | None = None, since: float = 0.0
     ) -> ConsumerConfig:
-        """A reader of one partition from message `start` on, or from what was stored at `since`. It
-        is in one server's memory and knows nothing of what is done, so servers have nothing to
-        copy; it is made anew at will."""
+        """A consumer of one partition from message `start` on, or from the time `since`. It lives
+        in one server's memory and tracks no acknowledgements, so servers have nothing to replicate;
+        it is recreated at will."""
         from datetime import UTC, datetime
 
         from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -126,30 +126,30 @@ class Layout:
         )
 
     def subject(self, partition: int) -> str:
-        """What all events of a partition are stored under."""
+        """The subjects of all events of a partition."""
         return f"penstock.{self.name}.p.{partition}.>"
 
     def batches(self, partition: int | str) -> str:
-        """What those that come together are published under. No key's token is as long as that."""
+        """The subject of messages with several events. No key's token is equal to it."""
         return f"penstock.{self.name}.p.{partition}.batch"
 
     def partition_of(self, token: str) -> int:
-        """That of a key, as servers find it: FNV-1a of 32 bits of its token."""
+        """The partition of a key, computed as servers do: 32-bit FNV-1a of its token."""
         code = 2166136261
         for byte in token.encode():
             code = (code ^ byte) * 16777619 & 0xFFFFFFFF
         return code % len(self.numbers)
 
     def key_of(self, data: bytes) -> str:
-        """The token of the key in an event's JSON; one without a key, or that cannot be read, has
-        one that no other has."""
+        """The token of the key in an event's JSON; an event without a key, or that cannot be read,
+        has a unique one."""
         if self.key is not None:
             with suppress(Exception):
                 return token(key_function(self.key)(loads(data)))
         return blake2b(data, digest_size=16).hexdigest()
 
     async def prepare(self, client: Client) -> Layout:
-        """Make what is not there yet; returns the layout that is there. StreamDiffers."""
+        """Create what does not exist yet; returns the layout that exists. Raises StreamDiffers."""
         from nats.js.errors import NotFoundError
 
         js = jetstream(client, 5)
@@ -161,8 +161,9 @@ class Layout:
         return self.as_there(info)
 
     async def roster(self, client: Client, ttl: float | None = None) -> Roster:
-        """The table of who is there and owns which partition. Its entries end `ttl` seconds after
-        a renewal, or what it is made with: StreamDiffers where that is something else."""
+        """The bucket of workers and the owners of partitions. Its entries expire `ttl` seconds
+        after a renewal, by default as it was created. Raises StreamDiffers if that is another
+        time."""
         await table_of(jetstream(client), self.stream, self.stream, ttl or LEASE)
         roster = await Roster.open(client, self.stream)
         if ttl is not None and ttl != roster.ttl:
@@ -174,9 +175,9 @@ class Layout:
         return roster
 
     async def floors(self, js: JetStreamContext) -> Floors:
-        """Up to where each partition is done."""
+        """The bucket of the partitions' floors."""
         born = str((await answered(lambda: js.stream_info(self.stream))).created)
-        # No pipeline's own name can have the same.
+        # Cannot clash with the bucket of another pipeline.
         return Floors(await table_of(js, self.stream, f"penstock_floors-{self.name}"), born)
 
     async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
@@ -189,13 +190,13 @@ class Layout:
             name=self.stream,
             subjects=[f"{self.inlet}.*", *([self.batches("*")] if self.in_batches else [])],
             num_replicas=replicas,
-            # Not a work queue: that one forgets, with the events, the identities it has seen.
+            # Not a work queue: with the events, that would forget the identities it has seen.
             retention=RetentionPolicy.LIMITS,
-            # A full stream refuses what is new, which is back-pressure, and keeps what is old.
+            # A full stream refuses new events, which is back-pressure, and keeps the old ones.
             discard=DiscardPolicy.NEW,
             max_bytes=self.room or _ROOM,
             duplicate_window=self.window,
-            # To be asked how many events come after one.
+            # For direct reads, which report how many events follow one.
             allow_direct=True,
             subject_transform=SubjectTransform(
                 src=f"{self.inlet}.*",
@@ -217,7 +218,7 @@ class Layout:
         return info
 
     def as_there(self, info: StreamInfo) -> Layout:
-        """The same, with the numbers that a stream has."""
+        """The same, with the partitions and the batch size of an existing stream."""
         there = info.config.metadata or {}
         return replace(
             self,
@@ -279,15 +280,15 @@ def layout_of(
     room: int | None = None,
     batch: int | None = None,
 ) -> Layout:
-    """The layout that the stages of a pipeline ask for; BuildError for a name that cannot be."""
+    """The layout that the stages of a pipeline require. Raises BuildError for an invalid name."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise BuildError(
-            f"{name!r} cannot be a pipeline's name on a server: use letters, digits, - and _"
+            f"{name!r} is not a valid name for a pipeline on a server: use letters, digits, - and _"
         )
     if len(name) > _LONGEST_NAME:
         raise BuildError(
-            f"{describe(name, 40)} cannot be a pipeline's name on a server: give one of at most "
-            f"{_LONGEST_NAME} letters (--name)"
+            f"{describe(name, 40)} is too long for a pipeline's name on a server: use at most "
+            f"{_LONGEST_NAME} characters (--name)"
         )
     given = {"partitions": partitions, "replicas": replicas, "room": room, "batch": batch}
     for option, value in given.items():

@@ -1,4 +1,4 @@
-"""The lease of a partition: an entry that its owner renews, with a deadline of its own clock."""
+"""The lease of a partition: an entry that its owner renews, with a deadline by its own clock."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether it is certain that nobody else has the partition."""
+        """Whether it is certain that no other worker has the partition."""
         return not self._lost and self.now() < self.deadline
 
     async def renew(self, ttl: float) -> None:
-        """Hold it for `ttl` seconds more, if nobody has taken it meanwhile; then it is lost."""
+        """Hold the lease for `ttl` more seconds, or find it lost if another worker has taken it."""
         from nats.js.errors import KeyWrongLastSequenceError
 
         began = self.now()
@@ -54,7 +54,7 @@ class Lease:
             self.deadline = began + ttl
 
     async def _look(self) -> None:
-        """Somebody wrote the entry: ourselves, where the answer to a renewal was lost?"""
+        """The entry has changed: was it our own renewal, whose answer was lost?"""
         from nats.js.errors import NotFoundError
 
         try:
@@ -75,7 +75,7 @@ class Lease:
         try:
             await self._table.delete(self._key, self._revision)
         except Error:
-            # It runs out by itself.
+            # It expires by itself.
             return
 
 
@@ -87,8 +87,8 @@ async def take(
     now: Callable[[], float],
     free: int | None = None,
 ) -> Lease | None:
-    """The lease of `key`, or None where somebody else holds it; `free` is the revision at which
-    nobody did, 0 for none, if that has been seen."""
+    """The lease of `key`, or None if another worker holds it; `free` is a revision at which it was
+    seen free, 0 for no entry."""
     from nats.js.errors import KeyWrongLastSequenceError
 
     began = now()
@@ -104,7 +104,7 @@ async def take(
 async def _taken_before(
     table: KeyValue, key: str, owner: bytes, ttl: float, now: Callable[[], float]
 ) -> Lease | None:
-    """The lease that this owner took by a try whose answer was lost."""
+    """The lease that this owner took in an attempt whose answer was lost."""
     from nats.js.errors import NotFoundError
 
     try:
@@ -113,7 +113,7 @@ async def _taken_before(
         return None
     if entry.value != owner:
         return None
-    # How long ago that was is not known.
+    # How long ago is unknown.
     lease = Lease(table, key, owner, entry.revision or 0, now(), now)
     await lease.renew(ttl)
     return lease if lease.held else None

@@ -1,4 +1,4 @@
-"""One dead letter as it stands in its stream: JSON that any server takes, whatever failed."""
+"""The JSON encoding of a dead letter in its stream."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from streams.jetstream.body import text_of
 
 __all__ = ["Letter", "id_of", "stub", "whole"]
 
-# Characters of an error's text, and of a value that is not JSON.
+# The most characters of an error's text, and of a value that is not JSON.
 _LONGEST_MESSAGE, _LONGEST_REPR = 10_000, 65_536
-# Characters of each where the value is too large to be kept.
+# The most characters of each if the value is too large to be stored.
 _SHOWN = 500
 _KEY = re.compile(r"[A-Za-z0-9_=-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One event that was given up on; `sequence` is its number among the dead letters, `key` its
-    key as it stands in subjects, `origin` the message it came from.
+    """A dead-lettered event; `sequence` is its number among the dead letters, `key` its key as
+    written in subjects, `origin` the message it came from.
 
-    `body` is the base64 of an event that is not JSON, and `value` what can be read of it. `omitted`
-    is the size and the SHA-256 of one that was too large; `value` is its beginning.
+    `body` is the base64 of an event that is not JSON; `value` is then its readable form. `omitted`
+    is the size and the SHA-256 of an event that was too large; `value` is then its beginning.
     """
 
     sequence: int
@@ -46,10 +46,10 @@ class Letter:
 
     @classmethod
     def of(cls, sequence: int, data: bytes) -> Letter:
-        """What a message says; raises BadLine for one that is not a letter."""
+        """The letter in a message. Raises BadLine for a message that is not a letter."""
         try:
             said: Any = loads(data)
-            # What a later version adds is left out.
+            # Fields that a later version adds are ignored.
             return cls(
                 sequence, **{name: said[name] for name in _FIELDS if name in said}
             )._checked()
@@ -57,7 +57,7 @@ class Letter:
             raise BadLine(f"{describe(text_of(data))} ({error})") from None
 
     def _checked(self) -> Letter:
-        # From a message that somebody else may have written.
+        # Another program may have written the message.
         texts: tuple[Any, ...] = (
             *(self.error, self.message, self.stage, self.key, self.origin),
             self.body or "",
@@ -68,7 +68,7 @@ class Letter:
         return self
 
     def as_dict(self) -> dict[str, Any]:
-        """Its fields by name, those that it has, the value last."""
+        """Its non-empty fields by name, the value last."""
         said = {name: value for name, value in asdict(self).items() if value is not None}
         return {**said, "value": said.pop("value", None)}
 
@@ -98,15 +98,15 @@ def whole(letter: DeadLetter) -> bytes:
 
 
 def stub(letter: DeadLetter) -> bytes:
-    """A letter with the beginning of its event, for one that is too large."""
+    """A letter with only the beginning of its event, which is too large."""
     data = _bytes_of(letter.value)
     omitted = {"bytes": len(data), "sha256": sha256(data).hexdigest()}
     return _encoded(letter, text_of(data[:_SHOWN]), longest=_SHOWN, omitted=omitted)
 
 
 def id_of(stream: str, letter: DeadLetter) -> str:
-    """The same when the same event of a message fails again in the same stage, after a take-over.
-    Several events that came of one message have different ones, unless they are equal."""
+    """The id of a letter: the same if the same event of a message fails again in the same stage
+    after a take-over. Several events from one message have different ids, unless they are equal."""
     digest = blake2b(_bytes_of(letter.value) + letter.stage.encode(), digest_size=8).hexdigest()
     return f"{stream}:{letter.token}:{digest}"
 
@@ -125,7 +125,7 @@ def _encoded(letter: DeadLetter, value: Any, longest: int = _LONGEST_MESSAGE, **
 
 
 def _bytes_of(value: Any) -> bytes:
-    """An event as it was published, or else as it can be written."""
+    """An event as it was published, or else its repr."""
     if isinstance(value, bytes):
         return value
     try:

@@ -1,4 +1,4 @@
-"""The stream of dead letters: events that were given up on are kept, listed, and sent again."""
+"""The dead-letter stream: stores, lists and replays events."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ __all__ = [
 
 WINDOW = 64
 """Letters under way at once."""
-# Seconds in which an event that is given up on again is kept once.
+# Seconds in which an event that is dead-lettered again is stored once.
 _HOUR = 3600.0
 
 
 class JetStreamLetters(Sink[DeadLetter], LettersOnly):
     """Publishes each letter, and accepts it when a server has stored it.
 
-    `id_of` a letter should be the same when the event it came of fails again elsewhere, so that it
-    is kept once. `outbox` is the way out; whoever makes this starts it before the first letter, and
-    stops it.
+    `id_of` a letter should be the same when its event fails again elsewhere, so that it is stored
+    once. The creator starts `outbox` before the first letter, and stops it.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class _Publishing(SinkStage[DeadLetter]):
 
 
 def stream_of_letters(name: str, subject: str, replicas: int) -> StreamConfig:
-    """The stream that keeps letters, so many times."""
+    """The configuration of a stream for letters."""
     from nats.js.api import StreamConfig
 
     return StreamConfig(
@@ -137,12 +136,12 @@ def stream_of_letters(name: str, subject: str, replicas: int) -> StreamConfig:
 async def letters_of(
     js: JetStreamContext, stream: str, foreign: Callable[[str], None] = lambda text: None
 ) -> AsyncIterator[Letter]:
-    """The dead letters that are in a stream now, oldest first; `foreign` is told of each message
-    that somebody else put there."""
+    """The dead letters that are in a stream now, oldest first; `foreign` is called with a text
+    about each message that is not a letter."""
     from nats.js.errors import NotFoundError
 
     state = (await js.stream_info(stream)).state
-    # A stream that never had a message says that its first one is number 0.
+    # A stream that never had a message reports 0 as its first sequence.
     for sequence in range(max(1, state.first_seq), state.last_seq + 1):
         try:
             message = await js.get_msg(stream, sequence)
@@ -161,7 +160,7 @@ async def send_again(outbox: Outbox, js: JetStreamContext, layout: Layout, lette
     what `Outbox.stored` raises.
 
     The new id differs from the event's own, which the window for duplicates may still hold; it is
-    the same for every try, so that a try that was cut off sends nothing twice.
+    the same for every attempt, so an interrupted attempt sends nothing twice.
     """
     event = letter.event()
     id = f"{layout.letters}:{letter.sequence}"

@@ -1,4 +1,4 @@
-"""What a worker says of itself, and what workers tell each other."""
+"""Membership: the status that a worker publishes, and notifications between workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["News", "about"]
 def about(
     name: str, since: float, partitions: Iterable[int], restarts: int, running: Running | None
 ) -> bytes:
-    """What a worker says of itself."""
+    """The status that a worker publishes."""
     statistics: dict[str, Any] = {} if running is None else running.statistics()
     counted = ("finished", "failed", "in_flight", "waiting")
     return dumps(
@@ -60,7 +60,7 @@ class News:
                 await self._subscription.unsubscribe()
 
     async def tell(self) -> None:
-        """Have all of them, this one as well, look at once."""
+        """Make all workers, including this one, look at once."""
         from nats.errors import Error
 
         with suppress(Error):
@@ -70,11 +70,11 @@ class News:
         self._told.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until there is news, or so many seconds."""
+        """Wait until there is news, at most so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._told.wait()
 
     def clear(self) -> None:
-        """What was told is being looked at."""
+        """The news so far is being handled."""
         self._told.clear()

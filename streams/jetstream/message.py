@@ -1,4 +1,4 @@
-"""A message as it stands on the wire."""
+"""Messages and their headers on the wire."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Message", "fields_of", "header_with"]
 
 
 class Message(NamedTuple):
-    """What a server sends; `header` as it stands on the wire, empty without one."""
+    """A received message; `header` as it is on the wire, empty if there is none."""
 
     subject: str
     reply: str
@@ -24,7 +24,7 @@ def header_with(fields: Mapping[str, str]) -> bytes:
 
 
 def fields_of(header: bytes) -> dict[str, str]:
-    """The fields of a message's header, and its `Status` if it is about a request."""
+    """The fields of a message's header, and its `Status` if it answers a request."""
     first, *lines = header.decode("utf-8", "replace").splitlines() or [""]
     _, _, status = first.partition(" ")
     fields = {"Status": status[:3]} if status else {}

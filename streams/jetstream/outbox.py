@@ -1,4 +1,4 @@
-"""Messages on their way into streams: each until a server has said that it is stored."""
+"""Publishes messages to streams, and repeats each until a server has stored it."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
-# Seconds without an answer after which one is not waited for any more.
+# Seconds after which an answer is no longer waited for.
 _ANSWER = 2.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LOOK = 0.05, 1.0, 0.05
-# The client does not look, and a line break would end the command that the subject is in.
+# The client does not check, and a line break would end the protocol line.
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
-# Bytes. For a line of more than 4,096 the server closes the connection; the reply's subject and two
-# sizes stand in it too.
+# Bytes. The server closes the connection for a line of more than 4,096; the reply subject and two
+# sizes are in it too.
 _LONGEST_SUBJECT = 3900
 _ID = "Nats-Msg-Id"
 _NONE: Mapping[str, str] = {}
 _NO_RESPONDERS = "503"
-_NOBODY = "no stream takes its subject, or its servers choose a leader"
+_NOBODY = "no stream takes its subject, or its servers are electing a leader"
 
 log = logging.getLogger("penstock")
 
 Done = Callable[[Exception | None, bool], None]
-"""Told once of each message: the error, or that it is stored, and whether it was there before."""
+"""Called once for each message: with the error, or None if it is stored, and whether it was there
+before."""
 
 
 class _Letter:
-    """`doubtful` is when the first try began of which it is unknown what came of it; `due` when
-    to look again what to do, never while it waits to be published."""
+    """`doubtful` is when the first attempt with an unknown outcome began; `due` is when to act
+    again, never while it waits to be published."""
 
     __slots__ = (
         *("began", "body", "done", "doubtful", "due", "header", "pause", "refusal", "subject"),
@@ -68,7 +69,7 @@ class _Letter:
         self.refusal = ""
 
     def doubt(self, refusal: str) -> None:
-        """It may be stored, from its last try on."""
+        """The message may be stored, from its last attempt on."""
         self.refusal = refusal
         if self.doubtful is None:
             self.doubtful = self.tried
@@ -77,12 +78,11 @@ class _Letter:
 class Outbox:
     """Publishes in order; any number may be under way.
 
-    One that is not acknowledged, or refused for a reason that passes, such as a full stream or
-    servers without a quorum, is published again under the same id, with pauses that grow to a
-    second. Those after it do not wait for it. One
-    that no stream has taken is given up after `patience` seconds. One that may be stored, because
-    an answer was lost, is given up `doubt` seconds after the first try of which that is so: less
-    than the stream remembers ids, or it could be stored a second time.
+    A message that is not acknowledged, or that is refused for a transient reason, such as a full
+    stream or servers without a quorum, is published again under the same id, with pauses that grow
+    to a second. Later messages do not wait for it. A message that no stream has taken fails after
+    `patience` seconds. One that may be stored, because an answer was lost, fails `doubt` seconds
+    after the first such attempt: less than the stream remembers ids, or it could be stored twice.
     """
 
     def __init__(self, client: Client, *, patience: float = 60.0, doubt: float = 60.0) -> None:
@@ -92,7 +92,7 @@ class Outbox:
         self._open: dict[str, _Letter] = {}
         self._waiting: deque[str] = deque()
         self._count = 0
-        # Answers of others than streams.
+        # Answers that do not come from a stream.
         self.foreign = 0
         self._has_stored = False
         self._subscription: Subscription | None = None
@@ -131,8 +131,8 @@ class Outbox:
         self, subject: str, body: bytes, id: str, done: Done, fields: Mapping[str, str] = _NONE
     ) -> None:
         """Publish a message; PayloadTooLarge for one that, with its header, servers would refuse,
-        and ValueError for a subject or an id that would say something else to it. Its header
-        has these `fields` beside the id."""
+        and ValueError for a subject or an id that it would misread. Its header has these `fields`
+        beside the id."""
         if len(subject.encode()) > _LONGEST_SUBJECT:
             raise ValueError(
                 f"a subject of {len(subject):,} letters is longer than a server takes: "
@@ -164,8 +164,7 @@ class Outbox:
     ) -> bool:
         """Publish a message and wait until it is stored; whether it was there before.
 
-        Raises PayloadTooLarge, and what it is given up with: PublishFailed, StreamMissing or
-        RightsMissing.
+        Raises PayloadTooLarge, PublishFailed, StreamMissing and RightsMissing.
         """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -181,7 +180,7 @@ class Outbox:
         return await answer
 
     async def stop(self) -> None:
-        """Publish no more; what is under way may or may not be stored."""
+        """Stop publishing; messages under way may or may not be stored."""
         from contextlib import suppress
 
         from nats.errors import Error
@@ -209,7 +208,7 @@ class Outbox:
                 letter = self._open.get(number)
                 if letter is None:
                     continue
-                # The client would keep it, and send it nobody knows when.
+                # The client would keep it, and send it at an unknown time.
                 if not client.is_connected:
                     self._put_off(letter, "no server can be reached")
                     continue
@@ -258,7 +257,7 @@ class Outbox:
         self._put_off(letter, text)
 
     def _foreign(self, letter: _Letter) -> None:
-        """Somebody else answers what is published to this subject; a stream may still do so."""
+        """Another program answers messages to this subject; a stream may still do so."""
         self.foreign += 1
         if self.foreign == 1:
             log.warning(
@@ -277,7 +276,7 @@ class Outbox:
                 letter.done(rights_missing(what, text, "publish there"), False)
 
     def _put_off(self, letter: _Letter, refusal: str) -> None:
-        """Its last try is over, and it is not stored by that one."""
+        """The last attempt has ended without storing it."""
         letter.refusal = refusal
         letter.under_way = False
         letter.due = asyncio.get_running_loop().time() + letter.pause * self._jitter()
@@ -311,8 +310,9 @@ class Outbox:
         what = f"no server took a message for '{letter.subject}' within"
         if letter.doubtful is not None:
             return PublishFailed(
-                f"{what} {self._doubt:g} s of a try without a clear answer ({letter.refusal}); "
-                "it may or may not be stored. A longer window for duplicates leaves more time"
+                f"{what} {self._doubt:g} s of an attempt without a clear answer "
+                f"({letter.refusal}); it may or may not be stored. A longer window for duplicates "
+                "leaves more time"
             )
         if letter.refusal == _NOBODY and not self._has_stored:
             return StreamMissing(
@@ -325,7 +325,7 @@ class Outbox:
 
 
 def _answer_in(data: bytes) -> dict[str, Any] | None:
-    """What a stream says of a message; None where it is not a stream that answers."""
+    """A stream's answer to a message; None if the answer is not from a stream."""
     try:
         said: Any = loads(data)
     except JSONDecodeError:

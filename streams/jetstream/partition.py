@@ -1,4 +1,4 @@
-"""One partition that this worker owns: what was delivered of it and is not done yet."""
+"""A partition that this worker owns: reads it in order, and tracks what is not done yet."""
 
 from __future__ import annotations
 
@@ -31,46 +31,46 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition", "Reader"]
 
-# Events of a partition that are here and not done, or as many as so many full messages hold. More
-# are asked for when it is half of that or less, as a request costs servers what a message does.
+# Unfinished events of a partition in this worker, or as many as so many full messages hold. More
+# are requested at half of that or less, as a request costs servers as much as a message.
 _WINDOW, _MESSAGES = 128, 4
-# Events that are done above the floor, one slow event; then no more is asked for.
+# Events done above the floor, which one slow event holds down; beyond it no more are requested.
 _MOST_ABOVE = 4096
-# Seconds in which a server makes a reader of a partition, or is away.
+# Seconds in which a server creates a consumer, or counts as unavailable.
 _ANSWER = 3.0
-# Seconds until an event that a stage reverted is given again.
+# Seconds until an event that a stage reverted is redelivered.
 _AGAIN = 1.0
 
 
 class Reader(Protocol):
-    """Whoever puts what is delivered into the pipeline."""
+    """Puts delivered events into the pipeline."""
 
     def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
-        """A message came, in its partition's order, or some of it is given again; its events at
-        these places are to be worked on."""
+        """A message arrived, in its partition's order, or parts of it again; its events at these
+        places are to be processed."""
 
     def repeated(self, count: int) -> None:
         """So many events were dropped as duplicates."""
 
     def left(self, count: int) -> None:
-        """So many events are in the pipeline no more."""
+        """So many events have left the pipeline."""
 
     def alone(self, partition: Partition) -> AbstractAsyncContextManager[None]:
-        """Inside, nothing goes into the pipeline but what comes of this partition, and nothing
-        else is in it, unless that has been there for as long as a lease."""
+        """Inside the block, only events of this partition enter the pipeline, and no others are in
+        it, except those that have been there for as long as a lease."""
         ...
 
     def withdraw(self, partition: Partition) -> None:
-        """Let what is not in the pipeline yet go: it is delivered to the next owner."""
+        """Drop what is not in the pipeline yet: it is delivered to the next owner."""
 
 
 class Partition:
-    """Delivers in order, knows what is done, and finds out what got lost on the way.
+    """Delivers in order, tracks what is done, and detects lost deliveries.
 
-    A consumer without acknowledgements delivers from a message on. Where a number is missing among
-    its deliveries, or it is no more, another goes on after the last message that is here. The
-    floor, up to which everything is done, is in a table; what is done above it is delivered again
-    to the next owner, but not worked on again by this one.
+    A consumer without acknowledgements delivers from a message on. If a delivery is missing, or the
+    consumer is gone, another one continues after the last message received. The floor, up to which
+    everything is done, is in a bucket; events done above it are delivered again to the next owner,
+    but not processed again by this one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Partition:
         self.lease = lease
         self.layout = layout
         self.reads_anew = True
-        # What has arrived and is not in the pipeline; the reader's.
+        # Arrived and not yet in the pipeline; belongs to the reader.
         self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
         self.owner = f"{lease.owner.decode()} {lease.epoch}"
         self._attempts = attempts
@@ -104,16 +104,16 @@ class Partition:
         self._kept: Floor | None = None
         self._consumer = ""
         self._requests: Requests | None = None
-        # Delivered, in order, from the floor on; and which of those that will come again are done.
+        # The delivered messages in order, from the floor on; and those done that will come again.
         self._above: deque[Arrival] = deque()
         self._done: set[int] = set()
-        # Events of these, those of them that are not done, and those that are in the pipeline.
+        # The number of their events, of those not done, and of those in the pipeline.
         self._events = self._here = self._in_pipe = 0
-        # The last message that is here, or 0, and how many events one may hold.
+        # The last message received, or 0, and how many events one may hold.
         self._last, self._largest = 0, layout.batch or 1
         self._window = max(_WINDOW, _MESSAGES * self._largest)
         self._seen = self._nothing_seen()
-        # What waits to be given again.
+        # Deliveries that wait to be redelivered.
         self._reverted: dict[Delivery, asyncio.TimerHandle] = {}
         self._empty: asyncio.Future[None] | None = None
         self._closing = False
@@ -125,7 +125,7 @@ class Partition:
         self._purge = Purge(number, lease, self._js, layout)
 
     async def open(self) -> None:
-        """Read on after what is here, in the stream's order, by another consumer."""
+        """Continue reading after the last message received, with another consumer."""
         if self._kept is None:
             self._kept = await self._floors.claim(
                 self.number, self.owner, self._window, self._attempts, self._blameless
@@ -152,12 +152,12 @@ class Partition:
         await self._requests.start()
 
     def _doubt(self) -> None:
-        """Work on what is in doubt first."""
+        """Process the events in doubt first."""
         if self._kept is not None and self._kept.doubt.left:
             self.suspects = Suspects(self._kept, self._attempts, self)
 
     def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
-        """These may go on."""
+        """Pass these events on."""
         self._reader.arrived(arrival, places)
 
     def alone(self) -> AbstractAsyncContextManager[None]:
@@ -165,7 +165,8 @@ class Partition:
         return self._reader.alone(self)
 
     def _wanted(self) -> ConsumerConfig:
-        """The consumer that reads on; at first what is to be remembered comes before the floor."""
+        """The consumer to continue with; the first one begins before the floor, for the identities
+        to remember."""
         number, layout = self.number, self.layout
         if not self._last:
             if self._seen is not None and self._floor.sequence:
@@ -174,7 +175,8 @@ class Partition:
         return layout.consumer(number, self._last + 1)
 
     def _nothing_seen(self) -> Seen | None:
-        """Servers know identities of messages; those of batches' events are the owner's matter."""
+        """Servers know the identities of messages; the owner has to remember those of events in
+        batches."""
         layout = self.layout
         return Seen(layout.window) if layout.in_batches and layout.identity is not None else None
 
@@ -185,7 +187,7 @@ class Partition:
         requests, self._requests = self._requests, None
         if requests is not None:
             await requests.stop()
-            # Whether that arrives or not: it is forgotten some time in any case.
+            # It need not arrive: the consumer expires in any case.
             with suppress(Error):
                 stream = self.layout.stream
                 await self._client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{self._consumer}")
@@ -223,7 +225,7 @@ class Partition:
         )
 
     def _take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
-        """A message came, of which all but these places are duplicates."""
+        """Take in a message; all its events but those at these places are duplicates."""
         if arrival.sequence <= self._floor.sequence:
             return
         self._above.append(arrival)
@@ -254,14 +256,14 @@ class Partition:
             self._fault = error
         self.read_anew()
 
-    # What becomes of events.
+    # Outcomes of events.
 
     def entered(self, count: int) -> None:
         """So many of its events are in the pipeline."""
         self._in_pipe += count
 
     def done(self, arrival: Arrival, count: int) -> None:
-        """So many events of a message are done: every sink accepted them, or they were let go on
+        """So many events of a message are done: every sink accepted them, or they were dropped on
         purpose."""
         arrival.left -= count
         if not arrival.left and self.lease.held:
@@ -284,7 +286,7 @@ class Partition:
         self._left(1)
 
     def reverted(self, delivery: Delivery) -> None:
-        """A stage gave the event back: it is given again later. What comes after it goes on."""
+        """A stage reverted the event: it is redelivered later. Later events go on."""
         self._out_of_pipe(1)
         if not self._closing:
             loop = asyncio.get_running_loop()
@@ -322,13 +324,14 @@ class Partition:
     # Life.
 
     def read_anew(self) -> None:
-        """Something is missing: take in no more, and let `look` read on after what is here."""
+        """A delivery is missing: take in no more, and let `look` continue after the last message
+        received."""
         if not self.reads_anew:
             self.reads_anew = True
             self._attend(self)
 
     def begin_anew(self) -> None:
-        """The pipeline was cancelled: read from the floor on."""
+        """The pipeline was cancelled: read again from the floor."""
         self._withdraw()
         self._done |= {one.sequence for one in self._above if not one.left}
         self._above.clear()
@@ -352,19 +355,20 @@ class Partition:
                 await self._kept.hand_over()
 
     async def abandon(self) -> None:
-        """The lease is lost: whatever comes of the events in the pipeline, say nothing of it."""
+        """The lease is lost: ignore the outcomes of events in the pipeline."""
         self._closing = True
         await self._close()
         self._withdraw()
 
     def _oldest(self) -> float:
-        """When the first that is not done was stored; what has not come yet is stored by and by."""
+        """When the first unfinished message was stored."""
         if self._above:
             return self._above[0].stored
         return self._floor.stored if self._behind else inf
 
     async def look(self) -> None:
-        """Read anew where something is missing; delete what is long done. Once a second or so.
+        """Periodic work, about once a second: read again if a delivery is missing; delete what is
+        long done.
 
         Raises what the server's silence raises, and why a message could not be taken in; it is then
         tried again the next time.

@@ -1,4 +1,4 @@
-"""Where a message that a consumer delivers stands in its stream."""
+"""The place of a delivered message in its stream, from its acknowledgement subject."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 class Place(NamedTuple):
-    """Where a message stands: how often it was delivered, its number in the stream and among the
+    """The place of a message: how often it was delivered, its number in the stream and among the
     consumer's deliveries, when it was stored (seconds since 1970), and how many come after it."""
 
     delivered: int

@@ -1,4 +1,4 @@
-"""Publish events so that none is lost and none is stored twice."""
+"""Publishes events to a pipeline, none lost and none stored twice."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Publisher"]
 
-# Bytes of the events of one message, unless a single one has more: no worker waits long for one,
-# and servers take it in any case.
+# Bytes of the events of one message, unless a single event has more: small enough that no worker
+# waits long for it, and within the servers' limit.
 _LARGE = 1 << 17
 # Keys whose partition is remembered.
 _KEYS = 1 << 16
 
 
 class Publisher:
-    """Has events stored while its block is open. Any number may be under way at once.
+    """Stores events, inside its `async with` block. Any number may be under way at once.
 
-    An event that no server takes is tried again for a minute, which is longer than servers take
-    to restart one by one; one that may be stored, for less long than the server remembers ids.
+    An event that no server takes is retried for a minute, which is longer than servers take to
+    restart one by one; one that may be stored already, for less time than the server remembers ids.
 
-    Where the layout says that messages hold several events, `publish_all` takes those of one
-    partition, which `partition_of` tells; the owner of the partition drops the duplicates then.
+    If messages hold several events, `publish_all` takes events of one partition, as given by
+    `partition_of`; the owner of the partition then drops the duplicates.
     """
 
     def __init__(self, client: Client, layout: Layout) -> None:
@@ -49,7 +49,7 @@ class Publisher:
             None if layout.key is None else key_function(layout.key)
         )
         self._count = 0
-        # Without keys it is the same identities that have to meet.
+        # Without keys, equal identities have to meet.
         self._place = self._key or self._identity
         self._partition_of = lru_cache(_KEYS)(layout.partition_of)
         self._large = min(_LARGE, client.max_payload // 2)
@@ -62,10 +62,10 @@ class Publisher:
         await self._outbox.stop()
 
     async def publish(self, value: Any) -> None:
-        """Have one event stored, as JSON.
+        """Store one event, as JSON.
 
-        Raises PayloadTooLarge, StreamMissing, PublishFailed when the servers have not taken it in
-        time, which says whether it may be stored, and what reading the identity or the key raises.
+        Raises PayloadTooLarge, StreamMissing, PublishFailed if the servers have not stored it in
+        time, which says whether it may be stored, and any error of reading the identity or the key.
         """
         body = encoded(value)
         identity = token(self._identity(value)) if self._identity else uuid4().hex
@@ -76,19 +76,19 @@ class Publisher:
         self.published += not known
 
     def partition_of(self, value: Any) -> int:
-        """That of an event's key, or else of its identity; without both, one after the other."""
+        """The partition of an event's key, or else of its identity; without both, each in turn."""
         if self._place is None:
             self._count += 1
             return self._count % len(self._layout.numbers)
         place = self._place(value)
-        # What cannot be a key of `group_by` is told here, not by a worker.
+        # An invalid key is reported here, not by a worker.
         hash(place)
         return self._partition_of(token(place))
 
     async def publish_all(self, values: Sequence[Any]) -> None:
-        """Have events of one partition stored, in order, in as few messages as their size allows.
+        """Store events of one partition, in order, in as few messages as their size allows.
 
-        Raises what `publish` does; those before the one that it is about may be stored then.
+        Raises what `publish` raises; events before the failing one may then be stored.
         """
         partition = self.partition_of(values[0])
         bodies = [encoded(value) for value in values]
@@ -104,7 +104,8 @@ class Publisher:
 
 
 def _plain(identity: object) -> int | str:
-    """What JSON keeps apart: numbers and texts as they are, all else as what is no such text."""
+    """An identity that JSON keeps distinct: numbers and texts as they are, all else encoded as
+    another text."""
     if isinstance(identity, str) or (type(identity) is int and abs(identity) < 1 << 63):
         return identity
     return f"\0{token(identity)}"
@@ -113,7 +114,7 @@ def _plain(identity: object) -> int | str:
 def _parts(
     bodies: Sequence[bytes], identities: Sequence[int | str], largest: int
 ) -> Iterator[tuple[int, int]]:
-    """From which event to which each message goes; one that is larger than that goes alone."""
+    """The ranges of events of each message; an event larger than the limit goes alone."""
     begin = size = 0
     for place, body in enumerate(bodies):
         own = len(body) + len(dumps(identities[place]) if identities else b"") + 2

@@ -1,4 +1,4 @@
-"""Delete what is long done of a partition."""
+"""Deletes the messages of a partition that are long done."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PURGED = 5.0
 
 
 class Purge:
-    """Keeps what is above the floor, and what was done within two windows for duplicates: by it
-    servers know identities again after a restart, and the next owner those of batches."""
+    """Keeps messages above the floor, and those stored within two deduplication windows: from these
+    servers restore the identities after a restart, and the next owner those of batches."""
 
     def __init__(self, number: int, lease: Lease, js: JetStreamContext, layout: Layout) -> None:
         self._number = number
@@ -33,8 +33,8 @@ class Purge:
         self._purged, self._purged_at = 0, 0.0
 
     async def look(self, floor: Mark, oldest: float) -> None:
-        """Delete what may be, now that the servers have this floor, and the oldest that is not done
-        was stored then. Raises what their silence raises."""
+        """Delete what may be deleted, given the floor on the servers and when the oldest unfinished
+        message was stored. Raises an error if the servers do not answer."""
         now = self._lease.now()
         if now < self._purged_at + _PURGED:
             return
@@ -42,7 +42,7 @@ class Purge:
         known = self._known
         known.append((now, floor))
         keep = max(2 * self._layout.window, 1)
-        # By the events of batches owners know the duplicates of what is not done yet.
+        # From the events of batches, owners know the duplicates of unfinished ones.
         needed = oldest - keep if self._layout.in_batches else inf
 
         def is_old(one: tuple[float, Mark]) -> bool:

@@ -1,4 +1,4 @@
-"""The reading of a stream that others own: requests, leases, and what becomes of each message."""
+"""The source stage that reads a stream of others: requests, leases and acknowledgements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CHUNK = 256
 
 
 class ReadingSettings(NamedTuple):
-    """The arguments of `sources.read_jetstream`, which explains each."""
+    """The arguments of `sources.read_jetstream`, which documents each."""
 
     what: str
     durable: str | None
@@ -48,7 +48,7 @@ class ReadingSettings(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """A message as the mark of its event."""
+    """A message as the token of its event."""
 
     subject: str
     sequence: int
@@ -61,7 +61,7 @@ class _Message(NamedTuple):
 
 
 class Reading(Emission[Any]):
-    """One running of `sources.read_jetstream`.
+    """One run of `sources.read_jetstream`.
 
     `_arrived` messages have not gone out; those in `_held` are not settled.
     """
@@ -71,7 +71,7 @@ class Reading(Emission[Any]):
     _requests: Requests | None = None
     _stopping: asyncio.Task[None] | None = None
     _opening = False
-    # Whether the reader has caught up, where that is the end.
+    # Whether the reader has caught up, with `follow=False`.
     _caught_up = False
     # The message that ends the stream, once the events before it are out.
     _failure: BadLine | None = None
@@ -92,7 +92,7 @@ class Reading(Emission[Any]):
         self._arrived: deque[_Message] = deque()
         self._held: dict[str, None] = {}
         self._replies: Replies | None = None
-        # From the servers' clock, which is that of the wall, to the loop's.
+        # From the servers' clock, which is wall time, to the loop's.
         self._offset = run.now() - clock.wall()
 
     # Connecting.
@@ -190,7 +190,7 @@ class Reading(Emission[Any]):
             self._settle(message, TERM)
         return None
 
-    # What became of them.
+    # Outcomes.
 
     def _settle(self, message: _Message, what: bytes) -> None:
         assert self._replies is not None
@@ -237,10 +237,11 @@ class Reading(Emission[Any]):
                 js = jetstream(self._client)
                 await js.delete_consumer(self._consumer.stream_name, self._consumer.name)
             except (Error, TimeoutError):
-                # The server forgets it by itself.
+                # The server deletes it by itself.
                 pass
         await self._client.close()
 
     def statistics(self) -> dict[str, Any]:
-        """What every source has, and the messages `read_ahead` (that wait out a pause)."""
+        """The statistics of every source, and the messages `read_ahead` (waiting during a
+        pause)."""
         return {**super().statistics(), "read_ahead": len(self._arrived)}

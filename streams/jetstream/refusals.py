@@ -1,6 +1,6 @@
-"""What a server's refusal of a message means for the next try, and of a right for the user.
+"""Classifies refusals: whether a refused message may be retried, and which right a user lacks.
 
-Source: `server/errors.json` of nats-server 2.15, and there the ways of a published message through
+Source: `server/errors.json` of nats-server 2.15, and the handling of a published message there, in
 `processClusteredInboundMsg` and `processJetStreamMsg`.
 """
 
@@ -14,14 +14,14 @@ from streams.errors import RightsMissing
 __all__ = ["Refusal", "refusal_of", "rights_missing"]
 
 Refusal = Literal["final", "not stored", "perhaps stored"]
-"""Final: every other try would be answered in the same way. The other two pass with time."""
+"""Final: every further attempt would be refused in the same way. The other two are transient."""
 
-# An earlier try with the same id is not decided yet.
+# An earlier attempt with the same id is not decided yet.
 _IN_PROCESS = 10158
-# Limits of the account or of the server, which are looked at before anything is stored; room comes
-# when others delete. And a server that is asked more than it can queue.
+# Limits of the account or of the server, checked before anything is stored, until others delete.
+# And a server whose queue is full.
 _NO_ROOM = frozenset({10002, 10028, 10047, 10167})
-# The stream's store: the description alone says why.
+# The stream's store: only the description gives the reason.
 _STORE_FAILED = 10077
 _FULL = frozenset({"maximum bytes exceeded", "maximum messages exceeded"})
 _NEVER = frozenset({"maximum messages per subject exceeded", "message too large"})
@@ -32,8 +32,8 @@ _ROLLUP = 10111
 def refusal_of(error: Mapping[str, Any]) -> Refusal:
     """The meaning of the `error` in a server's answer to a published message.
 
-    A code that is not known here is judged by its class, as in HTTP: what is wrong with the message
-    stays wrong, and what is wrong with the server may pass.
+    An unknown code is judged by its class, as in HTTP: an error of the message is permanent, an
+    error of the server may be transient.
     """
     code = error.get("err_code")
     if code in _NO_ROOM:
@@ -51,7 +51,7 @@ def refusal_of(error: Mapping[str, Any]) -> Refusal:
 
 
 def rights_missing(what: str, text: str, rights: str) -> RightsMissing:
-    """The error for what a server refuses to this user, in the words of `text`."""
+    """The error for a missing right, with the server's message `text`."""
     return RightsMissing(
         f"The NATS server refuses {what} ({text}). Give the user permission to {rights}."
     )

@@ -1,4 +1,4 @@
-"""What becomes of messages, on its way to the server that nobody waits for."""
+"""Sends acknowledgements to the server without waiting for answers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAK = b"-NAK"
 
 
 def later(seconds: float) -> bytes:
-    """Deliver it again, after so many seconds."""
+    """Redeliver after so many seconds."""
     if seconds <= 0:
         return _NAK
     return b'%s {"delay": %d}' % (_NAK, int(seconds * 1_000_000_000))
 
 
 class Replies:
-    """Sends in order, together what comes in one turn of the loop.
+    """Sends in order, those of one loop iteration together.
 
-    What is lost with a connection is not noticed here, but by the server's timer, which delivers
-    again, or by a reader that compares what it has acknowledged with what the server knows.
+    A loss with a connection is not noticed here, but by the server's timer, which redelivers, or by
+    a reader that compares its acknowledgements with those the server knows.
     """
 
     def __init__(self, client: Client) -> None:
@@ -36,7 +36,7 @@ class Replies:
         self._sending: asyncio.Task[None] | None = None
 
     def send(self, reply: str, what: bytes) -> None:
-        """Tell the server about the message that is acknowledged by the subject `reply`."""
+        """Send the outcome of the message with the acknowledgement subject `reply`."""
         self.send_all([(reply, what)])
 
     def send_all(self, replies: Iterable[tuple[str, bytes]]) -> None:
@@ -59,7 +59,8 @@ class Replies:
         self._sending = None
 
     async def flush(self, patience: float = 5.0) -> bool:
-        """Wait until what was sent has reached the server; whether it has, in so many seconds."""
+        """Wait until everything sent has reached the server; returns whether it has within so many
+        seconds."""
         from nats.errors import Error
 
         while self._sending is not None:

@@ -25,29 +25,28 @@ __all__ = ["Requests"]
 log = logging.getLogger("penstock")
 
 _NANOSECONDS = 1_000_000_000
-# How the subject begins that acknowledges a message.
+# The prefix of acknowledgement subjects.
 _ACK = "$JS.ACK."
-# Seconds that the server keeps a request for which there is no message.
+# Seconds for which the server keeps a request without messages.
 _EXPIRES = 30.0
-# Messages in one request at most; twice as many are on request, however great the demand.
+# The most messages per request; at most twice as many are on request, however great the demand.
 _LARGEST = 256
-# Seconds between two signs of life of a request for which there is no message, and until one that
-# gives none is given up.
+# Seconds between two heartbeats of a request without messages, and until a silent one counts as
+# lost.
 _BEAT, _SILENT = 1.0, 3.0
-# Seconds until the next request after one that was refused, and between looks at the connection.
+# Seconds until the next request after a refused one, and between checks of the connection.
 _PAUSE, _LOOK = 0.1, 0.5
 
 
 class Requests:
-    """Has as many messages on request as `room()` says; requests are long-lived.
+    """Keeps as many messages on request as `room()` returns; requests are long-lived.
 
-    `arrived` is called with each message, in the order in which they come; `failed` with what that
-    raises, and when the consumer is gone, or, when that is `easily` said, may be gone. `look`
-    is to be called when there may be more room. More is asked for when half of the room or less is
-    on request, so that few requests wait at the server. After a reconnection, or when a request
-    gives no sign of life, servers may not know of them any more: they are made anew in another
-    inbox. `beat` is told with each sign of life how many messages the consumer has delivered in
-    all.
+    `arrived` is called with each message, in the order in which they come; `failed` with any error
+    it raises, and when the consumer is gone or, with `easily`, may be gone. `look` is to be called
+    when there may be more room. More is requested when half of the room or less is on request, so
+    that few requests wait at the server. After a reconnection, or without heartbeats, servers may
+    have lost the requests: they are repeated in another inbox. `beat` is called with each heartbeat
+    and the number of messages that the consumer has delivered in all.
     """
 
     def __init__(
@@ -98,11 +97,11 @@ class Requests:
         self._subscription = await self._client.subscribe_at_once(self._inbox, self._message)
 
     def look(self) -> None:
-        """There may be room for more; what is wanted in one turn of the loop is asked together."""
+        """There may be room for more; the demand of one loop iteration is requested together."""
         self._wanted.set()
 
     async def stop(self) -> None:
-        """Ask for no more; what is under way has arrived when this returns, or never does."""
+        """Stop requesting; when this returns, everything under way has arrived, or never will."""
         from nats.errors import Error
 
         for task in self._tasks:
@@ -112,7 +111,7 @@ class Requests:
         subscription: Any = self._subscription
         self._subscription = None
         if subscription is not None:
-            # A connection that is away delivers nothing either.
+            # A lost connection delivers nothing either.
             with suppress(Error, TimeoutError):
                 async with asyncio.timeout(1):
                     await subscription.drain()
@@ -131,7 +130,7 @@ class Requests:
             if missing == _LARGEST:
                 self.look()
             self.on_request += missing
-            # What does not go out is made anew after the reconnection.
+            # A request that is not sent is repeated after the reconnection.
             with suppress(Error):
                 await self._client.publish(
                     self._subject,
@@ -163,13 +162,13 @@ class Requests:
             if self._beat is not None:
                 self._beat(_number(fields, "Nats-Last-Consumer", 0))
         else:
-            # A request is over, with so many messages of it not sent.
+            # A request has ended, with so many of its messages not sent.
             left = _number(fields, "Nats-Pending-Messages", self.on_request)
             self.on_request = max(0, self.on_request - left)
             if status in ("404", "408"):
                 self.look()
             else:
-                # No leader, a server that shuts down, or a consumer that was deleted.
+                # No leader, a server shutting down, or a deleted consumer.
                 self._doubt()
                 asyncio.get_running_loop().call_later(_PAUSE, self.look)
 
@@ -178,7 +177,7 @@ class Requests:
         if self.foreign == 1:
             log.warning(
                 f"a message of {len(message.data):,} bytes on {message.subject} is not from the "
-                f"stream '{self._stream}', and was passed over"
+                f"stream '{self._stream}', and was ignored"
             )
 
     def _refused(self, text: str) -> None:
@@ -213,7 +212,7 @@ class Requests:
                 await self._verify()
 
     async def _begin_again(self) -> None:
-        """Nothing will come of what was requested."""
+        """The requests are lost."""
         from nats.errors import Error
 
         old = self._subscription
@@ -237,13 +236,13 @@ class Requests:
         except NotFoundError:
             self._failed(self._gone())
         except (Error, TimeoutError):
-            # No leader yet: the next request tells.
+            # No leader yet: the next request shows it.
             return
 
     def _gone(self) -> StreamMissing:
         return StreamMissing(
-            f"the consumer '{self._consumer}' of the stream '{self._stream}' is no more: somebody "
-            "deleted it. Start again, which makes it anew."
+            f"the consumer '{self._consumer}' of the stream '{self._stream}' has been deleted. "
+            "Start again, which creates a new one."
         )
 
 
@@ -253,4 +252,4 @@ def _number(fields: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def _ignored(message: Message) -> None:
-    """It came too late."""
+    """The message came too late."""

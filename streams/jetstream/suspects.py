@@ -1,4 +1,4 @@
-"""Works on the events that are in doubt, one of a partition at a time."""
+"""Processes the events in doubt, one per partition at a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Suspects"]
 
-# Seconds until a writing that has failed is tried again.
+# Seconds until a failed write is repeated.
 _PAUSE = 0.5
 
 
 class Gate(Protocol):
-    """Whoever puts what is delivered into the pipeline."""
+    """Puts delivered events into the pipeline."""
 
     def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
         """These events are to be worked on."""
@@ -30,10 +30,10 @@ class Gate(Protocol):
 
 
 class Suspects:
-    """Takes in what arrives of a partition while there is doubt, and lets it go on in order."""
+    """Holds the arrivals of a partition while there is doubt, and passes them on in order."""
 
     def __init__(self, floor: Floor, attempts: int, gate: Gate) -> None:
-        # What is given up on instead of being begun, and the workers it has cost.
+        # Events that are dead-lettered instead of begun, and the workers each has cost.
         self._given_up: tuple[Arrival, int, int] | None = None
         self._floor = floor
         self._attempts = attempts
@@ -45,7 +45,7 @@ class Suspects:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is in doubt any more: what arrives goes on at once."""
+        """Whether nothing is in doubt any more: arrivals go on at once."""
         return self._task.done()
 
     def take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
@@ -54,21 +54,21 @@ class Suspects:
         self._news.set()
 
     def cost_if_given_up(self, delivery: Delivery) -> int:
-        """The workers that an event has cost which must not begin any more; 0 for others."""
+        """The number of workers that an event has cost, if it must not begin any more; else 0."""
         if self._given_up is None or (*delivery,) != self._given_up[:2]:
             return 0
         return self._given_up[2]
 
     def ended(self) -> None:
-        """The one that was in the pipeline has left it."""
+        """The event that was in the pipeline has left it."""
         if self._working is not None and not self._working.done():
             self._working.set_result(None)
 
     def stop(self) -> None:
-        """Let nothing more go on."""
+        """Pass nothing more on."""
         self._task.cancel()
         self._waiting.clear()
-        # The worker is still there: what was at work has not cost it.
+        # The worker is still alive: the event has not cost it.
         self._floor.doubt = self._floor.doubt._replace(trying="", alone=False)
 
     async def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""A table of keys and values that belongs to a stream."""
+"""Opens or creates the key-value bucket that belongs to a stream."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["table_of"]
 async def table_of(
     js: JetStreamContext, stream: str, bucket: str, ttl: float | None = None
 ) -> KeyValue:
-    """The table, which is made with as many copies as the stream has where it is not there yet.
+    """The bucket, which is created with as many replicas as the stream has if it does not exist.
 
-    `ttl` is the seconds after which the entries of a new one end. Raises CannotConnect.
+    `ttl` is the seconds after which the entries of a new one expire. Raises CannotConnect.
     """
     from nats.js.api import KeyValueConfig
     from nats.js.errors import BucketNotFoundError, KeyNotFoundError
@@ -36,6 +36,6 @@ async def table_of(
         with suppress(KeyNotFoundError):
             await table.get("p.0")
 
-    # One that somebody has just made has no leader yet.
+    # A bucket that was just created has no leader yet.
     await answered(look)
     return table

@@ -1,4 +1,4 @@
-"""What can be seen of a pipeline on the servers: workers, partitions, lag, dead letters."""
+"""A view of a pipeline on the servers: workers, partitions, lag, dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AT_ONCE = 16
 @dataclass(frozen=True, slots=True)
 class View:
     """A snapshot. `lag` is how much of each partition is not finished, counted in `unit`; `owners`
-    the partitions that somebody holds, by the worker's id; `workers` what each worker says."""
+    are the held partitions by the worker's id; `workers` is the status of each worker."""
 
     name: str
     stored: int
@@ -57,7 +57,7 @@ async def layouts_there(js: JetStreamContext) -> list[Layout]:
 
 
 async def lag_of(client: Client, layout: Layout, partitions: Iterable[int]) -> dict[int, int]:
-    """The messages of each of these partitions of which not all is finished."""
+    """The number of unfinished messages of each of these partitions."""
     js = jetstream(client)
     floors = await answered(lambda: layout.floors(js))
     subject = f"$JS.API.DIRECT.GET.{layout.stream}"
@@ -95,7 +95,7 @@ async def look(client: Client, layout: Layout) -> View:
 
 
 async def _of_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> dict[int, T]:
-    """What `ask` says of each partition, some asked at once."""
+    """The results of `ask` for each partition, some requested concurrently."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def one(partition: int) -> T:

@@ -1,4 +1,4 @@
-"""A worker: owns its share of the partitions, and runs the pipeline on what they deliver."""
+"""A worker: owns a share of the partitions, and runs the pipeline on their events."""
 
 from __future__ import annotations
 
@@ -35,22 +35,21 @@ if TYPE_CHECKING:
 __all__ = ["ATTEMPTS", "Worker"]
 
 ATTEMPTS = 3
-"""How often an event is tried in all, where nothing is said."""
+"""The default number of attempts for an event."""
 
-# What is to be done about a partition, and has not succeeded, is tried again after so long, in
-# seconds.
+# Seconds until failed work on a partition is tried again.
 _LOOK = 1.0
-# Seconds between two looks at who is there at least.
+# Least seconds between two looks at the roster.
 _GATHERED = 0.02
 
 
 class Worker:
-    """Renews its leases five times in their length; takes and hands over as workers come and go,
-    which they tell each other, and which it looks for twenty times in that length.
+    """Renews its leases five times in their length; takes and hands over partitions as workers join
+    and leave, which they announce, and which it also checks twenty times in that length.
 
-    Of a partition that is handed over nothing more is read; its events in the pipeline are
-    finished, and the next owner goes on at once. A lease that is lost cancels the running: what it
-    had begun does not count. Another running begins with the partitions that are left.
+    A partition that is handed over is no longer read; its events in the pipeline are finished, and
+    the next owner continues at once. A lost lease cancels the run: its unfinished work does not
+    count. Another run begins with the remaining partitions.
     """
 
     def __init__(
@@ -81,14 +80,14 @@ class Worker:
         self._pipeline = pipeline
         self._ttl_wanted, self._ttl = ttl, LEASE
         self._attempts = attempts
-        # The last owners of partitions whose leases this worker lost although its loop turned.
+        # The last owners of partitions whose leases this worker lost although its loop was running.
         self._blameless: dict[int, str] = {}
         self._drain_deadline = drain_deadline
         self._limit = limit
         self._warn = warn
         self._since = clock.wall()
         self._roster: Roster | None = None
-        # Whether others know of it.
+        # Whether it has announced itself.
         self._known = False
         self._news = News(client, layout.news)
         self._leaving = False
@@ -122,7 +121,7 @@ class Worker:
             self.running.cancel()
 
     async def run(self) -> Report:
-        """Work until it is drained, or an error ends the pipeline, which is raised; report."""
+        """Work until drained; returns the report. Raises the error that ends the pipeline."""
         self._layout = await self._layout.prepare(self._client)
         self._roster = await self._layout.roster(self._client, self._ttl_wanted)
         self._ttl = self._roster.ttl
@@ -169,14 +168,14 @@ class Worker:
                 if not self._lost and not self._leaving:
                     await self._share()
             except Exception as error:
-                # The servers are away, or choose a leader. Leases end by the clock.
+                # The servers are unavailable, or electing a leader. Leases expire by the clock.
                 self._warn(f"worker {self.name}: {type(error).__name__}: {error}")
             self._drop_lost()
             if began >= looked + _LOOK:
                 looked = began
                 for partition in self.partitions.values():
                     self._attend(partition)
-            # What several workers have to say comes together.
+            # News from several workers is handled together.
             await asyncio.sleep(_GATHERED)
             due = min(renewed + self._ttl / 5, began + self._ttl / 20, roster.soonest)
             await self._news.wait(max(0.0, due - clock.monotonic()))
@@ -201,7 +200,7 @@ class Worker:
             await self._news.tell()
 
     async def _share(self) -> None:
-        """Hand over what others should have, and take what nobody has of what should be ours."""
+        """Hand over the partitions of others' shares, and take free ones of our own share."""
         assert self._roster is not None
         workers = {self._id, *await self._roster.members()}
         shares = assign(len(self._layout.numbers), workers)
@@ -211,11 +210,11 @@ class Worker:
         await asyncio.gather(*(self._take(one) for one in mine - set(self.partitions)))
 
     def _drop_lost(self) -> None:
-        """Give up what a lease has been lost for, at its deadline at the latest."""
+        """Abandon partitions whose lease is lost, at its deadline at the latest."""
         lost = [one for one in self.partitions.values() if not one.lease.held]
         for partition in lost:
             if clock.monotonic() < partition.lease.deadline + self._ttl / 5:
-                # It was not blocked: the servers were away, or somebody deleted the lease.
+                # The loop was not blocked: the servers were unavailable, or the lease was deleted.
                 self._blameless[partition.number] = partition.owner
             del self.partitions[partition.number]
             self._work_on(partition, partition.abandon, at_once=True)
@@ -223,7 +222,7 @@ class Worker:
             numbers = ", ".join(str(partition.number) for partition in lost)
             self._warn(
                 f"worker {self.name} lost the lease of partition {numbers}: what it had begun is "
-                "given up, and begun again by the owner"
+                "abandoned, and begun again by the new owner"
             )
             self._lost = True
             self.running.cancel()
@@ -244,8 +243,8 @@ class Worker:
         *,
         at_once: bool = False,
     ) -> None:
-        """Do something about a partition beside the renewals; one thing at a time, or `at_once`
-        instead of what is under way."""
+        """Run work on a partition concurrently with the renewals; one task at a time, or `at_once`
+        in place of the present one."""
         under_way = self._work.get(partition)
         if under_way is not None and not under_way.done():
             if not at_once:

@@ -1,4 +1,4 @@
-"""The writing of messages into streams that others own, each until it is stored."""
+"""The sink stage that publishes messages to streams of others, each until it is stored."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Writing", "WritingSettings"]
 
-# Events asked for again at a time.
+# Events requested at a time.
 _STRIDE = 16
 
 
 class WritingSettings(NamedTuple):
-    """The arguments of `sinks.write_jetstream`, which explains each."""
+    """The arguments of `sinks.write_jetstream`, which documents each."""
 
     subject: str | Callable[[Any], str]
     servers: tuple[str, ...]
@@ -41,7 +41,7 @@ class WritingSettings(NamedTuple):
 
 
 class Writing(SinkStage[Any]):
-    """One running of `sinks.write_jetstream`.
+    """One run of `sinks.write_jetstream`.
 
     `_open` events are under way; those in `_waiting` came before there was a
     connection.
@@ -165,7 +165,8 @@ class Writing(SinkStage[Any]):
         self.close()
 
     def statistics(self) -> dict[str, Any]:
-        """Values `stored`, and those that the stream `known` already; `in_flight` to the server."""
+        """Values `stored`, and those that the stream knew already (`known`); `in_flight` to the
+        server."""
         return {
             "stored": self._stored,
             "known": self._known,

@@ -260,7 +260,7 @@ class Master:
         if self.foreign == 1:
             self.offering.run.on_warning(
                 f"a message of {len(message.data):,} bytes on {message.subject} is not a worker's, "
-                f"and was passed over: {error}"
+                f"and was ignored: {error}"
             )
 
     async def _asked(self, message: Msg) -> None:

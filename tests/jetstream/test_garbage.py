@@ -82,7 +82,7 @@ def test_garbage_neither_ends_nor_stalls_a_master_and_is_told_once(
 
     asyncio.run(story())
     (told,) = caplog.messages
-    assert "on penstock.work.garbage.hello is not a worker's, and was passed over" in told
+    assert "on penstock.work.garbage.hello is not a worker's, and was ignored" in told
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_garbage_in_an_inbox_takes_nothing_from_what_is_on_request(
     loop.run_until_complete(story())
     loop.close()
     (told,) = caplog.messages
-    assert "is not from the stream 'stream', and was passed over" in told
+    assert "is not from the stream 'stream', and was ignored" in told
 
 
 def test_numbers_of_a_status_that_are_none_end_nothing() -> None:

@@ -278,7 +278,9 @@ def test_a_consumer_that_somebody_deletes_ends_the_stream(server: Servers) -> No
             running = read(it, []).start()
             await until(lambda: _asked(it, 1))
             await it.js.delete_consumer("deleted", "reader")
-            with pytest.raises(StreamMissing, match="'reader' of the stream 'deleted' is no more"):
+            with pytest.raises(
+                StreamMissing, match="'reader' of the stream 'deleted' has been deleted"
+            ):
                 await running.wait()
 
     asyncio.run(story())

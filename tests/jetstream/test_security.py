@@ -311,7 +311,7 @@ def test_a_right_to_publish_or_to_subscribe_that_is_missing_ends_the_run_and_is_
     [
         ({"USER": "me"}, "NATS_USER and NATS_PASSWORD go together"),
         ({"CREDS": "nowhere"}, "NATS_CREDS=nowhere: cannot be read"),
-        ({"CREDS": tokenize.__file__}, "has no JWT and seed"),
+        ({"CREDS": tokenize.__file__}, "contains no JWT and seed"),
         ({"NKEY": "nowhere"}, "NATS_NKEY=nowhere: cannot be read"),
         ({"NKEY": tokenize.__file__}, "begins with SU"),
         ({"CA": "nowhere"}, "NATS_CA=nowhere: cannot be used for TLS"),
