@@ -65,8 +65,10 @@ class LimitControl:
 
         Each is (now, started, in flight when it began, outcome), with the numbers of the moment of
         its end; where the limiter measures `from_arrival`, (now, arrived, in flight when it ended,
-        outcome). Both numbers count the call itself. The list is read before this returns, and
-        is not kept.
+        outcome). Both numbers count the call itself; calls that begin together, with no end in
+        between, may all have the number of the last of them, from which a limiter learns more: all
+        of them began because the limit allows so many. The list is read before this returns, and is
+        not kept.
         """
         try:
             self._tell(ends)

@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from math import exp, log, sqrt
 
-from streams.limits.failures import exceeds, refused
 from streams.limits.slow_start import SlowStart
+from streams.limits.tally import exceeds, refused
 from streams.limits.window import Usual, Window, elasticity
 from streams.limits.windowed import Windowed
 

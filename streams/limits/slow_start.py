@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from math import exp, log, log1p, sqrt
 from typing import NamedTuple
 
-from streams.limits.failures import Failures, refused
 from streams.limits.limiter import Completion, Outcome
+from streams.limits.tally import Failures, refused
 
 __all__ = ["SlowStart"]
 
@@ -147,11 +147,10 @@ class SlowStart:
         calls, size, full = failures.calls, self._size, self._full
         busy, logs, logs2 = self._succeeded_busy, self._logs, self._logs2
         due = False
-        for number in range(at, len(completions)):
-            now, started, in_flight, outcome = completions[number]
+        for now, started, in_flight, outcome in completions[at:] if at else completions:
             if outcome is not _SUCCESS:
                 break
-            at = number + 1
+            at += 1
             if now < since:
                 since = now  # The clock was set back.
             # What began under the former limit shows that limit's latency.

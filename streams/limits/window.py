@@ -7,8 +7,7 @@ from collections.abc import Collection
 from math import inf, log, log1p, sqrt
 from typing import NamedTuple
 
-from streams.limits.failures import NATURAL, exceeds
-from streams.limits.tally import Rounds, Tally
+from streams.limits.tally import NATURAL, Rounds, Tally, exceeds
 
 __all__ = ["Spread", "Usual", "Window", "elasticity"]
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import ceil, exp, inf, log
-from typing import NamedTuple
 
-from streams.limits.failures import NATURAL, Failures, refused
 from streams.limits.limiter import Completion, Outcome
 from streams.limits.slow_start import SlowStart
-from streams.limits.tally import Tally
+from streams.limits.tally import NATURAL, Failures, Tally, refused
 from streams.limits.window import Spread, Window
 from streams.validation import check_bounds
 
@@ -33,14 +31,9 @@ _OFTEN = 0.2
 _MOST = 0.5
 
 
-class _Refilled(NamedTuple):
-    """A completion that began below the limit, `gap` seconds after the last one of any kind."""
-
-    gap: float
-    started: float
-    in_flight: int
-    took: float
-    success: bool
+# A completion that began below the limit: seconds after the last one of any kind, when it began as
+# one of how many, what it took, and whether it was a success.
+_Refilled = tuple[float, float, int, float, bool]
 
 
 class Windowed(ABC):
@@ -155,13 +148,13 @@ class Windowed(ABC):
         logs, logs2, round_ends = tally.logs, tally.logs2, rounds.successes + limit
         calls, fresh = self._drops.calls, 0
         complete = False
-        for number in range(at, len(completions)):
-            now, started, in_flight, outcome = completions[number]
-            full, took = in_flight >= limit, now - started
-            if outcome is not _SUCCESS or (full and refill and took > 0):
+        for now, started, in_flight, outcome in completions[at:] if at else completions:
+            took = now - started
+            if outcome is not _SUCCESS or (refill and in_flight >= limit and took > 0):
                 break
-            at = number + 1
-            gap, last = now - last, now
+            at += 1
+            gap = now - last
+            last = now
             if gap < 0:
                 self._set_back(now)
                 changed, steady, gap = self._changed, self._steady, 0.0
@@ -171,7 +164,7 @@ class Windowed(ABC):
                 fresh += 1
             if took <= 0:
                 continue  # What took no time shows none.
-            if full:
+            if in_flight >= limit:
                 logged = log(took)
                 successes += 1
                 busy += took
@@ -180,7 +173,9 @@ class Windowed(ABC):
                 logs2 += logged * logged
             elif not skipping:
                 if started >= steady:
-                    self._add_below(gap, started, in_flight, took, True)
+                    if refill and not self._is_refilled(started, in_flight):
+                        self._forgo_refill()
+                    refill.append((gap, started, in_flight, took, True))
                 else:
                     # It began while a change of the limit was still under way.
                     self._below_busy += took
@@ -228,7 +223,9 @@ class Windowed(ABC):
             self._end_refill(started, in_flight)
             self._tally.add(took, success=False)
         elif not self._skipping and started >= self._steady:
-            self._add_below(gap, started, in_flight, took, False)
+            if not self._is_refilled(started, in_flight):
+                self._forgo_refill()
+            self._refill.append((gap, started, in_flight, took, False))
             return
         else:
             self._below_busy += took
@@ -245,34 +242,28 @@ class Windowed(ABC):
         self._opened = min(self._opened, now)
         self._steady, self._changed = min(self._steady, now), min(self._changed, now)
 
-    def _add_below(
-        self, gap: float, started: float, in_flight: int, took: float, success: bool
-    ) -> None:
-        """A call has ended that began below the limit: it may be one of a refill."""
-        if not self._is_refilled(started, in_flight):
-            self._forgo_refill()
-        self._refill.append(_Refilled(gap, started, in_flight, took, success))
-
     def _is_refilled(self, started: float, in_flight: int) -> bool:
         """Whether a call of which this is told at its end is the next one of the row."""
         if not self._refill:
             return False
-        before = self._refill[-1]
-        return started >= before.started and in_flight == before.in_flight + 1
+        _, before, among, _, _ = self._refill[-1]
+        return started >= before and in_flight == among + 1
 
     def _end_refill(self, started: float, in_flight: int) -> None:
         """A call has ended that began at the limit: the row counts if this is the next one."""
         if not self._is_refilled(started, in_flight):
             self._forgo_refill()
             return
-        for one in self._refill:
-            self._tally.seconds += one.gap
-            self._tally.add(one.took, one.success)
-            self._left -= one.success
+        for gap, _, _, took, success in self._refill:
+            self._tally.seconds += gap
+            self._tally.add(took, success)
+            self._left -= success
         self._refill.clear()
 
     def _forgo_refill(self) -> None:
-        self._below_busy += sum(one.took for one in self._refill if one.success)
+        for _, _, _, took, success in self._refill:
+            if success:
+                self._below_busy += took
         self._refill.clear()
 
     def _start_slowly(self, ceiling: int) -> None:
