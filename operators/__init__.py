@@ -1,4 +1,4 @@
-"""Operators, one a file, each with its page of documentation on top."""
+"""Operators, one per module, each with its documentation at the top."""
 
 from __future__ import annotations
 

@@ -1,25 +1,24 @@
-"""Run a handler on each event, on as many at once as the pipeline finds to be best.
+"""Call a handler for each event, with adaptive concurrency.
 
-Items:   the handler's result, or each of its results if it is an async iterator (of which there
-         may be none); None is a result like any other. As they come, or with `ordered=True` in
-         the order in which the calls began; a failed call leaves no gap.
-Time:    a call begins as soon as the limit and its group's turn allow, and no hold-back that
-         `overload` asked for is under way. A plain handler runs inline and ends before the next
-         event is looked at.
-Memory:  `limit` events in work and `window` finished results that wait for demand; with
-         `retry`, up to `limit` events more that wait for their next attempt.
-Demand:  asks for as many events as may begin; nothing begins without room for its result. An
-         async iterator is suspended when its share of the window is full.
-Ends:    when the source has completed, every call has ended and every result is delivered.
-         Cancel stops the calls and gives their events back; drain lets them finish.
+Items:   the handler's result, or each item (possibly none) if it returns an async iterator; None is
+         a result like any other. In order of completion, or with `ordered=True` in the order in
+         which the calls began; a failed call leaves no gap.
+Time:    a call begins as soon as the limit and its group's turn allow, unless `overload` has
+         ordered a pause. A plain handler runs inline and ends before the next event begins.
+Memory:  `limit` events in progress and `window` finished results that wait for demand; with
+         `retry`, up to `limit` more events that wait for their next attempt.
+Demand:  requests as many events as may begin; no call begins without room for its result. An async
+         iterator is suspended when its share of the window is full.
+Ends:    when the source has completed, every call has ended and every result is delivered. Cancel
+         stops the calls and returns their events; drain lets them finish.
 Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish, then the error
-         passes on, with the stage and event noted on it), "skip", "revert" (the event is its
-         source's again), `retry(...)` or `route(sink)`.
-         A call past `timeout` seconds is cancelled and fails with HandlerTimeout; it keeps its
-         slot and its turn until it has really ended. A result that is unfinished work (a
-         coroutine not awaited, a plain generator) fails its event with UnfinishedResult.
-Order:   the results of a group are in the order of its events. What async calls bring in one
-         turn of the loop goes on together, at its end; the next event of a group may begin then.
+         passes on, with the stage and event noted on it), "skip", "revert" (the event is returned
+         to its source), `retry(...)` or `route(sink)`. A call past `timeout` seconds is cancelled
+         and fails with HandlerTimeout; it keeps its slot and its turn until it has really ended. A
+         result that is unfinished work (a coroutine not awaited, a plain generator) fails its event
+         with UnfinishedResult. Order: the results of a group are in the order of its events. The
+         results of async calls that end in one loop iteration go on together, at its end; then the
+         next event of a group may begin.
 
     source                    --1--2--3--------|
     adaptive_flat_map(f)      -----a--b--c-----|     each call takes three ticks
@@ -90,19 +89,18 @@ def adaptive_flat_map(
     window: int = 256,
     on_limit_change: OnLimitChange | None = None,
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
-    """Call `handler(value)` for each event, with a concurrency that adapts.
+    """Call `handler(value)` for each event, with adaptive concurrency.
 
     `limit` is a limiter such as `Fixed(8)`, a pair `(floor, ceiling)` for the default limiter,
-    `Shared(limiter)` for one that several stages share, or None for the default with no bounds
-    of yours. `overload(error)` returns whether an error
-    means that the dependency is overloaded (as a timeout always does) or says nothing about
-    its capacity. A number (not a bool) means overload too: for so many seconds, 60 at most, this
-    stage begins no call, nor does any that shares its limit. Any other value is BadOverload.
-    `on_limit_change(old, new, reason)` is called when the limit changes, before anything begins
-    under the new one; the reason is the limiter's own, or "retuned". What these two raise stops
-    the pipeline, as does a limiter that raises or proposes an invalid limit (BadLimit): what is
-    in flight finishes, and the error names what raised it and the stage.
-    Raises BuildError for options that cannot work together: straight after
+    `Shared(limiter)` for one that several stages share, or None for the default limiter without
+    bounds. `overload(error)` returns True if an error means that the dependency is overloaded (a
+    timeout always does), False if it says nothing about its capacity. A number (not a bool) means
+    overload too: for so many seconds, at most 60, this stage begins no call, nor does any stage
+    that shares its limit. Any other value is BadOverload. `on_limit_change(old, new, reason)` is
+    called when the limit changes, before anything begins under the new one; the reason is the
+    limiter's own, or "retuned". An error of these two stops the pipeline, as does a limiter that
+    raises or proposes an invalid limit (BadLimit): calls in flight finish, and the error names its
+    origin and the stage. Raises BuildError for options that cannot be combined: straight after
     `group_by`, or `timeout` with a plain handler, which nothing can interrupt.
 
     Sources of the default limit: the "power" of Giessler et al. (1978) and Kleinrock (1979); more
@@ -112,7 +110,7 @@ def adaptive_flat_map(
     check_policy(on_error, "adaptive_flat_map", retries=True)
     check_handler(handler, "adaptive_flat_map")
     if not is_count(window):
-        raise BuildError(f"adaptive_flat_map(window={window!r}): at least 1 result must fit")
+        raise BuildError(f"adaptive_flat_map(window={window!r}): must be at least 1 result")
     if timeout is not None and not is_positive(timeout):
         raise BuildError(f"adaptive_flat_map(timeout={timeout!r}): must be positive seconds")
     _check_plain("on_limit_change", on_limit_change, "the old limit, the new one and the reason")
@@ -123,7 +121,7 @@ def adaptive_flat_map(
             "runs inline, where nothing can interrupt it. Make it async, or wrap it in "
             "in_threads(n)(...) or in_processes(n)(...)."
         )
-    # Made here too, so that a wrong limit is noticed when the pipeline is built.
+    # Also created here, so that an invalid limit is noticed when the pipeline is built.
     limiter_for(limit)
     fresh = _FreshLimiters(limit)
     settings = Settings(
@@ -169,7 +167,7 @@ def adaptive_flat_map(
 
 
 class _FreshLimiters:
-    """One limiter for each running: the one that was given, then copies of what it was."""
+    """One limiter for each run: first the given one, then copies of its original state."""
 
     def __init__(self, limit: Limit) -> None:
         self._first: Limit = limit
@@ -177,12 +175,12 @@ class _FreshLimiters:
             self._pristine: Limit = copy.deepcopy(limit)
         except Exception as error:
             raise BuildError(
-                f"limit={describe(limit)}: every running begins with a copy of its own, and "
-                f"this cannot be copied: {error}"
+                f"limit={describe(limit)}: every run begins with a copy of its own, and this "
+                f"cannot be copied: {error}"
             ) from error
 
     def next(self) -> Limiter:
-        """The limiter of one more running."""
+        """The limiter of one more run."""
         limit, self._first = self._first, None
         return limiter_for(copy.deepcopy(self._pristine) if limit is None else limit)
 
@@ -194,7 +192,7 @@ def _check_plain(option: str, function: object, of: str) -> None:
 
 def _bounds(limiter: Limiter) -> tuple[int | None, int | None]:
     floor, ceiling = getattr(limiter, "floor", None), getattr(limiter, "ceiling", None)
-    # A limiter of the user's need not have them, and may mean something else by them.
+    # A user's limiter need not have these attributes, and may use them for something else.
     return (floor if type(floor) is int else None, ceiling if type(ceiling) is int else None)
 
 

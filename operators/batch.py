@@ -1,22 +1,22 @@
-"""Run one handler on lists of events: of one event when idle, of more as the load grows.
+"""Call a handler with lists of events: of one event when idle, of more as the load grows.
 
 Items:   the handler's results, one for each event, in the order of the events in their call;
          None in place of a list is None for each. An exception in the place of a result fails
          that event only.
-Time:    a call begins as soon as there is an event and one of `parallel` calls is free. What
-         comes meanwhile is the next batch. Where more are expected sooner than it pays to go
-         without them, the first waits for them, up to `max_wait` seconds.
-Memory:  `max_size` events that wait, `max_size` for each of `parallel` calls, and `max_size`
-         finished results that wait for demand; with `retry`, as many as are in calls wait for
+Time:    a call begins as soon as there is an event and one of `parallel` calls is free. Events that
+         arrive meanwhile form the next batch. If more are expected soon enough that waiting pays,
+         the first event waits for them, up to `max_wait` seconds.
+Memory:  `max_size` waiting events, `max_size` for each of `parallel` calls, and `max_size` finished
+         results that wait for demand; with `retry`, as many events as are in calls may wait for
          their next attempt.
-Demand:  asks for a batch ahead of the calls; none begins without room for its results.
-Ends:    when the source has completed, every call has ended and every result is delivered.
-         Cancel stops the calls and gives their events back; drain lets them finish.
-Errors:  a call that raises is made again with each half, down to the event that fails alone:
-         for that one, `on_error` is "stop", "skip", `retry(...)` or `route(sink)`. A call past
-         `timeout` seconds fails with HandlerTimeout, and is split too. Anything but one result
-         for each event fails them all with BatchContractError, and is not tried again. A result
-         that is a coroutine not awaited, or a generator, fails its event with UnfinishedResult.
+Demand:  requests one batch ahead of the calls; no call begins without room for its results.
+Ends:    when the source has completed, every call has ended and every result is delivered. Cancel
+         stops the calls and returns their events; drain lets them finish.
+Errors:  a call that raises is repeated with each half, down to the single event that fails: for
+         that one, `on_error` is "stop", "skip", `retry(...)` or `route(sink)`. A call past
+         `timeout` seconds fails with HandlerTimeout, and is split too. Anything but one result for
+         each event fails them all with BatchContractError, and is not tried again. A result that is
+         a coroutine not awaited, or a generator, fails its event with UnfinishedResult.
 
     source      (a,b,c,d,e,f,g,|)
     batch(f)    -----a----b----c----(d,e)(f,g,|)     each call takes five ticks
@@ -104,13 +104,13 @@ def batch(
     timeout: float | None = None,
     on_error: OnError = "stop",
 ) -> Callable[[Flowable[Any]], Flowable[Any]]:
-    """Call `handler([value, ...])` with as many events as have come, up to the size that pays.
+    """Call `handler([value, ...])` with the events that have arrived, up to the size that pays.
 
-    That size is found by measuring, between 1 and `max_size`: it grows while more events a call
-    mean more events a second. `latency` bounds it as well: seconds from the arrival of a call's
-    oldest event to its result, on average under load. Events of one group may go into one call,
-    in their order. Raises BuildError for options that make no sense, straight after `group_by`,
-    and for `timeout` with a plain handler, which nothing can interrupt.
+    That size is found by measuring, between 1 and `max_size`: it grows while more events per call
+    mean more events per second. `latency` bounds it as well: seconds from the arrival of a call's
+    oldest event to its result, on average under load. Events of one group may go into one call, in
+    their order. Raises BuildError for invalid options, straight after `group_by`, and for `timeout`
+    with a plain handler, which nothing can interrupt.
     """
     name = handler_name(handler)
     check_policy(on_error, "batch", retries=True)
@@ -134,7 +134,7 @@ def batch(
     settings = BatchSettings(
         handler, name, max_size, max_wait, latency, parallel, timeout, on_error
     )
-    # What waits, the results of all calls, those that nobody has taken yet, those tried again.
+    # Waiting events, the results of all calls, undelivered results, and retries.
     bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)
     note = f"1 to {max_size:,} a call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
 

@@ -1,14 +1,14 @@
-"""Put events together into lists of a size, or of what came within a while.
+"""Collect events into lists of a fixed size, or of those that came within a time.
 
 Items:   lists of `size` values, in order; fewer where `wait` seconds have passed since the first
          of a list came, and at the end of the stream. Never an empty one.
 Time:    as soon as a list is full, or at the end of its wait: one timer. Without `wait` a list
          waits until it is full, or the stream ends.
 Memory:  up to `size` events, in the list that is being filled or waits for demand.
-Demand:  asks for what is missing in the list, as soon as a list is asked for.
-Ends:    with the source, after the last list. Cancel gives the events of the list back; a list
-         that went on finishes, fails or returns all of its events together.
-Errors:  passes the source's at once; the events of the list are given back.
+Demand:  requests the missing events of a list, as soon as a list is requested.
+Ends:    with the source, after the last list. Cancel returns the events of the list; a list that
+         was emitted finishes, fails or returns all of its events together.
+Errors:  passes the source's on at once; the events of the list are returned.
 
     source         --a-b-c-d----------e|
     chunk(3, 6)    ------(a,b,c)--(d)--(e,|)     each pair of brackets is one list
@@ -37,9 +37,9 @@ T = TypeVar("T")
 def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowable[list[T]]]:
     """Lists of `size` events, or of those that came within `wait` seconds of the first.
 
-    For work that wants lists, with a size that is found by itself, see `batch`. Raises
-    BuildError unless `size` is at least 1 and `wait` positive, and between `spread` and what
-    works on the events: a list would hold the turns of groups whose events it waits for.
+    For handlers that take lists, with a size that tunes itself, see `batch`. Raises BuildError
+    unless `size` is at least 1 and `wait` positive, and between `spread` and a working stage: a
+    list would hold the turns of the groups whose events it waits for.
     """
     if not is_count(size):
         raise BuildError(f"chunk(size={size!r}): must be a whole number of at least 1")
@@ -70,7 +70,7 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
 
 
 class _Filling(Stage[Any, Any]):
-    """Holds the events of one list, which goes when it is full or due, and is wanted."""
+    """Holds the events of one list, which is emitted when it is full or due, and requested."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Filling(Stage[Any, Any]):
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Send and ask for what is to be sent and asked for; a call inside is seen by the loop."""
+        """Emit and request as needed; re-entrant calls are handled by the outer loop."""
         if not self._passing:
             self._passing = True
             try:
@@ -121,7 +121,8 @@ class _Filling(Stage[Any, Any]):
                 self._passing = False
 
     def _send(self) -> bool:
-        """Send the list if it may go, or the end after the last; whether there is more to do."""
+        """Emit the list if it may go, or the completion after the last; returns whether there is
+        more to do."""
         events = self._list
         if self._demand and events and (len(events) == self._size or self._due or self._completed):
             self._demand -= 1
@@ -138,7 +139,7 @@ class _Filling(Stage[Any, Any]):
         return False
 
     def _ask(self) -> bool:
-        """Ask for what is missing in the list, if it is wanted; whether anything was."""
+        """Request the missing events of a requested list; returns whether there were any."""
         missing = self._size - len(self._list) - self._asked
         if not self._demand or missing <= 0 or self._completed or self._done:
             return False
@@ -174,5 +175,5 @@ class _Filling(Stage[Any, Any]):
             event.give_back()
 
     def statistics(self) -> dict[str, Any]:
-        """Events that are in the list that is being filled."""
+        """The number of events in the list that is being filled."""
         return {"waiting": len(self._list)}

@@ -1,22 +1,22 @@
-"""Tell how many rows were valid at every instant, as soon as no row can change it any more.
+"""Aggregate the rows valid at every instant, and emit each period once no row can change it.
 
-Items:   a `Period` for each stretch of time over which the count, sum, avg, min or max of the
-         rows valid over [from, to) stays the same, coalesced, in order of time for each key.
-         What has been told is never corrected: a period goes out when its end lies before the
-         watermark, which `Watermark` items move, or `lateness` behind the latest beginning.
-Time:    at once, with the item that moves the watermark. No timers. O(log n) a row.
+Items:   a `Period` for each stretch of time over which the count, sum, avg, min or max of the rows
+         valid over [from, to) stays the same, coalesced, in order of time for each key. An emitted
+         period is never corrected: it goes out when its end lies before the watermark, which
+         `Watermark` items move, or `lateness` behind the latest beginning.
+Time:    at once, with the item that moves the watermark. No timers. O(log n) per row.
 Memory:  the end points after the watermark; a number for each key that has a row (with
-         `include_zero`, for each key ever seen) and for each row that is open by `id`; for min
-         and max a few for each amount among the valid rows. No events, but those that wait for a
-         sink of dead letters.
-Demand:  one at a time: the next is asked for when all that came of the last has gone.
-Ends:    with the source, after the periods that are left; those of rows that are still open
-         have no end. A row is finished once it is counted, as a `drop`: what has been counted is
-         lost with the process, so a replay must begin before the oldest row that is valid.
-Errors:  a row that does not begin before it ends, or whose ends cannot be compared, is an
-         error of this stage; by default the pipeline's end, `on_error="skip"` or `route(sink)`
-         go on. A row that begins before the watermark is late: it is not counted but skipped
-         and reported, or what `late` says.
+         `include_zero`, for each key ever seen) and for each row that is open by `id`; for min and
+         max a few for each distinct amount of the valid rows. No events, except those that wait for
+         a sink of dead letters.
+Demand:  one at a time: the next is requested when all periods of the last have gone.
+Ends:    with the source, after the remaining periods; those of open rows have no end. A row is
+         finished once it is counted, as a `drop`: the counts are lost with the process, so a replay
+         must begin before the oldest valid row.
+Errors:  a row that does not begin before it ends, or whose ends cannot be compared, is an error of
+         this stage, which by default ends the pipeline; `on_error="skip"` or `route(sink)` go on. A
+         row that begins before the watermark is late: it is not counted but skipped and reported,
+         or handled as `late` says.
 
     source             -a-b-c-w----|     a = [0, 10), b = [2, 5), c = [5, 7), w = Watermark(6)
     count_over_time    -------p----(qr)| p = [0, 2): 1, q = [2, 7): 2, r = [7, 10): 1
@@ -58,19 +58,19 @@ def count_over_time(
     late: OnError = "skip",
     on_error: OnError = "stop",
 ) -> Callable[[Flowable[T]], Flowable[Period]]:
-    """Aggregate rows that are valid over [begin, end), for each key by itself.
+    """Aggregate rows that are valid over [begin, end), separately for each key.
 
     `begin` and `end` are numbers, dates, datetimes or texts in ISO 8601, all of one kind; an `end`
-    that is None or missing is open. `of` is what is summed up or compared. With `id` a row may
-    come in two parts: one without an end opens it, one without a beginning closes it. A part
-    that closes before the watermark is late; its row is counted up to the watermark.
-    `lateness` is how long after a row (in seconds, or the unit of its numbers) one may come that
-    began earlier; without it only `Watermark` items bring periods before the end.
+    that is None or missing is open. `of` is the amount to sum or compare. With `id` a row may come
+    in two parts: one without an end opens it, one without a beginning closes it. A part that closes
+    before the watermark is late; its row is counted up to the watermark. `lateness` is how long
+    after a row (in seconds, or the unit of its numbers) one may come that began earlier; without it
+    only `Watermark` items bring periods before the end.
 
     Raises BuildError for options that do not go together. Source: Snodgrass, "Developing
     Time-Oriented Database Applications in SQL" (1999).
     """
-    # Not at the top, for it imports much that other pipelines do without.
+    # Imported here: it imports much that other pipelines do not need.
     from streams.temporal.counting import Counting, Reading, is_duration
     from streams.temporal.live_counts import LiveCounts
     from streams.temporal.tallies import tally_maker

@@ -1,24 +1,23 @@
 """Drop an event whose key was first seen less than `seconds` ago.
 
-Items:   the first event of each key, and again the first one `seconds` or more after that.
-         A duplicate does not renew the window. A key whose event failed or was returned is
-         forgotten, so that a redelivery passes; a duplicate of an event that is still
-         unfinished leaves the stream and shares its outcome towards the source: it is dropped
-         when that one ends well, is skipped here when that one is skipped or routed, fails with
-         the same error, or is returned with it.
+Items:   the first event of each key, and again the first one `seconds` or more after that. A
+         duplicate does not renew the window. A key whose event failed or was returned is forgotten,
+         so that a redelivery passes; a duplicate of an event that is still unfinished leaves the
+         stream and shares its outcome towards the source: it is dropped when the original finishes,
+         skipped when the original is skipped or routed, fails with the same error, or is returned
+         with it.
 Time:    at once. The clock is the loop's; with `time`, the largest event time seen so far,
          which makes a replay exact. No timers.
-Memory:  one key and one number for each key of the window and for at most a third as many
-         that have left it, at most `max_keys`; beyond those the oldest key is forgotten early,
-         counted as `forgotten_early`. One small entry for each event that is unfinished.
-         At most `hold` duplicates wait for the end of what they are duplicates of.
+Memory:  one key and one number for each key of the window and for at most a third as many that have
+         left it, at most `max_keys`; beyond those the oldest key is forgotten early, counted as
+         `forgotten_early`. One small entry for each event that is unfinished. At most `hold`
+         duplicates wait for the end of their originals.
 Demand:  one more for each event dropped, but none while `hold` duplicates wait.
 Ends:    with the source.
-Errors:  a key or time that is missing, a key that cannot be hashed or a time that cannot be
-         read is this stage's error, by default the pipeline's end;
-         `on_error="skip"` or `route(sink)` go on. HoldExceeded when `hold` duplicates wait and a
-         stage below, such as `chunk` without `wait`, keeps events until others come, for it may
-         wait for those that are not asked for.
+Errors:  a missing key or time, an unhashable key or an unreadable time is this stage's error, which
+         by default ends the pipeline; `on_error="skip"` or `route(sink)` go on. HoldExceeded when
+         `hold` duplicates wait and a stage below, such as `chunk` without `wait`, keeps events
+         until others come: it may be waiting for events that are no longer requested.
 
     source                --a--b--a--b--------a--|
     distinct_within(10)   --a--b--------------a--|     at ticks 2, 5 and 18
@@ -119,7 +118,8 @@ def distinct_within(
 
 
 class _Bound(NamedTuple):
-    """How many duplicates may wait; `until_more` is a stage below that keeps events for others."""
+    """How many duplicates may wait; `until_more` is a stage below that keeps events until others
+    come."""
 
     hold: int
     info: StageInfo
@@ -136,8 +136,7 @@ class _Window(Sieve[T]):
     dict, which is not, costs twice as much for each key; it serves `max_keys`, which removes one
     by one.
 
-    An entry is a bare int: nothing that the garbage collector has to visit, and there may be
-    millions.
+    An entry is a bare int, which the garbage collector need not visit; there may be millions.
     """
 
     __slots__ = (
@@ -229,12 +228,12 @@ class _Window(Sieve[T]):
         self._ask_for_owed()
 
     def _ask_for_owed(self) -> None:
-        # Where the source is nothing but duplicates of what takes long, they would be without end.
+        # A source of nothing but duplicates of slow events would be read without end.
         if not self._owed or self._done:
             return
         bound, sharing = self._bound, self._unfinished.sharing
         if sharing < bound.hold:
-            # Those that were asked for and are still to come may be duplicates, too.
+            # Events already requested may be duplicates, too.
             n = min(self._owed, bound.hold - sharing - self._coming)
             if n > 0:
                 self._owed -= n
@@ -265,7 +264,7 @@ class _Window(Sieve[T]):
         keys: list[Any] = []
         firsts: list[int] = []
         error: Exception | None = None
-        # What came before an error is in the lists: extend appends one by one.
+        # Events before an error are in the lists: extend appends one by one.
         try:
             values = [event.value for event in events]
             if self._time_key is None:
@@ -278,7 +277,7 @@ class _Window(Sieve[T]):
         except Exception as raised:
             error = raised
         try:
-            # One look-up tells whether the key is new, and remembers it.
+            # One look-up decides whether the key is new, and stores it.
             firsts.extend(map(seen.setdefault, keys, numbers))
         except Exception as raised:
             error = raised
@@ -286,7 +285,7 @@ class _Window(Sieve[T]):
         key_of_unfinished, source = unfinished.keys, unfinished.source
         for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
             if first != number:
-                # Asked again, for an event of this list may have renewed the key.
+                # Checked again, because an event of this list may have renewed the key.
                 first = seen[key]
                 if first >= base and times[first - base] + seconds > times[number - base]:
                     self._duplicate(event, first)
@@ -368,6 +367,6 @@ class _Window(Sieve[T]):
 
 
 def _check_all_read(what: str, read: int, values: list[Any]) -> None:
-    """A StopIteration out of the user's function ends a map without a word."""
+    """A StopIteration from the user's function would silently end a map."""
     if read < len(values):
         raise RuntimeError(f"the function of the {what} raised StopIteration")

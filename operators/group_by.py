@@ -1,22 +1,22 @@
 """Split a stream into one stream per key; each key's events stay in order.
 
-Items:   the groups of those keys that have work, which only `spread()` reads, directly after: the
-         two share the keyed queues. Without `each` a group exists only while it holds an event or
-         a turn; a later event of the key opens a new one. `each` runs operators inside every
-         group (a `Group`, which is a Flowable with a `.key`), with a state of its own.
+Items:   the groups of the keys that have events, to be read by `spread()` directly after: the two
+         share the keyed queues. Without `each` a group exists only while it holds an event or a
+         turn; a later event of the key opens a new one. `each` runs operators inside every group (a
+         `Group`, which is a Flowable with a `.key`), with a state of its own.
 Time:    no timers, except one that ends the groups that have been empty for `idle` seconds.
-Memory:  `buffer` events over all groups, those included that the operators of `each` hold, and
-         one small queue per group alive, with `each` its operators too. When operators hold so
-         much that nothing else fits, and more is wanted, the group that has been idle for longest
-         is closed: what its operators hold leaves, made of a part of its events. Such groups are
+Memory:  `buffer` events over all groups, including those held by the operators of `each`, and one
+         small queue per live group, with its operators if there is `each`. When operators hold so
+         much that nothing else fits, and there is demand, the longest idle group is closed: its
+         operators emit what they hold, a result of only a part of its events. Such groups are
          counted as `closed_early`.
 Demand:  reads ahead up to `buffer` events. A hot key may fill the buffer: bounded memory comes
          first, and the statistics name the key.
-Ends:    completes when the source has and every group is empty. Cancel gives what waits back
-         to the source; drain lets it be worked on.
-Errors:  a key that is missing or cannot be hashed is this stage's error, by default the
-         pipeline's end with the event named; `on_error="skip"` or `route(sink)` go on.
-         HoldExceeded when the buffer is full and closing groups frees nothing.
+Ends:    completes when the source has and every group is empty. Cancel returns waiting events to
+         the source; drain lets them be processed.
+Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline and
+         names the event; `on_error="skip"` or `route(sink)` go on. HoldExceeded when the buffer is
+         full and closing groups frees nothing.
 
     source            --a1--b1--a2--|
     group_by(key)     --A---B-------|     A = a1 a2, B = b1
@@ -118,7 +118,7 @@ def group_by(
         raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
     check_policy(on_error, "group_by")
     key = Key(by)
-    # What operators make of a group's events may be made of all that fit.
+    # A result of a group's operators may derive from all events that fit.
     gathers = 1 if each is None else buffer
     info = StageInfo(
         "group_by", key_name(by), buffer, by=by, gathers=gathers, routed=routed_by(on_error)
@@ -131,7 +131,8 @@ def group_by(
             faults = KeyFaults(on_error, run, grouped.info, by)
             substreams: Substreams | None = None
             if each is not None:
-                # Only now: its cache of idle groups costs a start 10 ms, and few have one.
+                # Imported here: its cache of idle groups adds 10 ms to the start, and few pipelines
+                # need it.
                 from streams.substreams import Substreams
 
                 substreams = Substreams(

@@ -1,13 +1,12 @@
-"""Run a plain handler in processes: for work that keeps a core busy.
+"""Run a plain handler in processes, for CPU-bound work.
 
-Items:   as the handler around which it stands.
+Items:   those of the wrapped handler.
 Time:    a call waits for a free one of the `n` processes, and for its value and result to be
          pickled there and back.
-Memory:  `n` processes, started by the first call of a running and ended with it.
+Memory:  `n` processes, started by the first call of a run and ended with it.
 Demand:  none of its own.
-Ends:    with the running. A call past its timeout keeps its slot and its turn until it has
-         really ended, and counts as `stuck`.
-         The processes end with this one, however it ends.
+Ends:    with the run. A call past its timeout keeps its slot and its turn until it has really
+         ended, and counts as `stuck`. The processes end with this one, however it ends.
 Errors:  what the handler raises, with its traceback as its cause; NotPicklable for a value or a
          result that cannot be pickled. A process that dies fails all calls that were under way in
          the pool with BrokenProcessPool, which says how it ended; later calls get fresh processes.
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["in_processes"]
 
-# Seconds for a process to end that the executor has told to.
+# Seconds for a process to end after the executor has ordered it.
 _GRACE = 1.0
 
 T = TypeVar("T")
@@ -47,13 +46,13 @@ R = TypeVar("R")
 def in_processes(n: int) -> Callable[[Callable[[T], R]], Pooled[T, R]]:
     """Wrap a plain handler: `adaptive_flat_map(in_processes(4)(render))`, or decorate one.
 
-    The handler must be a function of a module, its values and results picklable. Raises
-    BuildError when `n` is below 1 or the handler is asynchronous; the stage that it is given to
-    raises BuildError when it cannot be pickled, as a lambda cannot, or has no file to be imported
-    from, as what is typed into a session has not.
+    The handler must be a function of a module, its values and results picklable. Raises BuildError
+    when `n` is below 1 or the handler is asynchronous; the stage that it is given to raises
+    BuildError when it cannot be pickled, as a lambda cannot, or has no file to be imported from,
+    such as one typed into an interactive session.
     """
     size = pool_size("in_processes", n)
-    # Slow to import, which is not for the loop to wait for, and most pipelines need none.
+    # Slow to import, which would block the loop, and most pipelines do not need it.
     import_module("concurrent.futures.process")
 
     def wrap(handler: Callable[[T], R]) -> Pooled[T, R]:
@@ -67,7 +66,7 @@ class _Processes(Pooled[T, R]):
         if getattr(self.func, "__module__", "") == "__main__" and not _main_can_be_imported():
             raise BuildError(
                 f"{stage}(in_processes(...)({handler_name(self.func)})): other processes import "
-                "the handler from its file, and what is typed into a session or read from standard "
+                "the handler from its file, and code typed into a session or read from standard "
                 "input has none. Write it to a module, and import it from there"
             )
         try:
@@ -80,11 +79,11 @@ class _Processes(Pooled[T, R]):
             ) from None
 
     def open(self) -> Opened[T, R]:
-        """The handler for one running."""
+        """The handler for one run."""
         return _Opened(self._portable(), self._make_pool, handler_name(self.func))
 
     def _portable(self) -> Callable[[T], R]:
-        """The handler as it is pickled: by name, and that of a decorated one leads to this."""
+        """The handler as it is pickled: by name, which for a decorated one leads to the wrapper."""
         module, name = (getattr(self.func, key, "") for key in ("__module__", "__qualname__"))
         if _named(sys.modules.get(module), name) is self:
             return partial(_call_decorated, module, name)
@@ -92,7 +91,7 @@ class _Processes(Pooled[T, R]):
 
 
 class _Opened(Opened[T, R]):
-    """Values and results travel as bytes: what cannot be pickled is noticed where it is, and is
+    """Values and results travel as bytes: a pickling error is noticed on its own side, and is
     reported in one line instead of an executor's traceback."""
 
     def __init__(
@@ -108,8 +107,8 @@ class _Opened(Opened[T, R]):
         return result
 
     async def explained(self, error: BrokenExecutor, pool: Executor) -> BrokenExecutor:
-        """Say which handler it was, and how the process that died has ended."""
-        # The executor's own, which tells nothing of them.
+        """The error with the handler's name and the exit status of the process that died."""
+        # The executor's own error has neither.
         processes: dict[int, BaseProcess] = getattr(pool, "_processes", None) or {}
         loop = asyncio.get_running_loop()
         ends = await loop.run_in_executor(None, _ends, list(processes.values()))
@@ -120,7 +119,7 @@ class _Opened(Opened[T, R]):
 
 
 def _ends(processes: list[BaseProcess]) -> str:
-    """How processes have ended of which one has died, and the executor ends the others."""
+    """The exit statuses of processes, one of which died; the executor ends the others."""
     for process in processes:
         process.join(_GRACE)
         status = process.exitcode

@@ -1,12 +1,11 @@
 """Run a plain handler in threads, so that it does not block the loop.
 
-Items:   as the handler around which it stands.
-Time:    a call waits for a free one of the `n` threads; threads are the slots that a limiter
-         above `n` finds no use for.
-Memory:  `n` threads, started by the first calls of a running and ended with it.
+Items:   those of the wrapped handler.
+Time:    a call waits for a free one of the `n` threads; a limit above `n` has no effect.
+Memory:  `n` threads, started by the first calls of a run and ended with it.
 Demand:  none of its own.
-Ends:    with the running. A thread cannot be interrupted: a call past its timeout keeps its
-         slot and its turn until it has really ended, and counts as `stuck`.
+Ends:    with the run. A thread cannot be interrupted: a call past its timeout keeps its slot and
+         its turn until it has really ended, and counts as `stuck`.
 Errors:  what the handler raises, with its own traceback.
 
     source                                    --1--2--3--------|

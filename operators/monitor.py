@@ -1,19 +1,19 @@
-"""Let events through, and tell what violates a temporal formula.
+"""Pass events through, and report violations of a temporal formula.
 
-Items:   every event, unchanged and in order. Each key's events are watched on their own, by one
-         look-up in a table an event.
-Time:    an event passes at once, before its violation is told; what only the end can decide is
-         told at the end. No timers.
+Items:   every event, unchanged and in order. Each key's events are watched separately, by one table
+         look-up per event.
+Time:    an event passes at once, before its violation is reported; violations that only the end can
+         decide are reported at the end. No timers.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
          of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. While
          1,024 violations wait for a sink the sources pause.
 Demand:  as many as are requested of it.
-Ends:    with the source, after telling of each key whose events so far do not meet the formula,
-         as on a finite trace: what is still owed will never come.
-Errors:  the source's error passes, and says nothing of the end. What a proposition raises, or a
-         key that is missing, is this stage's error, by default the pipeline's end;
-         `on_error="skip"` or `route(sink)` leave the event out and go on. `on_violation="stop"`
-         ends the pipeline with Violated; what a function for violations raises ends it too.
+Ends:    with the source, after reporting each key whose events so far do not satisfy the formula on
+         a finite trace: outstanding obligations can no longer be fulfilled.
+Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, or a
+         missing key, is this stage's error, which by default ends the pipeline; `on_error="skip"`
+         or `route(sink)` leave the event out and go on. `on_violation="stop"` ends the pipeline
+         with Violated; an error of a function for violations ends it too.
 
     source                         --p--q--p--p--|
     monitor("G(p -> X q)")         --p--q--p--p--|     the last p violates it
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 OnViolation = Literal["report", "stop"] | Callable[["Violation[T]"], object] | Sink["Violation[T]"]
 
-# Violations that are told in full where they are only reported.
+# Violations that are warned about in full; further ones are only counted.
 _REPORTED = 10
 
 
@@ -75,8 +75,8 @@ def monitor(
     it, and a sink takes it: an event is finished when its violation was accepted as well.
     All other options are those of `violations`.
 
-    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for options that
-    make no sense.
+    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for invalid
+    options.
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
@@ -115,7 +115,7 @@ def monitor(
 
 
 def _told_to(on_violation: Any) -> object:
-    """What says where violations go: they wait for their sink as dead letters do for theirs."""
+    """The policy for violations: they wait for their sink like dead letters."""
     return Route(on_violation) if isinstance(on_violation, Sink) else on_violation
 
 
@@ -189,7 +189,7 @@ class _Monitor(Sieve[Any]):
     def _tell(self, violation: Violation[Any], event: Event[Any] | None) -> None:
         if self._letters is not None:
             if event is not None:
-                # The event is finished when this, too, was accepted.
+                # The event is finished when the violation was accepted as well.
                 event.pending += 1
             self._letters.put(self._letter(violation, event))
         elif self._on_violation == "report":

@@ -1,12 +1,12 @@
-"""Let at most `rate` events a period through, by withholding demand; none is dropped.
+"""Pass at most `rate` events per period, by withholding demand; none is dropped.
 
 Items:   every event, in order.
 Time:    a token bucket (RFC 2697) that holds `burst` tokens and gains `rate` each `per` seconds:
          an event takes one. In any `per` seconds at most `rate + burst` events pass. One timer.
 Memory:  the one event that is next and waits for its token.
-Demand:  one event at a time; the next is asked for when the one before has passed.
-Ends:    with the source, after the event that waits. Cancel gives that one back.
-Errors:  passes the source's at once; the event that waits is given back.
+Demand:  one event at a time; the next is requested when the last has passed.
+Ends:    with the source, after the waiting event. Cancel returns that one.
+Errors:  passes the source's on at once; the waiting event is returned.
 
     source              a-b-c-d------|
     rate_limit(1, 1)    a---b---c---d|     a tick is a quarter of a second
@@ -121,8 +121,8 @@ def rate_limit(
 class _Bucket(Stage[Any, Any]):
     """Holds one event until it gets its token.
 
-    The token is taken when the event passes, not when it is asked for: a stage whose source
-    is idle keeps no token from others that share the limit.
+    The token is taken when the event passes, not when it is requested: a stage with an idle source
+    keeps no token from others that share the limit.
     """
 
     def __init__(
@@ -210,5 +210,5 @@ class _Bucket(Stage[Any, Any]):
             held.give_back()
 
     def statistics(self) -> dict[str, Any]:
-        """The `rate` in force, and the event that waits for a token."""
+        """The present `rate`, and the event that waits for a token."""
         return {"rate": self._limit.rate, "waiting": int(self._held is not None)}

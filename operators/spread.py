@@ -3,20 +3,21 @@
 Items:   the events of all groups, round-robin over the groups that have work; an event of a
          group leaves only when the group's previous event has ended its turn. Over a plain
          stream of iterables: their items, one iterable after the other in rotation.
-Time:    at once; no timers. Over plain iterables a free feeder has its group before the others go
-         on, however long the source and the steps above work on it, a plain handler of
-         `adaptive_flat_map` included: the order depends on the groups alone. Where they wait for
-         something, such as an async handler for the network or `batch` for company, it does not
-         hold the others up, and a group joins the rotation when it comes.
+Time:    at once; no timers. Over plain iterables a free feeder gets its group before the others go
+         on, however long the source and the steps above compute, including a plain handler of
+         `adaptive_flat_map`: the order depends on the groups alone. If they wait for something,
+         such as an async handler for the network or `batch` for more events, the others are not
+         held up, and a group joins the rotation when it comes.
 Memory:  one entry for each group with work; over plain iterables, `feeders` open iterators
          (1,024 where no number is given).
-Demand:  takes an event out of a group only for a unit of demand. A plain iterable is asked
-         for when a feeder is free and there is demand, an item of it when it is its turn.
-Ends:    when the source has completed and every group is empty. Cancel closes open
-         iterators and gives back what waits.
-Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops. So is
-         a value that is one event and no list of them: a mapping, a text, bytes, a number. Where
-         a source is known to give mappings, as read_jsonl, the pipeline is not built.
+Demand:  takes an event out of a group only for a unit of demand. A plain iterable is requested when
+         a feeder is free and there is demand, an item of it when it is next in the rotation.
+Ends:    when the source has completed and every group is empty. Cancel closes open iterators and
+         returns what waits.
+Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops. So is a
+         value that is a single event instead of a list of them: a mapping, a text, bytes, a number.
+         For a source that is known to give mappings, such as read_jsonl, building the pipeline
+         fails.
 
     groups          A = a1 a2 a3   B = b1   C = c1 c2 c3
     spread(1)       a1 a2 a3 b1 c1 c2 c3 |
@@ -47,7 +48,7 @@ T = TypeVar("T")
 
 _MOST_OPEN = 1024
 
-# One event each, although they can be iterated over: by keys, by characters, by bytes.
+# Single events, although they can be iterated over: by keys, by characters, by bytes.
 _SINGLE: tuple[type, ...] = (Mapping, str, bytes, bytearray)
 
 
@@ -93,16 +94,16 @@ class _Spread:
 
 
 class _Spreading(Flowable[Any]):
-    """What `spread` makes."""
+    """The operator that `spread` returns."""
 
 
 def spread(feeders: int | None = None) -> _Spread:
     """Rotate over the groups of `group_by`, or over a plain stream of iterables.
 
-    `feeders` groups are worked on at a time and the next is opened when one runs empty, which
-    is the job spreader; None rotates over all. A live group is empty when nothing of it waits
-    and its turn is not held. Raises BuildError when `feeders` is below 1, and over a source that
-    gives single events.
+    `feeders` groups are worked on at a time and the next is opened when one runs empty, which is
+    the job spreader; None rotates over all. A live group is empty when none of its events waits and
+    its turn is not held. Raises BuildError when `feeders` is below 1, and over a source of single
+    events.
     """
     if feeders is not None and not is_count(feeders):
         raise BuildError(f"spread(feeders={feeders!r}): at least 1 feeder is needed")
@@ -112,8 +113,8 @@ def spread(feeders: int | None = None) -> _Spread:
 class _Spreader(Stage[Any, Any]):
     """Takes items out of plain iterables, `feeders` of them open at a time.
 
-    `above` are the slices of time of the stages above. One of these that is asked for a group and
-    only lets the loop have its turn gives it in that turn, unless it lets the loop have another.
+    `above` are the slices of time of the stages above. A stage above that is asked for a group and
+    only yields to the loop delivers it in that loop iteration, unless it yields again.
     """
 
     above: list[Sliced]
@@ -130,8 +131,8 @@ class _Spreader(Stage[Any, Any]):
         self._rotation: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
         self._demand = 0
         self._asked = False
-        # Whether the group that came last has not been worked on, and whether who gives it waits
-        # for an answer before it gives another.
+        # Whether the last group has not been opened yet, and whether its sender waits for that
+        # before it sends another.
         self._is_new = self._is_called = False
         self._waits_for_turn = False
         self._completed = False
@@ -206,14 +207,14 @@ class _Spreader(Stage[Any, Any]):
             self._pumping = False
 
     def _is_coming(self) -> bool:
-        """Whether the group that was asked for comes without waiting for anything but the loop."""
+        """Whether the requested group comes without waiting for anything but the loop."""
         if not self._asked or not self._run.has_loop:
             return False
         if not (self._is_called or any(each.is_left for each in self.above)):
             return False
         if not self._waits_for_turn:
             self._waits_for_turn = True
-            # They have their turns in the order in which they asked for them, so all before this.
+            # The loop calls them in the order in which they yielded, so all before this.
             self._run.call_soon(self._info, self._had_turn)
         return True
 
@@ -273,12 +274,12 @@ class _Spreader(Stage[Any, Any]):
             tell(each)
 
     def statistics(self) -> dict[str, Any]:
-        """`open` iterables, each an event that is being taken apart."""
+        """The `open` iterables, each an event being taken apart."""
         return {"open": len(self._rotation), "waiting": len(self._rotation)}
 
 
 def _items(value: Any) -> Iterator[Any]:
-    """The items of an iterable that is no single event itself."""
+    """The items of an iterable that is not itself a single event."""
     if isinstance(value, _SINGLE) or not hasattr(value, "__iter__"):
         raise TypeError(_not_iterables(describe(value, 80)))
     return iter(value)
@@ -287,5 +288,5 @@ def _items(value: Any) -> Iterator[Any]:
 def _not_iterables(what: str) -> str:
     return (
         f"spread() takes groups or iterables of events, not {what}: put group_by(...) before it, "
-        "or a map(...) to the list of what is in it"
+        "or a map(...) to the list of its events"
     )

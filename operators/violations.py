@@ -1,17 +1,17 @@
-"""Emit what violates a temporal formula, and nothing else.
+"""Emit only the violations of a temporal formula.
 
 Items:   a `Violation` for each key that violates the formula, in place of the event that decided
-         it; each key's events are watched on their own, by one look-up in a table an event.
-Time:    at once; what only the end can decide, at the end. No timers.
+         it; each key's events are watched separately, by one table look-up per event.
+Time:    at once; violations that only the end can decide, at the end. No timers.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
          of a dict. At most `max_keys` of them, or those used in the last `idle` seconds.
-Demand:  one more for each event that decides nothing. No violation waits: those of the end are
-         made when they are asked for.
-Ends:    with the source, after a violation for each key whose events so far do not meet the
-         formula, as on a finite trace: what is still owed will never come.
-Errors:  the source's error passes, and says nothing of the end. What a proposition raises, or a
-         key that is missing, is this stage's error, by default the pipeline's end;
-         `on_error="skip"` or `route(sink)` leave the event out and go on.
+Demand:  one more for each event that decides nothing. No violation waits: those of the end are made
+         when they are requested.
+Ends:    with the source, after a violation for each key whose events so far do not satisfy the
+         formula on a finite trace: outstanding obligations can no longer be fulfilled.
+Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, or a
+         missing key, is this stage's error, which by default ends the pipeline; `on_error="skip"`
+         or `route(sink)` leave the event out and go on.
 
     source                            --p--q--p--|
     violations("G(p -> X q)")         -----------a|    a: the q of the last p never came
@@ -66,8 +66,8 @@ def violations(
     (RV-LTL). With `strict=False` a proposition that is not given is the field or attribute of its
     name.
 
-    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for options that
-    make no sense.
+    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for invalid
+    options.
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """

@@ -1,4 +1,4 @@
-"""Where results go: one sink a module."""
+"""Sinks for results, one per module."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def collect(into: list[T]) -> Sink[T]:
-    """Append every value to `into`, which the caller owns: each running appends to it."""
+    """Append every value to `into`, which the caller owns; each run appends to it."""
     return _Collect(into)
 
 

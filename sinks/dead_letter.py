@@ -1,15 +1,15 @@
-r"""Write down what was given up on, one JSON object a line.
+r"""Write dead letters to a file, one JSON object per line.
 
 Items:   one line for each letter, in order: `value`, `error` (its type), `message`, `notes`,
          `stage`, `attempts`, `created` and `failed` (ISO 8601, UTC), `token` (the source's own
-         mark, such as a line's number). Values are written as by `write_jsonl`, and what JSON
-         cannot hold as its `repr`.
+         identifier, such as a line's number). Values are written as by `write_jsonl`, and others as
+         their `repr`.
 Time:    as `write_jsonl`.
 Memory:  at most 1,024 letters and their lines.
 Demand:  as `write_jsonl`.
-Ends:    a letter is accepted, and its event acknowledged, when the system has taken its line.
-         The file is opened for appending: the letters of an earlier run stay. A line that a full
-         disk or a kill has cut off is ended first, unless the file is compressed.
+Ends:    a letter is accepted, and its event acknowledged, when the system has taken its line. The
+         file is opened for appending: the letters of an earlier run stay. A line that was cut off
+         by a full disk or a kill is terminated first, unless the file is compressed.
 Errors:  as `write_jsonl`, except that every letter can be encoded. An output that breaks stops
          the pipeline: a failed event must not vanish.
 
@@ -46,7 +46,7 @@ def dead_letters(path: Path) -> Sink[DeadLetter]:
 
     `path` is a file's name, which is appended to (`.gz` and `.zst` are compressed), "-" for
     standard output, or an open descriptor. Raises MissingExtra for `.zst` without the extra zstd.
-    In `to(...)` it is a BuildError, because what comes there has not failed.
+    In `to(...)` it is a BuildError, because events there have not failed.
     """
     check_suffix(output_name(path))
     return _DeadLetters(path)

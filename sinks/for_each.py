@@ -5,9 +5,9 @@ Time:    a plain function is called at once. One that returns an awaitable is aw
          event after the other.
 Memory:  256 events for a plain function, one for an async one.
 Demand:  256 at first, or one for an async function; then one for each event that is done.
-Ends:    an event is finished when the call has ended. At the end of the stream, and when it
-         failed, what was accepted is still worked on. Cancel cancels the call under way and
-         gives back its event, and those that wait.
+Ends:    an event is finished when the call has ended. At the end of the stream, also by an error,
+         accepted events are still processed. Cancel cancels the call in progress and returns its
+         event and the waiting ones.
 Errors:  what the function raises fails its event: the pipeline stops, or `on_error="skip"` or
          `route(sink)` go on. So does a function that leaves its work undone: a generator, or an
          async one that returns a coroutine (UnfinishedResult).
@@ -44,7 +44,7 @@ __all__ = ["for_each"]
 
 T = TypeVar("T")
 
-# Demand goes up in strides of so many events: a plain call ends before the next event comes.
+# Demand is sent in batches of so many events: a plain call ends before the next event comes.
 _STRIDE = 256
 
 
@@ -132,7 +132,8 @@ class _Calling(SinkStage[Any]):
         self._ask(len(done) + survived)
 
     def _is_over(self, result: object) -> bool:
-        """Whether a call has done all its work; UnfinishedResult if nobody would do the rest."""
+        """Whether a call has done all its work; raises UnfinishedResult if the rest would never be
+        done."""
         kind = type(result)
         if kind in self._over:
             return True
@@ -146,7 +147,7 @@ class _Calling(SinkStage[Any]):
         name = handler_name(self._function)
         if is_iterator(result):
             raise UnfinishedResult(
-                f"'{name}' returned an async generator, which nobody reads: for_each has no "
+                f"'{name}' returned an async generator, which is never read: for_each has no "
                 "results; take the `yield` out of it, or give it to adaptive_flat_map"
             )
         return check_result(result, name)
@@ -156,7 +157,8 @@ class _Calling(SinkStage[Any]):
             self.upstream.request(done)
 
     def _survives(self, event: Event[Any], error: BaseException) -> bool:
-        """Settle an event whose call raised. False: it ends the pipeline, or `error` does."""
+        """Settle an event whose call raised. Returns False if it ends the pipeline, or if `error`
+        does."""
         if self._closed is None:
             event.give_back()
             raise error
@@ -167,7 +169,7 @@ class _Calling(SinkStage[Any]):
         if isinstance(error, asyncio.CancelledError):
             inside = cancelled_inside(handler_name(self._function), error)
             if is_being_cancelled(self._run):
-                # Obey, and leave no sink behind that nobody works in.
+                # Obey, and leave no sink behind without its worker.
                 blame(inside, self.info, event)
                 event.give_back()
                 self._give_back()

@@ -1,16 +1,17 @@
 """Write to a stream of NATS JetStream, which others may read.
 
-Items:   publishes every value: an object as JSON, bytes as they are; in order, but for what has
-         to be published again.
-Time:    at once; an event is accepted when the server has said that it is stored.
-Memory:  `window` events that are under way.
+Items:   publishes every value: an object as JSON, bytes as they are; in order, except for repeated
+         publications.
+Time:    at once; an event is accepted when the server has confirmed that it is stored.
+Memory:  `window` events under way.
 Demand:  `window` at first, then one for each that is stored.
-Ends:    when all that is under way is stored. Cancel gives it back; it may be stored or not.
+Ends:    when everything under way is stored. Cancel returns those events; they may or may not be
+         stored.
 Errors:  CannotConnect, and StreamMissing when no stream takes the first event for `patience`
-         seconds, end the pipeline. What is not acknowledged is published again under the same id,
-         with growing pauses, for `patience` seconds, then it is PublishFailed, which says whether
-         it may be stored; that, PayloadTooLarge, and a value that is not JSON fail the event:
-         `on_error` says what becomes of it.
+         seconds, end the pipeline. An unacknowledged message is published again under the same id,
+         with growing pauses, for `patience` seconds; then it is PublishFailed, which says whether
+         it may be stored. That, PayloadTooLarge, and a value that is not valid JSON fail the event,
+         and `on_error` applies.
 
     source            --a--b-----|
     server            ---a---b--
@@ -48,10 +49,10 @@ def write_jetstream(
 ) -> Sink[Any]:
     """Publish to `subject`, which may be a function of the value.
 
-    `id` is the field or function by which the stream recognises a value that it has already (in
-    its window for duplicates, 2 minutes if nobody has said otherwise); without one each event is
-    one of its own, however often it is published. `window=1` keeps the order whatever fails.
-    Raises BuildError for what cannot be, MissingExtra without nats-py.
+    `id` is the field or function by which the stream recognises a value that it has already (in its
+    deduplication window, by default 2 minutes); without one no value is a duplicate. `window=1`
+    keeps the order whatever fails. Raises BuildError for invalid options, MissingExtra without
+    nats-py.
     """
     check_policy(on_error, "write_jetstream")
     if isinstance(subject, str) and (not subject or set(subject) & set(" \t\r\n*>")):

@@ -1,23 +1,22 @@
 r"""Write each value as a line of JSON.
 
 Items:   one line for each event, in order, ended by `\n`, as orjson encodes it (dataclasses,
-         datetimes and UUIDs too; not-a-number becomes null; no integer beyond 64 bits). A Struct
-         of msgspec and a model of pydantic are written as their own library says.
-Time:    a batch is written when it has 64 KiB or 512 events, or when nothing more came in the
-         same turn of the loop. No timers. A pipe or socket that is full never blocks the loop;
-         a regular file is written on it, which lasts as long as its disk takes, and for ever if
-         a network file system hangs.
+         datetimes and UUIDs too; NaN becomes null; no integer beyond 64 bits). A msgspec Struct and
+         a pydantic model are encoded by their own library.
+Time:    a batch is written when it has 64 KiB or 512 events, or at the end of the loop iteration.
+         No timers. A full pipe or socket never blocks the loop; a regular file is written on the
+         loop, for as long as its disk takes, and for ever if a network file system hangs.
 Memory:  at most 1,024 events and their lines.
-Demand:  1,024 at first, then one for each event whose line is out; so a reader who is slow, or
-         stops, stops the pipeline.
-Ends:    an event is finished when the system has taken its line. At the end of the stream, and
-         when it failed, what was accepted is still written. On cancel the rest of a line that
-         is partly out is written if there is room for it within a second; what is not out is
-         given back. A file is closed, standard output and descriptors stay open.
-Errors:  a value that cannot be encoded fails its event: the pipeline stops, or `on_error="skip"`
-         or `route(sink)` go on. An output that cannot be opened is CannotOpen; a full disk is
-         the system's OSError with the output's name; a reader who has gone away (`| head`)
-         ends the pipeline as OutputClosed, which is no failure.
+Demand:  1,024 at first, then one for each event whose line is written; so a slow reader slows the
+         pipeline.
+Ends:    an event is finished when the system has taken its line. At the end of the stream, also by
+         an error, accepted events are still written. On cancel the rest of a partly written line is
+         written if there is room for it within a second; events not written are returned. A file is
+         closed, standard output and descriptors stay open.
+Errors:  a value that cannot be encoded fails its event: the pipeline stops, or `on_error="skip"` or
+         `route(sink)` go on. An output that cannot be opened is CannotOpen; a full disk is the
+         system's OSError with the output's name; a reader that has closed the pipe (`| head`) ends
+         the pipeline as OutputClosed, which is not a failure.
 
     source        --a--b----------(cd)----|
     write_jsonl   --a\n-b\n-------c\nd\n--|
@@ -46,7 +45,7 @@ def write_jsonl(path: Path = "-", *, append: bool = False, on_error: OnError = "
     """Write JSON lines to a file, a pipe or standard output.
 
     `path` is a file's name (`.gz` and `.zst` are compressed), "-" for standard output, or an open
-    descriptor, which stays open. The file is opened when a running starts, and emptied unless
+    descriptor, which stays open. The file is opened when a run starts, and truncated unless
     `append`; a pipeline that continues an earlier one (`position=`) is refused without `append`.
     Raises BuildError for a wrong `on_error`, MissingExtra for `.zst` without the extra `zstd`.
     """
@@ -77,5 +76,5 @@ class _JsonLines(Sink[Any]):
         )
 
 
-# A partial, which costs less than a function of Python's around it.
+# A partial, which costs less than a Python function around it.
 _line = partial(dumps, default=as_json, option=OPT_APPEND_NEWLINE)

@@ -1,8 +1,8 @@
-"""Record how long each event waited and was worked on, in HDR histograms.
+"""Record the waiting and service time of each event in HDR histograms.
 
-Items:   accepts every event. waiting = created to started, service = started to finished,
-         total = their sum; an event that no handler worked on started when it arrived here.
-Time:    a report every `every` seconds in which events came, and one at the end.
+Items:   accepts every event. waiting = created to started, service = started to finished, total =
+         their sum; an event without a handler started when it arrived here.
+Time:    a report every `every` seconds if events came, and one at the end.
 Memory:  the histograms.
 Demand:  unbounded: it accepts at once, and never slows the pipeline.
 Ends:    with the stream; the last report covers the whole run, and is not printed if no event
@@ -50,10 +50,10 @@ Report = Callable[[dict[str, Summary]], None]
 
 
 def _to_standard_error(summaries: dict[str, Summary]) -> None:
-    # Asked for now, not when this was imported: a status line puts its own in its place.
-    # Where it does not exist, print would take standard output instead.
+    # Looked up now, not at import: a status line replaces it. If it does not exist, print would use
+    # standard output instead.
     if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        # A closed or full standard error is no reason to stop the work.
+        # A closed or full standard error must not stop the pipeline.
         with suppress(OSError, ValueError):
             _print(summaries, sys.stderr)
 
@@ -68,10 +68,10 @@ class latency_histogram(Sink[Any]):
     """Print count, min, max, mean, median and percentiles to standard error, in milliseconds.
 
     `every` is the seconds between reports (None: only one at the end), `log` the path of an
-    interval log for the usual HDR tools (needs the extra `hdr`), and `report` a function that
-    gets the summaries by name instead of having them printed (None as report: keep silent, and let
-    `running.statistics()["latency"]` tell). BuildError unless `every` is positive,
-    MissingExtra for a `log` without the extra.
+    interval log for the usual HDR tools (needs the extra `hdr`), and `report` a function that gets
+    the summaries by name instead of having them printed (None: print nothing, and only fill
+    `running.statistics()["latency"]`). Raises BuildError unless `every` is positive, MissingExtra
+    for a `log` without the extra.
     """
 
     def __init__(

@@ -1,21 +1,21 @@
-r"""Write each value into a table of a database: as a row of a queue, or into columns.
+r"""Write each value into a database table: as a row of a queue, or into columns.
 
 Items:   one row for each event, in order: its value as the JSON payload of a queue that
          `read_table` reads, or with `columns` the fields of the value in columns of a table.
-Time:    rows are written in batches, each in one transaction: what came while the one before was
-         under way. No timers.
-Memory:  at most 1,024 events and their rows, and the results of the events of `read_table` that
-         are not all there yet.
+Time:    rows are written in batches, each in one transaction: those that came during the last one.
+         No timers.
+Memory:  at most 1,024 events and their rows, and the results of `read_table` rows that are not
+         complete yet.
 Demand:  1,024 at first, then one for each row that is written.
-Ends:    an event is finished when its row is committed, on disk. Where it comes of a `read_table`
-         of the same database (the same URL), its row and the mark that the row it came of is
-         processed are one transaction: whatever crashes, both are there once or neither is; all
-         results of a row are written together. A result of several rows goes with the first of
-         them that is done. At the end of the stream what was accepted is still written. Cancel
-         gives back what is not.
-Errors:  a value that cannot be encoded, or that the database refuses, fails its event: the
-         pipeline stops, or `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table
-         or column is TableMissing or ColumnMissing, at the start; a database that stays away for
+Ends:    an event is finished when its row is committed, on disk. If it derives from a `read_table`
+         of the same database (the same URL), the result and the mark that the source row is
+         processed are one transaction: whatever crashes, both exist once or neither does; all
+         results of a row are written together. A result of several rows goes with the first of them
+         that is done. At the end of the stream accepted events are still written. Cancel returns
+         those that are not.
+Errors:  a value that cannot be encoded, or that the database refuses, fails its event: the pipeline
+         stops, or `on_error="skip"`, `"revert"` or `route(sink)` go on. A missing table or column
+         is TableMissing or ColumnMissing, at the start; a database that is unavailable for
          `patience` seconds is DatabaseUnavailable.
 
     source        --a--b----------(cd)--|
@@ -47,11 +47,11 @@ def write_table(
 ) -> Sink[Any]:
     """Write into a table of SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://...`).
 
-    Without `columns` the table is a queue, and is made if it is missing. `columns` names those
-    to fill, from fields of the same names, or maps each to the name of its field; the table must
-    be there. So must a queue of yours, whose names `queue` gives for ours, as `read_table` takes
-    them in `columns`. Raises BuildError for options that make no sense, MissingExtra where
-    PostgreSQL's package is not installed.
+    Without `columns` the table is a queue, and is created if it is missing. `columns` lists the
+    columns to fill, from fields of the same names, or maps each to the name of its field; the table
+    must exist. So must your own queue table, whose column names `queue` gives, like `columns` of
+    `read_table`. Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not
+    installed.
     """
     # Imported here: most pipelines read or write no database.
     from streams.table import open_store

@@ -1,4 +1,4 @@
-"""Where events come from: one source a module, named as its module."""
+"""Sources of events, one per module, named like its module."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ __all__ = [
     "read_table",
 ]
 
-# `Inbox` is what `inbox` makes, and says itself what it has.
+# `Inbox` is returned by `inbox`, and documents its own methods.
 show_pages(__name__, [name for name in __all__ if name != "Inbox"])

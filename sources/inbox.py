@@ -1,14 +1,15 @@
-"""A source into which code pushes: the requests of a web service, the callbacks of a client.
+"""A push source: other code puts events in, such as a web service its requests.
 
 Items:   every value that was put, in the order in which room was found for it.
-Time:    in the next iteration of the loop after it was taken in, or when it is asked for. An
-         event's time of creation is when it was taken in.
+Time:    in the loop iteration after it was taken in, or when it is requested. An event counts as
+         created when it was taken in.
 Memory:  `capacity` events, and the callers that wait for room.
-Demand:  what is put waits until it is asked for; when `capacity` events wait, callers do.
+Demand:  events wait until they are requested; when `capacity` events wait, callers wait too.
 Ends:    when the block of `async with pipeline.start()` is left, or by a drain: callers are refused
          with InboxClosed, and what was taken in is finished. A cancel, an error or a deadline that
-         passes returns the rest: callers with `wait` get Returned. What nobody waits for is lost,
-         which a warning at the end says with the number and the first few values.
+         passes returns the rest: callers with `wait` get Returned. Returned events without a
+         waiting caller are lost; a warning at the end reports their number and the first few
+         values.
 Errors:  none of its own. A second running at the same time fails with BuildError.
 
     put        --1--2--345--------
@@ -49,13 +50,13 @@ __all__ = ["Inbox", "inbox"]
 
 T = TypeVar("T")
 
-# Of the events that were lost.
+# The most lost events that are shown.
 _SHOWN = 5
 
-# Of the caller's loop, or of a thread. Errors are results, so that nobody has to retrieve those
-# that a caller who went away no longer wants.
+# Belongs to the caller's loop, or to a thread. Errors are set as results, because a caller that has
+# gone away would not retrieve an exception.
 _Refusal = InboxClosed | NoLoop
-# What a caller that waits is told: that it is refused, or how it may withdraw its event.
+# The answer to a waiting caller: a refusal, or how to withdraw its event.
 _Answer = _Refusal | Callable[[], None]
 _OnLoop = asyncio.Future[_Answer]
 _Accepted = _OnLoop | futures.Future[_Answer]
@@ -65,7 +66,7 @@ _Caller = tuple[T, _Ended | None]
 
 @source
 def inbox(capacity: int) -> Inbox[Any]:
-    """A stream of what other code puts into it, with room for `capacity` events.
+    """A stream into which other code puts events, with room for `capacity` events.
 
     `hooks: Inbox[Hook] = inbox(100)` says what its events are. Raises BadArgument unless
     `capacity` is at least 1.
@@ -74,13 +75,13 @@ def inbox(capacity: int) -> Inbox[Any]:
 
 
 class Inbox(Flowable[T]):
-    """The stream that `inbox` makes, and the way into it.
+    """The stream that `inbox` returns, with the methods to put events in.
 
-    It belongs to one running at a time, on whose loop `put` and `put_nowait` are called. Until one
-    begins, `put` waits, and raises NoLoop when it begins on another loop; once it drains or has
-    ended all three raise InboxClosed, until another begins. A running begins in the turn of the
-    loop after `start()`. `put` waits for that turn, also after an earlier running; for the other
-    two the inbox is until then as it was before `start()`.
+    It belongs to one run at a time, on whose loop `put` and `put_nowait` are called. Until a run
+    begins, `put` waits, and raises NoLoop if it begins on another loop; once the run drains or has
+    ended, all three methods raise InboxClosed, until another run begins. A run begins in the loop
+    iteration after `start()`. `put` waits for it, also after an earlier run; for the other two
+    methods the inbox stays until then as it was before `start()`.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -99,12 +100,12 @@ class Inbox(Flowable[T]):
 
         With `wait` returns when the event has finished, or was dropped on purpose (as a duplicate:
         when the first one has finished). Raises the event's own error when it failed, was skipped
-        or routed, and Returned when it was given back unfinished, as on a cancel; a duplicate of
-        an event that is under way raises what that one does.
+        or routed, and Returned when it was returned unfinished, as on a cancel; a duplicate of an
+        event in progress raises the error of that event.
 
-        A caller cancelled while waiting for room has put nothing; later the event goes on. Room is
-        found for a caller one turn of the loop before it resumes: if it is cancelled in between,
-        its event is withdrawn, unless that has left the inbox by then and goes on.
+        A caller cancelled while waiting for room has put nothing; later the event goes on. A caller
+        gets its room one loop iteration before it resumes: if it is cancelled in between, its event
+        is withdrawn, unless it has left the inbox already, in which case it goes on.
 
         Raises InboxClosed when the pipeline drains or has ended; if that was by an error, it is the
         `__cause__`.
@@ -112,7 +113,7 @@ class Inbox(Flowable[T]):
         loop = asyncio.get_running_loop()
         ended = loop.create_future() if wait else None
         if self._entrance.is_closed:
-            # A running that was started in this turn of the loop begins in the next.
+            # A run that was started in this loop iteration begins in the next.
             await asyncio.sleep(0)
         reader = self._entrance.reader_with_room()
         if reader is not None:
@@ -149,7 +150,7 @@ class Inbox(Flowable[T]):
     def put_threadsafe(self, value: T, *, wait: bool = False) -> None:
         """`put` for threads without an event loop; blocks the calling thread while `put` waits.
 
-        Raises BuildError where a loop runs, which it would stop.
+        Raises BuildError in a thread with a running event loop, which it would block.
         """
         if _running_loop() is not None:
             raise BuildError(
@@ -166,21 +167,21 @@ class Inbox(Flowable[T]):
 
 
 class _Entrance(Generic[T]):
-    """Who reads an inbox, and who waits for room in it; outlives the runnings."""
+    """Connects an inbox's reader with the callers that wait for room; outlives the runs."""
 
     def __init__(self) -> None:
         self.reader: _Reader[T] | None = None
         self.callers: OrderedDict[_Accepted, _Caller[T]] = OrderedDict()
         self._from_threads: deque[tuple[_Accepted, _Caller[T]]] = deque()
         self.is_closed = False
-        # The last running.
+        # The last run.
         self._run: Run | None = None
-        # Held by a thread that enters, and by the loop when a running begins or ends: nobody is
-        # left waiting for a running that is over.
+        # Held by a thread that enters, and by the loop when a run begins or ends, so that no caller
+        # is left waiting for a run that is over.
         self._lock = threading.Lock()
 
     def open(self, reader: _Reader[T]) -> None:
-        """A running begins."""
+        """A run begins."""
         with self._lock:
             if self.reader is not None:
                 raise BuildError(
@@ -192,12 +193,12 @@ class _Entrance(Generic[T]):
             self.is_closed = False
             for accepted in [one for one in self.callers if self._is_elsewhere(one)]:
                 del self.callers[accepted]
-                # Its loop may be gone, and with it whoever waited.
+                # Its loop may be gone, with all its waiting callers.
                 with suppress(RuntimeError):
                     accepted.get_loop().call_soon_threadsafe(_refuse, accepted, _elsewhere())
 
     def close(self) -> None:
-        """Refuse whoever has not been let in."""
+        """Refuse all callers that wait for room."""
         with self._lock:
             self.is_closed = True
         self.let_threads_in_line()
@@ -207,7 +208,7 @@ class _Entrance(Generic[T]):
                 accepted.set_result(_closed())
 
     def reader_with_room(self) -> _Reader[T] | None:
-        """Who takes an event now; None where the caller has to wait."""
+        """The reader, if it takes an event now; None if the caller has to wait."""
         self._check_open()
         reader = self.reader
         if reader is None or self.callers:
@@ -217,8 +218,8 @@ class _Entrance(Generic[T]):
         return reader if reader.has_room else None
 
     def enter(self, accepted: _OnLoop, value: T, ended: _Ended | None) -> None:
-        """Wait for room, or for a running to begin."""
-        # Before it begins it is not known on which loop it will be.
+        """Wait for room, or for a run to begin."""
+        # Before the run begins its loop is unknown.
         with self._lock:
             self._check_open()
             if self._is_elsewhere(accepted):
@@ -226,7 +227,7 @@ class _Entrance(Generic[T]):
             self.callers[accepted] = value, ended
 
     def leave(self, accepted: _OnLoop) -> None:
-        """Wait no more, and withdraw what was taken in meanwhile."""
+        """Stop waiting, and withdraw an event taken in meanwhile."""
         with self._lock:
             self.callers.pop(accepted, None)
         if accepted.done() and not accepted.cancelled():
@@ -235,7 +236,7 @@ class _Entrance(Generic[T]):
                 answer()
 
     def _is_elsewhere(self, accepted: _Accepted) -> TypeGuard[_OnLoop]:
-        """Whether this caller's loop is not the one on which the inbox is read."""
+        """Whether this caller's loop differs from the one on which the inbox is read."""
         return (
             self.reader is not None
             and isinstance(accepted, asyncio.Future)
@@ -243,7 +244,7 @@ class _Entrance(Generic[T]):
         )
 
     def enter_from_thread(self, accepted: _Accepted, value: T, ended: _Ended | None) -> None:
-        """Wait for room as `callers` do, whichever thread this is."""
+        """Wait for room, in any thread."""
         with self._lock:
             self._check_open()
             self._from_threads.append((accepted, (value, ended)))
@@ -251,7 +252,7 @@ class _Entrance(Generic[T]):
                 self.reader.run.call_soon_threadsafe(self.reader.info, self.reader.admit)
 
     def let_threads_in_line(self) -> None:
-        """Put the threads that have come among the callers."""
+        """Add the threads that have arrived to the callers."""
         while self._from_threads:
             accepted, caller = self._from_threads.popleft()
             self.callers[accepted] = caller
@@ -261,14 +262,14 @@ class _Entrance(Generic[T]):
             raise self.refused(_closed())
 
     def refused(self, refusal: Exception) -> Exception:
-        """A refusal, by now perhaps with the error because of which the running has ended."""
+        """A refusal, if possible with the error that ended the run."""
         if self._run is not None and isinstance(refusal, InboxClosed):
             refusal.__cause__ = self._run.ended_by
         return refusal
 
 
 class _Reader(Emission[T]):
-    """The running source: what is taken in waits here for demand."""
+    """The source stage: accepted events wait here for demand."""
 
     is_pushed = True
 
@@ -294,7 +295,7 @@ class _Reader(Emission[T]):
         return len(self._taken_in) < (self.info.bound or 0)
 
     def take_in(self, value: T, ended: _Ended | None) -> None:
-        """Accept a value, for which there is room."""
+        """Accept a value; there must be room."""
         self._add(value, ended)
         self.wake_soon()
 
@@ -306,7 +307,7 @@ class _Reader(Emission[T]):
         return event
 
     def _withdraw(self, event: Event[T]) -> None:
-        """Forget an event, if it still waits here: its place is free again."""
+        """Remove an event, if it still waits here, which frees its place."""
         if event in self._taken_in:
             self._taken_in.remove(event)
             self._awaited.pop(event, None)
@@ -314,18 +315,18 @@ class _Reader(Emission[T]):
             self._complete_if_drained()
 
     def admit(self) -> None:
-        """Take in what callers wait with, as far as there is room."""
+        """Accept the events of waiting callers, as far as there is room."""
         if self.done or self._draining:
             return
         self._entrance.let_threads_in_line()
         callers = self._entrance.callers
         while callers and self.has_room:
             accepted, (value, ended) = callers.popitem(last=False)
-            # A caller that was cancelled, and has not noticed yet, has put nothing.
+            # A caller that was cancelled, although it has not resumed yet, has put nothing.
             if not accepted.done():
                 accepted.set_result(partial(self._withdraw, self._add(value, ended)))
         if self._taken_in:
-            # After all callers have been told, so that they can still withdraw their events.
+            # After all callers have been notified, so that they can still withdraw their events.
             self.wake_soon()
 
     def produce(self) -> None:
@@ -340,7 +341,7 @@ class _Reader(Emission[T]):
         self._complete_if_drained()
 
     def stop(self) -> None:
-        """Take nothing more in; what was taken in still goes."""
+        """Accept nothing more; accepted events still go out."""
         if self.done:
             return
         self._draining = True
@@ -359,7 +360,7 @@ class _Reader(Emission[T]):
             self._taken_in.popleft().give_back()
 
     async def _forget(self) -> None:
-        """Let nobody wait for an event of a running that is over, whatever became of it."""
+        """Release all callers that wait for an event of a run that is over."""
         for event in list(self._awaited):
             self._tell(event, _returned())
         if self._lost:
@@ -442,4 +443,4 @@ def _closed() -> InboxClosed:
 
 
 def _returned() -> Returned:
-    return Returned("the event was given back unfinished: the pipeline stopped before its end")
+    return Returned("the event was returned unfinished: the pipeline stopped before its end")

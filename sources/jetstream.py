@@ -1,20 +1,20 @@
 """Read a stream of NATS JetStream, which others may own, share and fill.
 
-Items:   the object of each message, as a dict, or its bytes (`raw`); in the stream's order, but
-         for what is delivered again. Readers with the same `durable` share the messages.
+Items:   the object of each message, as a dict, or its bytes (`raw`); in the stream's order, except
+         for redeliveries. Readers with the same `durable` share the messages.
 Time:    as they come; an event counts as created when the server stored it. While an event is
-         worked on its lease is renewed, three times in its length.
-Memory:  the messages that were requested and did not go out before a pause.
-Demand:  connects at the first request, and then has exactly as many messages on request as there
-         is demand for, in requests that wait at the server: nothing is asked twice.
+         processed its lease is renewed, three times in its length.
+Memory:  the messages that were requested but not delivered before a pause.
+Demand:  connects at the first request, and then has exactly as many messages on request as there is
+         demand, in long-lived requests that wait at the server.
 Ends:    never, or with `follow=False` when it has caught up. An event that finished, or was
-         dropped, skipped or routed, is acknowledged; one that failed comes again `retry_after`
-         seconds later, one that was returned at once, to whichever reader asks. Drain and cancel
-         withdraw the requests; what is delivered meanwhile is returned.
+         dropped, skipped or routed, is acknowledged; one that failed is redelivered after
+         `retry_after` seconds, one that was returned at once, to any reader. Drain and cancel
+         withdraw the requests; messages delivered meanwhile are returned.
 Errors:  CannotConnect, StreamMissing and StreamDiffers arrive as errors at the first request. A
-         connection that breaks is made anew. A message that is not a JSON object is reported,
-         counted and never delivered again (`on_bad_message="report"`), ends the stream ("stop"),
-         or goes to a sink of dead letters (`route(sink)`).
+         broken connection is re-established. A message that is not a JSON object is reported,
+         counted and never delivered again (`on_bad_message="report"`), ends the stream ("stop"), or
+         goes to a sink of dead letters (`route(sink)`).
 
     stream           a--b----c-
     request          2-------1-
@@ -86,17 +86,18 @@ def read_jetstream(
 ) -> Flowable[Any]:
     """Read a stream by its name, or those of its messages with a subject (`orders.*`).
 
-    `durable` names a consumer that remembers what is acknowledged; it is used as it is if it is
-    there, else made. Without a name each running reads everything anew. A new consumer begins
-    with the `first` message or with what is `new`, and gives a message to another reader when
-    nobody has spoken of it for `lease` seconds. `servers` may hold user and password. Raises
-    BuildError for addresses, names and times that cannot be, MissingExtra without nats-py.
+    `durable` names a consumer that remembers acknowledgements; an existing one is used as it is.
+    Without a name each run reads everything again. A new consumer begins with the `first` message
+    or with `new` ones, and redelivers a message to another reader when its lease has not been
+    renewed for `lease` seconds. `servers` may include user and password. Raises BuildError for
+    invalid addresses, names and times, MissingExtra without nats-py.
     """
     if not subject_or_stream or (set(subject_or_stream) & set(" \t\r\n")):
         raise BuildError(f"read_jetstream({subject_or_stream!r}): give a stream or a subject")
     if durable is not None and (not durable or set(durable) & set(" .*>/\\\t\r\n")):
         raise BuildError(
-            f"read_jetstream(durable={durable!r}): a consumer's name has no dots, blanks, * or >"
+            f"read_jetstream(durable={durable!r}): a consumer's name must not contain dots, "
+            "blanks, * or >"
         )
     if not lease > 0 or retry_after < 0:
         raise BuildError(
@@ -123,7 +124,7 @@ def read_jetstream(
         on_bad_message,
     )
     detail = subject_or_stream if durable is None else f"{subject_or_stream}, as {durable}"
-    note = "requests what is asked for"
+    note = "requests as many messages as there is demand"
     routed = routed_by(on_bad_message)
     info = StageInfo("read_jetstream", detail, 0, note, acknowledges=True, routed=routed)
 

@@ -1,26 +1,26 @@
-r"""Read JSON lines: one event for each line that is a JSON object, or what `decode` makes of it.
+r"""Read JSON lines: one event for each line that is a JSON object, or whatever `decode` returns.
 
 Items:   the object of each line, in order, as a dict; an integer beyond 64 bits is a float. With
          `decode`, what it returns. Lines end with `\n` or `\r\n`, the last one may lack it; a
          UTF-8 byte-order mark and blank lines are ignored.
-Time:    as the bytes come; an event is stamped with the time its bytes were read, or with its
-         own time (`created`). A followed file is looked at every quarter of a second while it
-         has nothing new. Between lines the loop gets a turn every few milliseconds. Pipes,
-         sockets and terminals are read when they have something, and never block it. A regular
-         file is read on the loop, at most 256 KiB at a time, which lasts as long as its disk
-         takes: a network file system that hangs blocks the loop (`cat file |` does not).
+Time:    as the bytes come; an event is stamped with the time its bytes were read, or with its own
+         time (`created`). A followed file is polled every quarter of a second while it has nothing
+         new. Between lines the source yields to the loop every few milliseconds. Pipes, sockets and
+         terminals are read when they are ready, and never block the loop. A regular file is read on
+         the loop, at most 256 KiB at a time, for as long as its disk takes: a hanging network file
+         system blocks the loop (`cat file |` does not).
 Memory:  the lines of one read of at most 256 KiB, an unfinished line of at most `max_line`; with
-         `position`, a number for each line that is unfinished.
+         `position`, a number for each unfinished line.
 Demand:  the input is opened at the first request and read only when there is demand and every
          line already read is out. Bad lines cost no demand.
-Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no
-         more; lines that were read and cannot be read again (a pipe's) still go out. With
-         `position`, the next running begins with the first line that was not finished.
-Errors:  a line that is not a JSON object, that `decode` refuses, or that is too long, is not
-         an event: it is reported with its number and counted (`on_bad_line="report"`), ends the
-         stream with BadLine ("stop"), or goes to a sink of dead letters (`route(sink)`). An input
-         that cannot be opened, or is not the one that the position is of, is CannotOpen; one that
-         breaks while it is read is InputCorrupt or the system's OSError.
+Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no more;
+         lines that were read and cannot be read again (a pipe's) still go out. With `position`, the
+         next run begins with the first line that was not finished.
+Errors:  a line that is not a JSON object, that `decode` refuses, or that is too long, is not an
+         event: it is reported with its number and counted (`on_bad_line="report"`), ends the stream
+         with BadLine ("stop"), or goes to a sink of dead letters (`route(sink)`). An input that
+         cannot be opened, or does not match the position, is CannotOpen; one that breaks while it
+         is read is InputCorrupt or the system's OSError.
 
     bytes        --{}\n{--}\n---x\n---|
     read_jsonl   --a-------b----------|     "x" is reported
@@ -99,22 +99,22 @@ def read_jsonl(
 ) -> Flowable[Any]:
     """Read events from a file, a pipe or standard input.
 
-    `path` is a file's name, "-" for standard input, or an open descriptor, which stays open.
-    What ends in `.gz` or `.zst`, or begins as gzip or zstd does, is decompressed. `follow`
-    keeps reading as a file grows, also after it was truncated or replaced, as `tail -F` does.
-    `created` is the field or function that gives an event's time of creation: seconds since
+    `path` is a file's name, "-" for standard input, or an open descriptor, which stays open. A name
+    that ends in `.gz` or `.zst`, or content that begins as gzip or zstd does, is decompressed.
+    `follow` keeps reading as a file grows, also after it was truncated or replaced, as `tail -F`
+    does. `created` is the field or function that gives an event's time of creation: seconds since
     1970 or ISO 8601, UTC if it names no zone; an event without one, or with one in the future,
     counts as created when it was received. `max_line` is in bytes.
 
-    `decode` makes a value of the bytes of a line: a function, a msgspec Struct, a pydantic model,
-    or a decoder of either; what it raises makes the line a bad one. `position` is the path of a
-    small file that records how far everything is finished, where the next running continues: after
-    a kill at any moment nothing is lost, and only lines that were unfinished are repeated. It is
-    refused for pipes, for compressed input, for a file that is a different one or shorter than it
-    was, and while another running keeps it (except on Windows).
+    `decode` converts the bytes of a line to a value: a function, a msgspec Struct, a pydantic
+    model, or a decoder of either; a line for which it raises is a bad line. `position` is the path
+    of a small file that records how far everything is finished, where the next run continues: after
+    a kill at any moment nothing is lost, and only unfinished lines are repeated. It is refused for
+    pipes, for compressed input, for a file that has been replaced or has become shorter, and while
+    another run uses it (except on Windows).
 
-    Raises BuildError for options that make no sense together, MissingExtra for `.zst` without the
-    extra `zstd`.
+    Raises BuildError for options that cannot be combined, MissingExtra for `.zst` without the extra
+    `zstd`.
     """
     line_format = (
         Format(_object, _objects, skips_blank=True, mappings=True)
@@ -144,7 +144,7 @@ def _object(line: bytes) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """A JSON value's kind, in JSON's words."""
+    """The JSON name of a value's type."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else "a truth value"
     if isinstance(value, list):

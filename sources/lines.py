@@ -1,21 +1,21 @@
-r"""Read lines of plain text: one event for each line, or what `decode` makes of it.
+r"""Read lines of plain text: one event for each line, or whatever `decode` returns.
 
 Items:   each line as a str, without its end, in order; empty ones too. With `decode`, what it
          returns. Lines end with `\n` or `\r\n`, the last one may lack it; a UTF-8 byte-order mark
          is ignored.
 Time:    as for `read_jsonl`.
 Memory:  the lines of one read of at most 256 KiB, an unfinished line of at most `max_line`; with
-         `position`, a number for each line that is unfinished.
+         `position`, a number for each unfinished line.
 Demand:  the input is opened at the first request and read only when there is demand and every
          line already read is out. Bad lines cost no demand.
-Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no
-         more; lines that were read and cannot be read again (a pipe's) still go out. With
-         `position`, the next running begins with the first line that was not finished.
+Ends:    with the input; a followed file never ends. Cancel closes the input. Drain reads no more;
+         lines that were read and cannot be read again (a pipe's) still go out. With `position`, the
+         next run begins with the first line that was not finished.
 Errors:  a line that is not UTF-8, that `decode` refuses, or that is too long, is not an event: it
          is reported with its number and counted (`on_bad_line="report"`), ends the stream with
          BadLine ("stop"), or goes to a sink of dead letters (`route(sink)`). An input that cannot
-         be opened, or is not the one that the position is of, is CannotOpen; one that breaks while
-         it is read is InputCorrupt or the system's OSError.
+         be opened, or does not match the position, is CannotOpen; one that breaks while it is read
+         is InputCorrupt or the system's OSError.
 
     bytes        --a\nb--c\n---|
     read_lines   --a----(bc)---|     "a", "bc"
@@ -92,9 +92,9 @@ def read_lines(
 ) -> Flowable[Any]:
     """Read lines of text from a file, a pipe or standard input.
 
-    All arguments are those of `read_jsonl`. Another encoding is a `decode`:
-    `read_lines(path, decode=lambda line: line.decode("latin-1"))`. Raises BuildError for options
-    that make no sense together, MissingExtra for `.zst` without the extra `zstd`.
+    All arguments are those of `read_jsonl`. Another encoding is a `decode`: `read_lines(path,
+    decode=lambda line: line.decode("latin-1"))`. Raises BuildError for options that cannot be
+    combined, MissingExtra for `.zst` without the extra `zstd`.
     """
     line_format = (
         Format(_text, _texts, skips_blank=False)

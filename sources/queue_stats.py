@@ -1,17 +1,17 @@
-"""Measure a queue in a database's table from time to time.
+"""Measure a queue in a database table at regular intervals.
 
-Items:   a `QueueStats` for each look: rows by state, rates, and percentiles of the times that rows
-         waited and were worked on, over the last `window` seconds; per poller too. `write_jsonl`
-         writes them as they are.
-Time:    the first look is at once, the others `every` seconds after the one before had begun. A
-         look takes longer the more rows the table has, and locks nothing; where it takes longer
-         than `every`, the next begins at once.
-Memory:  the numbers of one look.
-Demand:  one look for each event that is asked for; one that nobody asked for in time is left out.
+Items:   a `QueueStats` for each measurement: rows by state, rates, and percentiles of waiting and
+         service times, over the last `window` seconds; also per poller. `write_jsonl` can write
+         them as they are.
+Time:    the first measurement is at once, each further one `every` seconds after the beginning of
+         the last. It takes longer the more rows the table has, and locks nothing; if it takes
+         longer than `every`, the next begins at once.
+Memory:  the numbers of one measurement.
+Demand:  one measurement for each requested event; those without demand in time are skipped.
 Ends:    never; drain and cancel end the wait.
-Errors:  a missing database or table is CannotOpen or TableMissing, a missing column
-         ColumnMissing, at the start. While the database is away nothing is emitted; after
-         `patience` seconds it is DatabaseUnavailable.
+Errors:  a missing database or table is CannotOpen or TableMissing, a missing column ColumnMissing,
+         at the start. While the database is unavailable nothing is emitted; after `patience`
+         seconds it is DatabaseUnavailable.
 
     time          012345678
     queue_stats   a---b---c     every=4
@@ -47,10 +47,9 @@ def queue_stats(
     window: float = 60.0,
     patience: float = 60.0,
 ) -> Flowable[QueueStats]:
-    """Look at the queue of `read_table(url, table, columns=columns)` every `every` seconds.
+    """Measure the queue of `read_table(url, table, columns=columns)` every `every` seconds.
 
-    Raises BuildError for options that make no sense, MissingExtra where PostgreSQL's package
-    is not installed.
+    Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from streams.table import DatabaseLost, open_store, redacted
@@ -77,7 +76,7 @@ def queue_stats(
                 except DatabaseLost as error:
                     if now() - reached >= patience:
                         raise DatabaseUnavailable(
-                            f"{redacted(url)} could not be looked at for {patience:g} s: {error}."
+                            f"{redacted(url)} could not be measured for {patience:g} s: {error}."
                         ) from error
                 else:
                     reached = now()

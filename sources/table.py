@@ -1,31 +1,30 @@
-r"""Read the rows of a database's table as a queue: one event for each row that is due.
+r"""Read a database table as a queue: one event for each row that is due.
 
-Items:   the payload of each row, a JSON object, as a dict; oldest first, in the order of their
-         ids. A row is claimed under a lease; no two readers get the same one. With `by` the rows
-         of a key are with one reader at a time, several of them in order.
-Time:    rows are claimed when there is demand. When none is due the reader waits: on PostgreSQL
-         for a notification, on SQLite it looks whether the file has changed, every half second at
-         most, and at once for what this process enqueues; every `poll` seconds it looks for rows
-         that have become due. An event counts as created when its row was enqueued.
+Items:   the payload of each row, a JSON object, as a dict; oldest first, in the order of their ids.
+         A row is claimed under a lease; no two readers get the same one. With `by` the rows of a
+         key go to one reader at a time, in order.
+Time:    rows are claimed when there is demand. When none is due the reader waits: on PostgreSQL for
+         a notification; on SQLite it checks whether the file has changed, at least every half
+         second, and at once for rows enqueued by this process. Every `poll` seconds it looks for
+         rows that have become due. An event counts as created when its row was enqueued.
 Memory:  the rows of one claim, at most `batch`; a few hundred bytes for each row in the pipeline.
-Demand:  a claim is one statement, for as many rows as are asked for, or will be in the next 20 ms
-         (or in four times what a claim takes) as it went last; at most `batch`.
+Demand:  a claim is one statement, for the present demand, or for that expected in the next 20 ms
+         (or in four times the time of a claim) if it is larger; at most `batch`.
 Ends:    never: with `follow=True` it waits for rows that are enqueued later. With `follow=False`
          when nothing is left to do: no row is due, none is to be tried again, and no other reader
-         has any in work, which it might give back or die of. What it waits for then is reported
-         once; the rows of a reader that died come when their lease has run out. With
-         `wait_for_leases=False` it leaves them to others, and reports that. Rows that are due later
-         and were never tried are not waited for. A row is marked as processed when its event has
-         finished, in batches; with `write_table` to the same database in one transaction with its
-         results. Drain and cancel give back what was claimed and not worked on, which does not
-         count as an attempt.
-Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, gives
-         its row back, to be tried again after `backoff`; after `attempts` it has failed for good
-         (status -1), with the error. Skipped and routed events have failed for good at once. A row
-         whose lease ran out counts as LeaseLost, and what became of it is void. A payload that is
-         no JSON object is a bad row: it is reported, counted and has failed for good. A missing
-         table or column is TableMissing or ColumnMissing; a database that stays away for
-         `patience` seconds is DatabaseUnavailable.
+         has any in work, which it might return. What it still waits for is reported once; the rows
+         of a crashed reader come when their lease has run out. With `wait_for_leases=False` it
+         leaves them to others, and reports that. Rows that are due later and were never tried are
+         not waited for. A row is marked as processed when its event has finished, in batches; with
+         `write_table` to the same database in one transaction with its results. Drain and cancel
+         return rows that were claimed and not processed, which does not count as an attempt.
+Errors:  an event that a stage reverts (`on_error="revert"`), or that stops the pipeline, returns
+         its row, to be tried again after `backoff`; after `attempts` it has failed for good (status
+         -1), with the error. Skipped and routed events have failed for good at once. A row whose
+         lease ran out counts as LeaseLost, and its outcome is void. A payload that is not a JSON
+         object makes a bad row: it is reported, counted and has failed for good. A missing table or
+         column is TableMissing or ColumnMissing; a database that is unavailable for `patience`
+         seconds is DatabaseUnavailable.
 
     rows         --1--2------3--
     read_table   --a--b------c--
@@ -69,15 +68,15 @@ def read_table(
 ) -> Flowable[dict[str, Any]]:
     """Read a queue in SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://host/name`).
 
-    `table` is made if it is missing; with `columns`, which maps our names to those that a table
-    of yours has for them, it must be there. `by` is a column, or a field of the payload, whose
-    values are keys. `attempts` counts the first one; `backoff` (by default from 1 s, doubling up
-    to 5 minutes) is the wait between them. `lease` is the seconds after which the rows of a
-    reader that crashed go to another; it is renewed while events are in the pipeline. `follow`
-    says whether to wait for more rows for ever or to end when all are done, `wait_for_leases`
-    whether that includes rows that another reader has in work, dead or alive. `name` is who claims,
-    by default the machine and the process. Raises BuildError for options that make no sense,
-    MissingExtra where PostgreSQL's package is not installed.
+    `table` is created if it is missing; with `columns`, which maps the names of a queue's columns
+    to those of your own table, it must exist. `by` is a column, or a field of the payload, whose
+    values are keys. `attempts` counts the first one; `backoff` (by default from 1 s, doubling up to
+    5 minutes) is the wait between them. `lease` is the seconds after which the rows of a crashed
+    reader go to another; it is renewed while events are in the pipeline. `follow` says whether to
+    wait for more rows for ever or to end when all are done, `wait_for_leases` whether that includes
+    rows that another reader has in work, dead or alive. `name` is the reader's name, by default the
+    machine and the process. Raises BuildError for invalid options, MissingExtra if PostgreSQL's
+    package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from streams.table import Terms, open_store, redacted

@@ -1,21 +1,21 @@
-"""Work pulling: a master offers work, and workers that come and go ask for it.
+"""Work pulling: a master offers jobs, and workers that join and leave request them.
 
 `offer` makes a stream of results of an epic, which is a lazy iterable or a stream; `work` makes
 the pipeline of a worker. Both sides name the same pool: the same object in one process, the same
 name and servers on NATS JetStream, with the master and any number of workers anywhere.
 
 Items:   the result of each job, as they come, or in the order of the epic (`ordered=True`).
-Time:    a job goes out when a worker has room for it; workers wait, they do not poll.
-Memory:  at the master the jobs that workers have room for and `window` results, whatever the
-         length of the epic; the server holds those of the jobs that nobody has begun.
-Demand:  the epic is read as far as workers ask, and as results are asked for, at most `window`
-         ahead. A worker asks for as many jobs as may begin.
+Time:    a job goes out when a worker has room for it; workers wait without polling.
+Memory:  at the master, the jobs that workers have room for and `window` results, whatever the
+         length of the epic; the server stores the jobs that have not begun.
+Demand:  the epic is read as far as workers have demand, and as results are requested, at most
+         `window` ahead. A worker requests as many jobs as may begin.
 Ends:    with the epic, when every result is delivered. An event of the epic is finished when the
-         sinks have accepted its result. Cancel withdraws what has not begun. A worker stays until
-         it is drained or cancelled; what it has not done is another's, as is what it held when
-         it died.
-Errors:  a job that fails is tried `attempts` times in all, by the worker that has it; one that
-         ended that many workers is given up on too. `on_error` of the offer says what then
+         sinks have accepted its result. Cancel withdraws jobs that have not begun. A worker stays
+         until it is drained or cancelled; its unfinished jobs go to another worker, also when it
+         dies.
+Errors:  a job that fails is tried `attempts` times in all, by the worker that has it; one that has
+         killed that many workers fails for good too. `on_error` of the offer says what then
          happens. A second epic is PoolBusy, or waits (`when_busy="wait"`).
 
     epic     1--2--3---|
@@ -52,7 +52,7 @@ __all__ = ["WorkPool"]
 
 
 class WorkPool:
-    """A place where work is offered and asked for: in this process, or wherever `servers` are."""
+    """A pool in which jobs are offered and requested: in this process, or on `servers`."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class WorkPool:
         attempts: int = 3,
         lease: float = 30.0,
     ) -> None:
-        """On `servers`, jobs and results are what JSON can say, and a job is another worker's when
-        nobody has spoken of it for `lease` seconds. Raises BuildError for what makes no sense,
+        """On `servers`, jobs and results must be JSON values, and a job goes to another worker when
+        its lease has not been renewed for `lease` seconds. Raises BuildError for invalid options,
         MissingExtra without nats-py."""
         if isinstance(attempts, bool) or attempts < 1 or not lease > 0:
             raise BuildError(
@@ -93,11 +93,11 @@ class WorkPool:
         on_error: OnError | None = None,
         when_busy: Literal["refuse", "wait"] = "refuse",
     ) -> Flowable[Any]:
-        """The results of an epic. Where events of it hold a turn, those of a key keep their order.
+        """The results of an epic. If its events hold a turn, those of a key keep their order.
 
-        `on_error` is "stop", "skip" or `route(sink)`, for jobs that were given up on; without it
+        `on_error` is "stop", "skip" or `route(sink)`, for jobs that failed for good; without it
         they stop the epic, or on servers go to the pool's own dead letters. Raises BuildError for
-        options that make no sense.
+        invalid options.
         """
         if on_error is not None:
             check_policy(on_error, "offer")
@@ -117,7 +117,7 @@ class WorkPool:
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             office: Office
-            # What becomes of jobs that were given up on, unless `on_error` says.
+            # The default for jobs that failed for good.
             policy: OnError = "stop"
             if self._wire is None:
                 office = Counter(self._hub, patient=patient)
@@ -153,11 +153,11 @@ class WorkPool:
         backoff: Backoff | None = None,
         overload: Overload | None = None,
     ) -> Pipeline:
-        """The pipeline of a worker: run it, drain it to leave, as any other.
+        """The pipeline of a worker, which runs and drains like any other.
 
         `handler`, plain or async, is given a job and returns its result. `limit`, `timeout` and
         `overload` are those of `adaptive_flat_map`; `backoff` is the wait between attempts. Raises
-        BuildError for options that make no sense.
+        BuildError for invalid options.
         """
         from streams.work.desk import RemoteDesk
         from streams.work.hub import Bench

@@ -1,4 +1,4 @@
-"""A worker on NATS JetStream: asks for jobs, renews them, and reports what came of them."""
+"""A worker on NATS JetStream: requests jobs, renews their leases, and reports their outcomes."""
 
 from __future__ import annotations
 
@@ -32,25 +32,26 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteDesk"]
 
-# A worker holds, beside what it works on, what it works off in so many seconds, so that it need
-# not wait for the servers; quick jobs only, or others would be idle while they wait here.
+# Besides the jobs in progress, a worker holds those that it finishes in this many seconds, so that
+# it need not wait for the servers; only quick jobs, or other workers would be idle while jobs wait
+# here.
 _AHEAD = 0.02
 _MOST_AHEAD = 512
-# Seconds after which a job of a master that is gone is looked at again.
+# Seconds after which a job of a lost master is looked at again.
 _LATER = 5.0
-# Seconds in which its rate is measured, and between two words of its capacity.
+# Seconds over which the rate is measured, and between two announcements of the capacity.
 _MEASURED, _PAUSE = 0.05, 0.01
-# It counts as at work for this part of the time at least.
+# The least fraction of the time that counts as busy.
 _BUSY = 0.125
 
 
 class RemoteDesk(Emission[Any]):
-    """The jobs of one running of one worker, as its source. It never ends by itself.
+    """The jobs of one run of a worker, as its source. It never ends by itself.
 
     The parcels in `_held` have jobs that are `_arrived`, in the pipeline, or not reported yet. A
-    parcel is its own for as long as a lease from `_heard`: what the server sent before it was asked
-    then has been read since. A job whose lease ran out before it began, because the process was
-    frozen, cut off or blocked, is not begun but given back.
+    parcel belongs to the worker for the length of a lease from `_heard`: everything the server sent
+    before that has been read. A job whose lease ran out before it began, because the process was
+    frozen, cut off or blocked, is returned instead of begun.
     """
 
     _client: Client | None = None
@@ -72,11 +73,11 @@ class RemoteDesk(Emission[Any]):
         self._arrived: deque[RemoteJob] = deque()
         self._held: dict[str, Parcel] = {}
         self._in_pipe = 0
-        # Jobs in a parcel, as the last one had.
+        # The number of jobs in the last parcel.
         self._size = 1
         self._ahead = 0
         self._finished_then, self._then = 0, 0.0
-        # Since when it could work and has nothing to work on, and for how long before.
+        # Since when the worker has been idle for lack of jobs, and its earlier idle time.
         self._dry_since: float | None = None
         self._dry = 0.0
         self._told_capacity = -1
@@ -84,7 +85,7 @@ class RemoteDesk(Emission[Any]):
 
     @property
     def capacity(self) -> int:
-        """How many jobs it can hold in all."""
+        """How many jobs the worker can hold in all."""
         return 0 if self.done else self.demand + self._ahead + self._in_pipe
 
     # Connecting.
@@ -138,12 +139,12 @@ class RemoteDesk(Emission[Any]):
                 self._heard = asked
                 now = self.run.now()
                 for parcel in parcels:
-                    # One that ran out may be another's, whatever comes of asking for it.
+                    # An expired parcel may belong to another worker, whatever the renewal returns.
                     if now < parcel.until:
                         parcel.until = asked + self._lease
 
     def holds(self, token: RemoteJob, /) -> bool:
-        """Whether no other worker has a job."""
+        """Whether it is certain that no other worker has a job."""
         return self.run.now() < token.parcel.until
 
     async def _called(self, message: Msg) -> None:
@@ -167,7 +168,7 @@ class RemoteDesk(Emission[Any]):
                 self._trim()
 
     def told(self, capacity: int) -> None:
-        """The master is being told what fits."""
+        """The master is being informed of the capacity."""
         self._told_capacity = capacity
 
     # Jobs.
@@ -181,13 +182,13 @@ class RemoteDesk(Emission[Any]):
     def _came(self, message: Message) -> None:
         known = self._held.get(message.subject)
         if known is not None:
-            # It came again because the server did not hear of it in time.
+            # Redelivered, because the renewal was late.
             known.reply = message.reply
             return
         try:
             jobs = jobs_in(message)
         except ValueError as error:
-            # Nobody waits for it, and no other worker could make more of it.
+            # Nobody waits for it, and no other worker could read it either.
             self._replies.send(message.reply, TERM)
             self.run.on_warning(
                 f"a message of {len(message.data):,} bytes on {message.subject} is not a parcel of "
@@ -210,20 +211,20 @@ class RemoteDesk(Emission[Any]):
         self.wake_soon()
 
     def _settle(self, job: RemoteJob, known: bool) -> None:
-        """Nothing is left to do with a job; `known` tells whether its master knows."""
+        """A job is done with; `known` says whether its master knows."""
         parcel = job.parcel
         parcel.open -= 1
         parcel.known &= known
         if not parcel.open:
             del self._held[parcel.subject]
-            # Where there is no master, the next one sweeps the queue.
+            # Without a master, the next one clears the queue.
             self._replies.send(parcel.reply, ACK if parcel.known else later(_LATER))
 
     def _give_back(self, job: RemoteJob) -> None:
-        """Another worker may have it, and it is not held against it."""
+        """Return a job to other workers, without counting an attempt."""
         self._reports.returned(job, partial(self._settle, job))
 
-    # What became of them.
+    # Outcomes.
 
     def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
         def reported(known: bool) -> None:
@@ -238,7 +239,7 @@ class RemoteDesk(Emission[Any]):
         try:
             self._reports.done(job, event.value, reported)
         except Exception as error:
-            # It cannot be written as JSON, or is too large.
+            # The result cannot be encoded as JSON, or is too large.
             self._reports.failed(job, error, 1, reported)
 
     def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
@@ -251,9 +252,9 @@ class RemoteDesk(Emission[Any]):
         self._reports.failed(event.token, letter.error, letter.attempts, reported)
 
     def _measure(self) -> None:
-        """How many jobs it does a second while it has some, of those that the master knows of.
+        """Jobs finished per second of busy time, counting those known to the master.
 
-        By those that it does in all it would never have more at hand once it has too few.
+        The rate over all the time would keep the read-ahead too small once it is too small.
         """
         now = self.run.now()
         took = now - self._then
@@ -271,7 +272,7 @@ class RemoteDesk(Emission[Any]):
             self._dry_since = now
 
     def _trim(self) -> None:
-        """Let others have what would wait here, because jobs take longer now than they did."""
+        """Return jobs that would wait here to others, because jobs have become slower."""
         self._measure()
         while len(self._arrived) > self.demand + self._ahead:
             self._give_back(self._arrived.pop())
@@ -290,7 +291,7 @@ class RemoteDesk(Emission[Any]):
         if acknowledged:
             self._settle(event.token, True)
         else:
-            # It has broken its worker: it counts as lost.
+            # It stopped its worker: it counts as lost.
             self._reports.ask(event.token, partial(self._settle, event.token))
 
     # The end.
@@ -320,5 +321,5 @@ class RemoteDesk(Emission[Any]):
         await client.close()
 
     def statistics(self) -> dict[str, Any]:
-        """What every source has, and jobs `read_ahead`, at hand for when others are done."""
+        """The statistics of every source, and the jobs `read_ahead`."""
         return {**super().statistics(), "read_ahead": len(self._arrived)}

@@ -1,4 +1,4 @@
-"""Masters and workers of one process: jobs go from one to the other by plain calls."""
+"""Work pulling within one process: masters and workers exchange jobs by plain calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Bench", "Counter", "Hub"]
 
 
 class Hub:
-    """Jobs that nobody has room for wait here: those that a worker gave back, no others.
+    """Only returned jobs for which no worker has room wait here.
 
-    Workers are served in turn. The first of the masters is at work, the others wait.
+    Workers are served round-robin. The first master is active, the others wait.
     """
 
     def __init__(self, name: str, attempts: int) -> None:
@@ -52,13 +52,13 @@ class Hub:
             self._masters[0].begin()
 
     def room_for(self, master: Counter) -> int:
-        """What workers have asked for, where it is this master's turn."""
+        """The workers' demand, if this master is the active one."""
         if not self._masters or self._masters[0] is not master:
             return 0
         return sum(worker.demand for worker in self._workers) - len(self._waiting)
 
     def hand_out(self, job: _Job) -> None:
-        """Give a job to the next worker that asks."""
+        """Give a job to the next worker with demand."""
         for _ in range(len(self._workers)):
             worker = self._workers[0]
             self._workers.rotate(-1)
@@ -70,11 +70,11 @@ class Hub:
     # Workers.
 
     def join(self, worker: Bench) -> None:
-        """A worker may ask from now on."""
+        """A worker joins."""
         self._workers.append(worker)
 
     def part(self, worker: Bench) -> None:
-        """A worker asks for nothing more."""
+        """A worker leaves."""
         if worker in self._workers:
             self._workers.remove(worker)
 
@@ -87,9 +87,10 @@ class Hub:
             self._masters[0].look()
 
     def came_back(self, job: _Job, error: BaseException | None) -> bool:
-        """A worker ended without doing a job: it is another's, unless it failed too often.
+        """A worker ended without finishing a job: another worker gets it, unless it has used up its
+        attempts.
 
-        Returns whether it was given up on.
+        Returns whether it failed for good.
         """
         job.attempts += error is not None
         if isinstance(error, Exception) and job.attempts >= self.attempts:
@@ -101,7 +102,7 @@ class Hub:
 
 
 class Counter:
-    """The office of one running of one master."""
+    """The office of one run of a master."""
 
     offering: Offering
 
@@ -131,7 +132,7 @@ class Counter:
         self.offering.look()
 
     def begin(self) -> None:
-        """It is this master's turn."""
+        """This master becomes the active one."""
         self.offering.call_soon(self.offering.look)
 
 
@@ -153,7 +154,7 @@ class _Job:
 
 
 class Bench(Emission[Any]):
-    """The jobs of one running of one worker, as its source. It never ends by itself."""
+    """The jobs of one run of a worker, as its source. It never ends by itself."""
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, hub: Hub) -> None:
         super().__init__(downstream, run, info)
@@ -166,13 +167,13 @@ class Bench(Emission[Any]):
             self._joined = True
             self._hub.join(self)
         received = -1
-        # What is asked for in the course of this is seen here.
+        # Demand made during the call is noticed here.
         while self.demand and self.received > received:
             received = self.received
             self._hub.wanted()
 
     def bring(self, job: _Job) -> None:
-        """Work on a job that was asked for."""
+        """Deliver a requested job."""
         job.desk = self
         self.emit(job.value, self.run.now(), job)
 

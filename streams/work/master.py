@@ -1,4 +1,4 @@
-"""A master on NATS JetStream: publishes jobs as workers have room, and takes in their reports."""
+"""A master on NATS JetStream: publishes jobs as workers have room, and receives their reports."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Master"]
 
-# A parcel holds the jobs of so many seconds, as measured in so many, and so many at most.
+# A parcel holds the jobs of this many seconds, by the rate measured over this many, and at most
+# this many jobs.
 _MOMENT, _MEASURED, _LARGEST = 0.002, 0.05, 64
-# Bytes of a parcel with several jobs, and those of a message that are not the job's.
+# The most bytes of a parcel with several jobs, and the overhead of a message.
 _BYTES, _FRAME = 65536, 4096
 
 
 class Master:
-    """The office of one running of one master.
+    """The office of one run of a master.
 
-    Of each worker it knows how many jobs it can hold; no more are out than all of them together
-    can. Jobs travel in parcels, of one job each unless they are quick. A parcel that is delivered
-    a second time is not worked on: its jobs that were not reported go out anew, each by itself,
-    so that one that kills its workers takes no others with it. Nor does it go on for ever: it is
-    given up on when it has cost as many workers as it has attempts.
+    It knows the capacity of each worker, and never has more jobs out than all workers can hold
+    together. Jobs travel in parcels, of one job each unless they are quick. A parcel that is
+    delivered a second time is not processed: its unreported jobs go out again, each by itself, so
+    that a job that kills its workers affects no others. A job fails for good when it has cost as
+    many workers as it has attempts.
     """
 
     offering: Offering
@@ -65,20 +66,20 @@ class Master:
         self._seconds = wire.lease
         self._outbox: Outbox | None = None
         self._letters = 0
-        # Messages that no worker has sent.
+        # Messages that do not come from a worker.
         self.foreign = 0
         self._ready = self._closed = False
         self._crew = Crew()
         self._began = clock.monotonic()
-        # Jobs that leave with the next parcel, and what their parcels are numbered by.
+        # The jobs of the next parcel, and the number of parcels.
         self._packed: list[tuple[int, int, Fragment]] = []
         self._bytes = self._parcels = 0
         self._size = 1
         self._results, self._results_then, self._then = 0, 0, clock.monotonic()
-        # Of jobs that went out anew how often, and how often because a worker was lost.
+        # For jobs that went out again: how often, and how often because a worker was lost.
         self._generation: dict[int, int] = {}
         self._lost: dict[int, int] = {}
-        # Results of jobs that had gone out anew when they came; the last of each.
+        # Results that arrived after their job had gone out again; the last of each.
         self._late: dict[int, Any] = {}
 
     @property
@@ -87,7 +88,7 @@ class Master:
 
     @property
     def letters(self) -> JetStreamLetters:
-        """Where jobs go that were given up on: a stream of the pool's own."""
+        """The pool's own dead-letter stream."""
         wire = self._wire
         return JetStreamLetters(self._way_out, wire.letters, wire.letters_subject, self._number)
 
@@ -113,7 +114,7 @@ class Master:
             self._client = client
             await wire.prepare(client)
             lease = self._lease = await self._be_the_only_one()
-            # What a master that died has left: nobody would read the results.
+            # Jobs left by a dead master, whose results nobody would read.
             js = jetstream(client, 5)
             await answered(lambda: js.purge_stream(wire.stream, subject=wire.jobs(">")))
             self._outbox = Outbox(client)
@@ -148,7 +149,7 @@ class Master:
             await asyncio.sleep(min(1.0, self._seconds / 5))
 
     async def _stay(self, lease: Lease) -> None:
-        """Renew the lease, and forget workers that say nothing, until the end."""
+        """Renew the lease and forget silent workers, until the end."""
         from nats.errors import Error
 
         due = 0.0
@@ -156,7 +157,7 @@ class Master:
             now = clock.monotonic()
             if now >= due:
                 due = now + self._seconds / 5
-                # While no server answers the lease runs on.
+                # While no server answers, the lease may expire.
                 with suppress(Error, TimeoutError):
                     await lease.renew(self._seconds)
             self._crew.forget_the_silent()
@@ -212,7 +213,7 @@ class Master:
             self._send()
 
     def _send(self) -> None:
-        """What is packed goes out, in the same turn of the loop at the latest."""
+        """The packed jobs go out, within the same loop iteration at the latest."""
         if not self._packed or self._closed:
             return
         assert self._outbox is not None
@@ -228,14 +229,14 @@ class Master:
 
     def _published(self, numbers: list[int], error: Exception | None) -> None:
         if isinstance(error, RightsMissing):
-            # No other job would fare better.
+            # No other job could be published either.
             self.offering.stop(error)
         elif error is not None:
             for number in numbers:
                 self._give_up(number, error, 0)
 
     def _measure(self) -> None:
-        """A parcel is what all workers together do in a moment."""
+        """A parcel holds the jobs that all workers together do in a moment."""
         now = clock.monotonic()
         took = now - self._then
         if took >= _MEASURED:
@@ -255,7 +256,7 @@ class Master:
         self.offering.look()
 
     def _foreign(self, message: Msg, error: ValueError) -> None:
-        """Somebody else uses a subject of the pool."""
+        """Another program uses a subject of the pool."""
         self.foreign += 1
         if self.foreign == 1:
             self.offering.run.on_warning(
@@ -264,7 +265,7 @@ class Master:
             )
 
     async def _asked(self, message: Msg) -> None:
-        """Somebody wants to know how far the epic is."""
+        """Answer a request for the progress of the epic."""
         if not message.reply:
             return
         assert self._client is not None
@@ -306,7 +307,7 @@ class Master:
         self.offering.look()
 
     def _is_current(self, number: int, generation: int) -> bool:
-        """Whether a job is out, and has not gone out anew since."""
+        """Whether this delivery of a job is the current one."""
         return (
             self.offering.job(number) is not None and self._generation.get(number, 0) == generation
         )
@@ -328,7 +329,7 @@ class Master:
             self.offering.failed(number, error, attempts)
 
     def _again(self, number: int, generation: int, *, lost: bool) -> None:
-        """A job was not done by who had it, unless that is known already."""
+        """A delivery of a job was not finished, unless that is known already."""
         if not self._is_current(number, generation):
             return
         if number in self._late:
@@ -346,7 +347,7 @@ class Master:
         self.hand_out(number, event)
 
     def over(self, number: int) -> None:
-        """A job is not out any more."""
+        """A job is no longer out."""
         if self._generation:
             self._generation.pop(number, None)
             self._lost.pop(number, None)

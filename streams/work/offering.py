@@ -1,4 +1,4 @@
-"""The stage of a master: what goes in is worked on elsewhere, and comes out as results."""
+"""The stage of a master: events go in, are processed by workers, and come out as results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Offering"]
 
 
 class Offering(Stage[Any, Any]):
-    """Reads the epic only as far as workers ask, and as there is room for results.
+    """Reads the epic only as far as workers request, and as there is room for results.
 
     `_jobs` are the events that are out, by number; the event of a job stays here, so that its
-    source hears of it when the sinks have accepted the result.
+    source is acknowledged when the sinks have accepted the result.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Offering(Stage[Any, Any]):
         self.look()
 
     def look(self) -> None:
-        """Ask for as many events as workers have room for, and their results."""
+        """Request as many events as workers have room for, within the room for results."""
         if self._closing or self._over:
             self._end_if_idle()
             return
@@ -103,7 +103,7 @@ class Offering(Stage[Any, Any]):
         self._office.hand_out(number, event)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
-        """Have the loop call something of the stage's next."""
+        """Schedule a call of the stage in the next loop iteration."""
         self.run.call_soon(self.info, callback, *args)
 
     @property
@@ -116,7 +116,7 @@ class Offering(Stage[Any, Any]):
         return self._jobs.get(number)
 
     def succeeded(self, number: int, value: Any) -> None:
-        """A worker's result. One that has come before changes nothing."""
+        """A worker's result. A repeated one changes nothing."""
         event = self._jobs.pop(number, None)
         if event is None:
             return
@@ -134,7 +134,7 @@ class Offering(Stage[Any, Any]):
         self.look()
 
     def failed(self, number: int, error: Exception, attempts: int) -> None:
-        """A job was given up on."""
+        """A job failed for good."""
         event = self._jobs.pop(number, None)
         if event is None:
             return
@@ -159,7 +159,7 @@ class Offering(Stage[Any, Any]):
         self.stop(error, upstream_ended=True)
 
     def stop(self, error: BaseException, *, upstream_ended: bool = False) -> None:
-        """Hand out nothing more; jobs that are out may come back before the error passes on."""
+        """Hand out nothing more; jobs that are out may finish before the error passes on."""
         if self._error is not None or self._over:
             if error is not self._error:
                 self.run.late_error(error)

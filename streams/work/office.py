@@ -1,4 +1,4 @@
-"""Between a master and its workers."""
+"""The interface between a master and its workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Desk", "Job", "Office"]
 
 
 class Office(Protocol):
-    """Where one master hands out jobs; told of its `Offering` when there is demand for results.
+    """Hands out the jobs of one master; its `Offering` notifies it of demand for results.
 
     It calls `look` when there may be more room, and `succeeded`, `failed` or `withdrawn` once for
     each job, by its number; `stop` when it cannot go on.
@@ -27,32 +27,33 @@ class Office(Protocol):
         ...
 
     def open(self, offering: Offering) -> None:
-        """Begin to hand out."""
+        """Start handing out."""
 
     def hand_out(self, number: int, event: Event[Any]) -> None:
         """Give a job to a worker."""
 
     def over(self, number: int) -> None:
-        """A job is done, or given up on."""
+        """A job is done, or has failed for good."""
 
     def close(self) -> None:
-        """The epic is over; of jobs that are still out nobody wants to hear."""
+        """The epic is over; results of jobs that are still out are ignored."""
 
 
 class Desk(Protocol):
-    """Where one worker gets its jobs, and says what came of them."""
+    """Supplies the jobs of one worker, and takes their outcomes."""
 
     def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
-        """Report the value of a job's event; when the master knows, finish it, and call `told`."""
+        """Report the value of a job's event; when the master knows, finish the event and call
+        `told`."""
 
     def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
-        """The same for a job that was given up on."""
+        """The same for a job that failed for good."""
 
 
 class Job(Protocol):
-    """What the event of a job has for a token."""
+    """The token of a job's event."""
 
     @property
     def desk(self) -> Desk:
-        """The worker that has it."""
+        """The worker that has the job."""
         ...

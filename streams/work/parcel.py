@@ -1,4 +1,4 @@
-"""Jobs as they reach a worker: several in a message."""
+"""Parcels: messages with one or several jobs for a worker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Parcel", "RemoteJob", "jobs_in"]
 
-# Words of a parcel's subject; the last two are its epic and its number.
+# The number of tokens of a parcel's subject; the last two are its epic and its number.
 _WORDS = 6
 
 
 def jobs_in(message: Message) -> list[tuple[int, int, Any]]:
-    """The number of each job, how often it went out before, and its value; ValueError for what no
-    master has sent."""
+    """The number of each job, how often it went out before, and its value; raises ValueError for a
+    message that is not a master's."""
     if len(message.subject.split(".")) != _WORDS:
         raise ValueError("its subject names no epic")
     jobs: Any = loads(message.data)
@@ -36,9 +36,9 @@ def _is_job(one: Any) -> bool:
 
 
 class Parcel:
-    """A message with jobs; it is acknowledged when nothing of it is `open` any more.
+    """A message with jobs; it is acknowledged when none of them is `open` any more.
 
-    No other worker has it until the moment `until`, at least.
+    No other worker gets it before `until`.
     """
 
     __slots__ = ("epic", "known", "open", "reply", "subject", "until")

@@ -1,4 +1,4 @@
-"""What a worker tells masters: each thing until it is answered, many of them in one message."""
+"""Reports from a worker to masters: each repeated until answered, many in one message."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Reports"]
 
-# Seconds for an answer, and between two tries.
+# Seconds to wait for an answer, and between two attempts.
 _PATIENCE, _PAUSE = 2.0, 0.1
-# Seconds that a worker who leaves waits for a master.
+# Seconds for which a leaving worker waits for a master.
 _PARTING = 1.0
 _LARGEST = 512
 # Bytes of a report that are not results.
 _FRAME = 4096
 
 Known = Callable[[bool], None]
-"""Told when the master knows, or that there is no master any more."""
+"""Called when the master knows, or is gone."""
 
 
 class _Item(NamedTuple):
@@ -39,23 +39,23 @@ class _Item(NamedTuple):
 
 
 class Worker(Protocol):
-    """Who reports."""
+    """The reporting worker."""
 
     id: str
 
     @property
     def capacity(self) -> int:
-        """How many jobs it can hold."""
+        """How many jobs the worker can hold."""
         ...
 
     def told(self, capacity: int) -> None:
-        """The master is being told of it."""
+        """The master is being informed of it."""
 
 
 class Reports:
-    """One task for each epic that has something to be told of; it ends when all is told.
+    """Has one task for each epic with pending reports, which ends when all are answered.
 
-    A master that does not answer for as long as a lease is gone, with its epic.
+    A master that does not answer for the length of a lease counts as gone, with its epic.
     """
 
     def __init__(self, client: Client, wire: Wire, worker: Worker) -> None:
@@ -68,13 +68,13 @@ class Reports:
         self._until: float | None = None
 
     def hello(self) -> bytes:
-        """That the worker is there, and how much it can hold."""
+        """Announce the worker and its capacity."""
         capacity = self._worker.capacity
         self._worker.told(capacity)
         return dumps({"worker": self._worker.id, "capacity": capacity})
 
     def done(self, job: RemoteJob, value: Any, known: Known) -> None:
-        """A job's result. Raises what writing it as JSON raises, and PayloadTooLarge."""
+        """Report a job's result. Raises what encoding it as JSON raises, and PayloadTooLarge."""
         body = encoded(value, OPT_NON_STR_KEYS)
         if len(body) > self._largest:
             raise PayloadTooLarge(
@@ -85,17 +85,17 @@ class Reports:
         self._tell(job, "done", content, len(body), known)
 
     def failed(self, job: RemoteJob, error: BaseException, attempts: int, known: Known) -> None:
-        """A job that was given up on."""
+        """Report a job that failed for good."""
         text = str(error)[:_FRAME]
         content = (job.number, job.generation, type(error).__name__, text, attempts)
         self._tell(job, "failed", content, _FRAME, known)
 
     def returned(self, job: RemoteJob, known: Known) -> None:
-        """A job that this worker has not done."""
+        """Report a job that this worker has not done."""
         self._tell(job, "returned", (job.number, job.generation), 0, known)
 
     def ask(self, job: RemoteJob, known: Known) -> None:
-        """A job that another worker had before; the master decides what becomes of it."""
+        """Ask about a job that another worker had before; the master decides about it."""
         self._tell(job, "asked", (job.number, job.generation), 0, known)
 
     def _tell(self, job: RemoteJob, kind: str, content: Any, size: int, known: Known) -> None:
@@ -123,7 +123,7 @@ class Reports:
         del self._items[epic], self._tasks[epic]
 
     async def _deliver(self, epic: str, batch: list[_Item]) -> bool:
-        """Whether the master knows now; otherwise it is gone."""
+        """Send until answered; returns whether the master knows now, else it is gone."""
         from nats.errors import Error
 
         loop = asyncio.get_running_loop()
@@ -148,7 +148,7 @@ class Reports:
         return dumps(report)
 
     async def flush(self) -> None:
-        """Tell what is left, for a moment at most."""
+        """Send the pending reports, for a moment at most."""
         self._until = asyncio.get_running_loop().time() + _PARTING
         while self._tasks:
             await asyncio.gather(*self._tasks.values())

@@ -1,4 +1,4 @@
-"""What can be seen of work pools on the servers: their epic, workers, queue and dead letters."""
+"""A view of work pools on the servers: their epic, workers, queue and dead letters."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _ANSWER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Epic:
-    """What a master says of its epic: `seconds` since it began, jobs `done` and given up on
-    (`failed`), those that are `out`, and the `workers` with room for `capacity` jobs in all."""
+    """A master's status of its epic: `seconds` since it began, jobs `done` and `failed`, those that
+    are `out`, and the `workers` with room for `capacity` jobs in all."""
 
     epic: str
     seconds: float
@@ -39,8 +39,8 @@ class Epic:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """A snapshot. `epic` is None where none is under way; parcels of jobs are `waiting` in the
-    queue, or `held` by workers."""
+    """A snapshot. `epic` is None if none is under way; parcels of jobs are `waiting` in the queue,
+    or `held` by workers."""
 
     name: str
     waiting: int
@@ -60,7 +60,7 @@ async def pools_there(js: JetStreamContext) -> list[Wire]:
 
 
 def _epic_in(data: bytes) -> Epic | None:
-    """What a master has answered; None where somebody else did."""
+    """A master's answer; None if another program answered."""
     try:
         said: Any = loads(data)
         return Epic(**said)

@@ -1,4 +1,4 @@
-"""What a work pool has on the servers: a queue of jobs, dead letters, the lease of its master."""
+"""The layout of a work pool on the servers: a queue of jobs, dead letters, the master's lease."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ CONSUMER = "workers"
 """The one consumer that all workers share."""
 
 BEAT = 2.0
-"""A worker says so often (seconds) that it is there."""
+"""Seconds between two heartbeats of a worker."""
 
 # Seconds for which the server remembers the ids of jobs; an election of a leader fits in.
 _WINDOW = 10.0
-# Requests of workers that may wait.
+# The most waiting requests of workers.
 _WAITING = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Where the servers are, and the names of one pool on them.
+    """The servers, and the names of one pool on them.
 
-    Masters and workers speak by plain messages: workers say `hello` with the number of jobs that
-    they can hold in all, also when they are `called`, and send their `reports` to the master of
-    the epic. Only the jobs are kept by the server.
+    Masters and workers exchange plain messages: workers send `hello` with the number of jobs that
+    they can hold in all, also when they are `called`, and send their `reports` to the master of the
+    epic. The server stores only the jobs.
     """
 
     servers: tuple[str, ...]
@@ -66,22 +66,23 @@ class Wire:
 
     @property
     def about(self) -> str:
-        """Where a master answers who asks about its epic."""
+        """The subject on which a master answers questions about its epic."""
         return self._subject("about")
 
     def jobs(self, epic: str) -> str:
-        """The subjects of an epic's parcels of jobs, but for the number."""
+        """The subjects of an epic's parcels of jobs, without the number."""
         return self._subject(f"job.{epic}")
 
     def reports(self, epic: str) -> str:
-        """Where workers send what came of an epic's jobs."""
+        """The subject of workers' reports on an epic's jobs."""
         return self._subject(f"report.{epic}")
 
     def _subject(self, what: str) -> str:
         return f"penstock.work.{self.name}.{what}"
 
     async def prepare(self, client: Client) -> float:
-        """Make what is not there yet; the seconds that a worker's lease has. StreamDiffers."""
+        """Create what does not exist yet; returns the seconds of a worker's lease. Raises
+        StreamDiffers."""
         from nats.js.api import ConsumerConfig, RetentionPolicy, StreamConfig
         from nats.js.errors import NotFoundError
 
@@ -91,7 +92,7 @@ class Wire:
             config = (await answered(lambda: js.stream_info(self.stream))).config
         except NotFoundError:
             replicas = 3 if len(client.servers) >= 3 else 1
-            # The letters first: who finds the queue finds all.
+            # The letters first: if the queue exists, everything exists.
             letters = stream_of_letters(self.letters, self.letters_subject, replicas)
             jobs = StreamConfig(
                 name=self.stream,
@@ -122,6 +123,6 @@ class Wire:
         return float(consumer.config.ack_wait)
 
     async def leases(self, client: Client) -> tuple[KeyValue, float]:
-        """The table in which the master has its lease, and the seconds that one has there."""
+        """The bucket with the master's lease, and the seconds of a lease there."""
         table = await table_of(jetstream(client, 5), self.stream, self.stream, self.lease)
         return table, (await answered(table.status)).ttl or self.lease

@@ -1,4 +1,4 @@
-"""What workers say to masters, taken apart. What no worker has said is a ValueError."""
+"""Parses the messages of workers to masters; raises ValueError for anything else."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Hello", "Report", "hello_in", "report_in"]
 
 
 class Hello(NamedTuple):
-    """That a worker is there, and how many jobs it can hold in all."""
+    """A worker's greeting: how many jobs it can hold in all."""
 
     worker: str
     capacity: int
 
 
 class Report(NamedTuple):
-    """What became of jobs, each by its number and how often it went out before: their results,
-    the errors they were given up with, those that were not done, and those that are asked about."""
+    """The outcomes of jobs, each by its number and how often it went out before: results, final
+    errors, jobs that were not done, and jobs that are asked about."""
 
     hello: Hello
     done: list[tuple[int, int, Any]]

@@ -25,13 +25,13 @@ from streams.workers import Workers
 
 __all__ = ["How", "worker"]
 
-# Results that may wait for their demand, or until the master has them.
+# The most results that wait for demand, or until the master has them.
 _WINDOW = 512
 
 
 @dataclass(frozen=True)
 class How:
-    """What a user says of a worker."""
+    """A worker's options."""
 
     handler: Callable[[Any], Any]
     limit: Limit
@@ -41,7 +41,7 @@ class How:
 
 
 def worker(jobs: Flowable[Any], how: How) -> Pipeline:
-    """Work on `jobs` and report; raises BuildError for options that make no sense."""
+    """The pipeline that processes `jobs` and reports; raises BuildError for invalid options."""
     handler, name = how.handler, handler_name(how.handler)
     check_handler(handler, "work")
     if inspect.isasyncgenfunction(handler):
@@ -78,7 +78,7 @@ class _Done(Sink[Any]):
 
 
 class _GivenUp(Sink[DeadLetter], LettersOnly):
-    """Reports what was given up on."""
+    """Reports jobs that failed for good."""
 
     info = StageInfo("report failures", "", _WINDOW)
 
@@ -87,7 +87,7 @@ class _GivenUp(Sink[DeadLetter], LettersOnly):
 
 
 class _Reporting(SinkStage[Any]):
-    """Asks for another event when the master knows of one."""
+    """Requests another event for each one that the master knows of."""
 
     asks_first = _WINDOW
     _ending: tuple[BaseException | None] | None = None
@@ -126,7 +126,7 @@ class _Reporting(SinkStage[Any]):
             self.close(error)
 
     def statistics(self) -> dict[str, Any]:
-        """Outcomes that the master does not know of yet."""
+        """The number of outcomes that the master does not know of yet."""
         return {"unreported": self._open}
 
 

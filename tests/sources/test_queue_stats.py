@@ -90,7 +90,7 @@ def test_a_database_that_stays_away_is_an_error(ticking: Any) -> None:
     probe = looks(60.0, every=1.0, patience=10.0)
     assert probe.values == [0.0, 1.0]
     assert isinstance(probe.error, DatabaseUnavailable)
-    assert "could not be looked at for 10 s: away" in str(probe.error)
+    assert "could not be measured for 10 s: away" in str(probe.error)
     assert store.closed
 
 
