@@ -163,6 +163,8 @@ class Handler:
         )
         self.times, self.stops, self.ordered, self.timeout = times, stops, ordered, timeout
         self.fates, self.trouble, self.waits = fates, trouble, waits
+        # Results that may wait beside those of the calls that are open.
+        self.window = 0
         self.tried: Counter[Value] = Counter()
         self.first: dict[Value, int] = {}
         """The place of each event in the order of the starts."""
@@ -342,6 +344,9 @@ class Handler:
         fate = self.fate(value)
         if fate == "is cancelled" or (fate == "is cancelled once" and attempt == 1):
             self.notes.met.add("cancel from inside")
+            if self.notes.aborts and self.kind in ("plain", "mixed"):
+                # It would cancel whoever lets the events come, once the stage was cancelled.
+                raise Trouble(value)
             raise asyncio.CancelledError
         if fate != "at the last moment" and self.fails(value, attempt):
             raise Trouble(value)

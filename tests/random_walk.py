@@ -78,13 +78,26 @@ class Jumping:
 
     reason = "by chance"
 
-    def __init__(self, floor: int, ceiling: int, seed: int) -> None:
+    def __init__(self, floor: int, ceiling: int, notes: Notes) -> None:
         self.floor, self.ceiling, self.limit = floor, ceiling, ceiling
-        self._rng = random.Random(seed)
+        self._notes = notes
+        self._rng = random.Random(notes.name)
+        self._last = 0.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Jumping:
+        return self
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: OfCall
     ) -> None:
+        if not started <= now <= asyncio.get_running_loop().time() or now < self._last:
+            self._notes.blame(
+                f"a limiter heard of a call from {started} to {now} after {self._last}"
+            )
+        # One more for the next attempt of the head of an order.
+        if not 1 <= in_flight_at_start <= self.ceiling + 1:
+            self._notes.blame(f"a limiter heard that {in_flight_at_start} calls were in flight")
+        self._last = now
         if self._rng.random() < 0.3:
             self.limit = self._rng.randint(self.floor, self.ceiling)
 
@@ -112,6 +125,7 @@ class RandomWalk:
         self._gathers = self._reverts = self._is_retuned = False
         # Whether a stage may send a result after it was cancelled, as it should not.
         self._is_loud = False
+        self._is_paused = False
         self._stops = rng.random() < 0.15
         self._looks = 0
         self._shared_gauge: Gauge | None = None
@@ -121,6 +135,7 @@ class RandomWalk:
         self._likes_to_share = rng.random() < 0.35
         self._late_steps: list[tuple[int | str, Callable[[], None]]] = []
         self._held: list[MemorySink] = []
+        self._letters: list[MemorySink] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.numbers: dict[int, str] = {}
         self.source: MemorySource[Any] | Inbox[Any]
@@ -147,6 +162,8 @@ class RandomWalk:
 
     def _emit(self) -> Iterator[Value]:
         for n in range(self.count):
+            if self._is_paused:
+                self.notes.blame(f"{n} was taken from a source that is paused")
             self.emitted += 1
             yield (n,)
 
@@ -292,7 +309,8 @@ class RandomWalk:
         last: Any = rng.choice(["stop", "skip", "skip", "revert", "route"])
         name = last
         if last == "route":
-            last = route(MemorySink(seconds=rng.choice([0.0, 0.2])))
+            self._letters.append(MemorySink(seconds=rng.choice([0.0, 0.2])))
+            last = route(self._letters[-1])
         if rng.random() < 0.5:
             times = rng.choice([2, 3])
             self.made_of.append(f"retry {times}, then {name}")
@@ -353,6 +371,7 @@ class RandomWalk:
             f"window {window}, {fates} {trouble}, waits {handler.waits}"
         )
         self.tunable.append(handler)
+        handler.window = window
         operator = adaptive_flat_map(
             handler.function,
             limit,
@@ -383,7 +402,7 @@ class RandomWalk:
                 ("Fixed 50", Fixed(50), 50),
                 ("1 to 3", (1, 3), 3),
                 ("2 to 20", (2, 20), 20),
-                ("jumping", Jumping(1, 5, rng.randrange(1000)), 5),
+                ("jumping", Jumping(1, 5, self.notes), 5),
             ]
         )
         if self.limit is not None:
@@ -419,6 +438,7 @@ class RandomWalk:
             f"batch {number}: {kind}, {most}, parallel {parallel}, timeout {timeout}, "
             f"{fates} {trouble}"
         )
+        handler.window = most
         operator = batch(
             handler.function, most, parallel=parallel, timeout=timeout, on_error=policy
         )
@@ -509,7 +529,10 @@ class RandomWalk:
             await asyncio.sleep(0.02 if self.notes.draw("sink time", value) < 0.5 else 0)
             accept(value)
 
-        on_error: Any = route(MemorySink()) if policy == "route" else policy
+        on_error: Any = policy
+        if policy == "route":
+            self._letters.append(MemorySink())
+            on_error = route(self._letters[-1])
         function: Any = accept if kind == "plain" else later
         return for_each(function, on_error=on_error), lambda: values, does_fail
 
@@ -520,7 +543,7 @@ class RandomWalk:
         times = [0.0, 0.0, 0.01, 0.1, 0.3, 1.0]
         kinds = ["pause", "resume", "retune", "look", "look"]
         chosen = [(rng.choice(times), rng.choice(kinds)) for _ in range(rng.choice([0, 1, 3, 5]))]
-        for name, often in (("drain", 0.25), ("drain soon", 0.06), ("cancel", 0.22)):
+        for name, often in (("drain", 0.3), ("drain soon", 0.06), ("cancel", 0.3)):
             if rng.random() < often:
                 place = rng.randrange(len(chosen) + 1)
                 chosen.insert(place, (rng.choice(times), name))
@@ -580,22 +603,44 @@ class RandomWalk:
             self.notes.blame(f"a snapshot is wrong: {error}")
             return self.running.statistics()
 
+    def _check_windows(self) -> None:
+        """No more results wait than the window, and one for each call that could be open."""
+        working = [stage for stage in self._snapshot()["stages"] if "undelivered" in stage]
+        for stage, handler in zip(working, self.handlers, strict=True):
+            most = handler.gauge.most
+            if (
+                most is not None
+                and not self._is_retuned
+                and handler.gauge is not self._shared_gauge
+            ):
+                # One more for the next attempt of the head of an order.
+                most = (
+                    1
+                    + handler.window
+                    + most * (handler.window if isinstance(handler, BatchHandler) else 1)
+                )
+                if stage["undelivered"] > most:
+                    self.notes.blame(f"stage {handler.number}: {stage['undelivered']} results wait")
+
     def _act(self, action: str, delay: float) -> None:
         running = self.running
         assert running is not None
         numbers = self._snapshot()
         if action == "pause":
             running.pause()
+            self._is_paused = running.statistics()["state"] == "paused"
             loop = asyncio.get_running_loop()
-            self._timers.append(loop.call_later(self.rng.choice([0, 0.1, 1]), running.resume))
+            self._timers.append(loop.call_later(self.rng.choice([0, 0.1, 1]), self._resume))
         elif action == "resume":
-            running.resume()
+            self._resume()
         elif action == "retune":
             self._retune(numbers)
         elif action == "drain":
+            self._is_paused = False
             self._note("drain", numbers)
             running.begin_drain()
         elif action == "drain soon":
+            self._is_paused = False
             self._note("drain", numbers)
             self.notes.aborts = True
             running.begin_drain(delay)
@@ -604,6 +649,11 @@ class RandomWalk:
             self.notes.aborts = True
             running.cancel()
         self._snapshot()
+
+    def _resume(self) -> None:
+        assert self.running is not None
+        self._is_paused = False
+        self.running.resume()
 
     def _note(self, what: str, numbers: dict[str, Any]) -> None:
         if numbers["unfinished"]:
@@ -632,11 +682,12 @@ class RandomWalk:
         assert running is not None
         for delay, action in self.actions:
             await asyncio.sleep(delay)
+            self._check_windows()
             for sink in self._held:
                 sink.accept(int(3 * self.rng.random()) + 1)
             self._act(action, delay)
         # Whatever was done, it comes to an end.
-        running.resume()
+        self._resume()
         for sink in self._held:
             sink.accept(1_000_000)
 
@@ -746,12 +797,19 @@ class RandomWalk:
                 if stage.get(part):
                     blame(f"{stage['name']} has {stage[part]} {part} at the end")
         if is_whole:
+            self._check_letters(numbers)
             for handler in self.handlers:
                 if handler.gauge.open:
                     blame(f"stage {handler.number} has {handler.gauge.open} open calls")
         self._check_endings(numbers)
         self._check_results(is_whole)
         self._check_bound()
+
+    def _check_letters(self, numbers: dict[str, Any]) -> None:
+        letters = sum(len(sink.accepted) for sink in self._letters)
+        routed = sum(stage.get("routed", 0) for stage in numbers["stages"])
+        if letters != routed:
+            self.notes.blame(f"{letters} letters came of {routed} events")
 
     def _may_end(self, error: BaseException | None) -> bool:
         return self.notes.aborts or isinstance(error, HoldExceeded)
