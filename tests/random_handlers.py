@@ -199,7 +199,7 @@ class Handler:
             return attempt == 1
         if fate == "at the last moment":
             return (value, attempt) in self.cut
-        return fate in ("fails", "hangs", "hangs on", "is cancelled")
+        return fate in ("fails", "hangs", "hangs on", "hangs and returns", "is cancelled")
 
     def _results(self, value: Value, attempt: int) -> list[Value]:
         count = 1
@@ -324,6 +324,12 @@ class Handler:
                 await asyncio.sleep(100)
             finally:
                 await asyncio.sleep(0.2)
+        elif fate == "hangs and returns":
+            began = loop.time()
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                self._was_cut(value, attempt, began)
         elif fate == "at the last moment":
             assert self.timeout is not None
             await asyncio.sleep(self.timeout)
@@ -348,6 +354,9 @@ class Handler:
                 # It would cancel whoever lets the events come, once the stage was cancelled.
                 raise Trouble(value)
             raise asyncio.CancelledError
+        if fate == "hangs and returns":
+            # Too late for anybody to get it.
+            return (*value, -1)
         if fate != "at the last moment" and self.fails(value, attempt):
             raise Trouble(value)
         (result, *_) = self._results(value, attempt) or [value]

@@ -62,6 +62,9 @@ FEATURES = (
 # What happens in the middle of a walk, and may be the moment to do something to it.
 _LATE = ("cancel from inside", "failing sink", "drain", "iterator", "children that share a turn")
 
+# Fates that are the same at each attempt.
+_ALWAYS = ("at the last moment", "hangs on", "hangs and returns")
+
 # Errors that end a running here, or that are told after the first one.
 _EXPECTED = (
     Trouble,
@@ -294,7 +297,7 @@ class RandomWalk:
 
     def _fates(self, policy_stops: bool, times: int, more: list[str]) -> tuple[list[str], float]:
         rng = self.rng
-        fates = [f"{fate} once" for fate in ("fails", *more) if fate != "at the last moment"]
+        fates = [f"{fate} once" for fate in ("fails", *more) if fate not in _ALWAYS]
         if times == 1:
             fates = []
         if not policy_stops or self._stops:
@@ -328,7 +331,7 @@ class RandomWalk:
         timeout = rng.choice([None, 0.7, 0.7]) if kind in Handler.ASYNC else None
         more = ["is cancelled"] if rng.random() < 0.4 else []
         if timeout is not None:
-            more += ["hangs", rng.choice(["hangs on", "at the last moment"])]
+            more += ["hangs", rng.choice(["hangs on", "hangs and returns", "at the last moment"])]
         fates, trouble = self._fates(stops, times, more)
         if kind == "async" and rng.random() < 0.06:
             fates, trouble = [*fates, "leaves"], 0.1

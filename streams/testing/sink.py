@@ -100,7 +100,7 @@ class _MemoryStage(SinkStage[Any]):
         self._sink.take(self._run.now(), event.value)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self._seconds == 0:
+        if self._seconds == 0 or self._closed is None:
             super().on_events(events)
             return
         (self._held,) = events

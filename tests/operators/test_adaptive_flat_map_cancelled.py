@@ -215,7 +215,8 @@ def test_an_iterator_that_cancels_its_pipeline_leaves_no_result(run: Run) -> Non
 
 
 @pytest.mark.xfail(
-    strict=True, reason="a cancelled stage raises what is no Exception to whoever let the event come"
+    strict=True,
+    reason="a cancelled stage raises what is no Exception to whoever let the event come",
 )
 def test_a_plain_call_that_is_cancelled_inside_of_a_cancel_cancels_nobody_else(run: Run) -> None:
     def handler(value: int) -> None:

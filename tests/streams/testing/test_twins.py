@@ -17,6 +17,7 @@ from streams.testing import (
     no_leaks,
     run_virtual,
 )
+from streams.testing.plugin import Run
 
 
 @given(st.lists(st.integers()), st.integers(0, 9))
@@ -114,3 +115,17 @@ def test_a_memory_sink_breaks_off_on_demand() -> None:
 def test_the_clock_or_the_test_accepts_but_not_both() -> None:
     with pytest.raises(ValueError, match="either"):
         MemorySink(seconds=1, hold=True)
+
+
+def test_a_slow_sink_takes_nothing_once_it_is_closed(run: Run) -> None:
+    sink = MemorySink(seconds=1)
+
+    async def story() -> None:
+        # Its result comes when the sink is closed already.
+        source = MemorySource([1])
+        running = source.pipe(adaptive_flat_map(lambda _: running.cancel())).to(sink).start()
+        await running.wait()
+        assert source.returned == [1]
+
+    run(story())
+    assert sink.values == []
