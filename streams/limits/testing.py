@@ -22,13 +22,14 @@ from itertools import pairwise
 
 from streams.errors import BadLimit, BuildError
 from streams.limits.choice import limit_of, limiter_for
-from streams.limits.limiter import Limiter, Outcome
+from streams.limits.limiter import Completion, Limiter, Outcome, list_form
 
 __all__ = [
     "LAWS",
     "Law",
     "LawBroken",
     "check",
+    "counts_in_lists_as_one_by_one",
     "falls_when_everything_is_dropped",
     "ignores_the_unit_of_time",
     "is_not_raised_while_it_is_not_used",
@@ -73,6 +74,7 @@ class _Plant:
     def __init__(self, limiter: Limiter, at_once: int, unit: float = 1.0) -> None:
         self.limiter = limiter
         self.limits: list[int] = []
+        self.completions: list[Completion] = []
         self._limit = limit_of(limiter)
         self.down = False
         self.peak = 0
@@ -96,6 +98,7 @@ class _Plant:
             if outcome is Outcome.SUCCESS:
                 self._serving -= 1
             self._serve()
+            self.completions.append((self._now, started, in_flight, outcome))
             self._limit = _tell(self.limiter, self._now, started, in_flight, outcome)
             self.limits.append(self._limit)
         return self.limits[before:]
@@ -224,6 +227,31 @@ def survives_odd_clocks(make: Make, floor: int, ceiling: int) -> None:
             raise LawBroken(f"on an odd clock the limit was {limit}")
 
 
+def counts_in_lists_as_one_by_one(make: Make, floor: int, ceiling: int) -> None:
+    """A list gives the limit of as many single completions, if the limiter takes lists."""
+    plant = _Plant(_made(make), ceiling)
+    plant.run(1000)
+    plant.down = True
+    plant.run(300)
+    plant.down = False
+    plant.run(1000)
+    limiter, draw, at = _made(make), random.Random(3), 0
+    tell = list_form(limiter)
+    while tell is not None and at < len(plant.completions):
+        size = draw.randint(1, 20)
+        try:
+            tell(plant.completions[at : at + size])
+            limit = limit_of(limiter)
+        except Exception as error:
+            raise LawBroken(f"of a list it raised {error!r}") from error
+        at = min(at + size, len(plant.completions))
+        if limit != plant.limits[at - 1]:
+            raise LawBroken(
+                f"after {at} completions, told in lists, the limit was {limit}, "
+                f"and {plant.limits[at - 1]} when told one by one"
+            )
+
+
 Law = Callable[[Make, int, int], None]
 
 LAWS: tuple[Law, ...] = (
@@ -234,6 +262,7 @@ LAWS: tuple[Law, ...] = (
     repeats_itself,
     ignores_the_unit_of_time,
     survives_odd_clocks,
+    counts_in_lists_as_one_by_one,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,17 @@ def test_a_limiter_that_raises_hears_no_more_of_the_list_and_keeps_its_last_limi
     assert limiter.heard == ENDS[:1]
     assert broken == ["limiter 'Breaks': ValueError('drops')"]
     assert told.limit == 1
+
+
+def test_a_limiter_that_raises_at_a_list_is_told_of_by_its_name() -> None:
+    class Breaks(InLists):
+        def on_completions(self, completions: list[Completion]) -> None:
+            raise CancelledError
+
+    broken = list[str]()
+    control(Breaks(), broken=broken).completed(ENDS)
+    assert len(broken) == 1
+    assert broken[0].startswith("limiter 'Breaks': HandlerCancelled(")
 
 
 def test_a_fixed_limit_stays_whatever_it_hears() -> None:

@@ -127,7 +127,7 @@ def test_what_is_no_limit_is_refused_when_the_pipeline_is_built(limit: Any, told
     assert str(caught.value) == told
 
 
-@pytest.mark.parametrize("method", ["on_complete", "on_arrive", "on_depart"])
+@pytest.mark.parametrize("method", ["on_complete", "on_completions", "on_arrive", "on_depart"])
 def test_a_limiter_that_would_have_to_be_awaited_is_refused(method: str) -> None:
     async def work(value: int) -> int:
         return value

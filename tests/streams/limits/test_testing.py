@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from streams.limits import Fixed, HillClimb, Limiter, Outcome, default
+from streams.limits import Completion, Fixed, HillClimb, Limiter, Outcome, default
 from streams.limits.testing import (
     LAWS,
     Law,
     LawBroken,
     check,
+    counts_in_lists_as_one_by_one,
     falls_when_everything_is_dropped,
     is_not_raised_while_it_is_not_used,
     recovers,
@@ -107,6 +108,35 @@ def test_one_that_goes_on_from_the_last_run_is_told() -> None:
     one = Remembering()
     with pytest.raises(LawBroken, match=r"gave 2 once and 2002 the other time, at completion 1$"):
         repeats_itself(lambda: one, 1, 10**6)
+
+
+class Forgetful(Growing):
+    """Hears of the last completion of a list only."""
+
+    def on_completions(self, completions: list[Completion]) -> None:
+        self.on_complete(*completions[-1])
+
+
+class Particular(Growing):
+    """Does not take lists of more than one."""
+
+    def on_completions(self, completions: list[Completion]) -> None:
+        (one,) = completions
+        self.on_complete(*one)
+
+
+@pytest.mark.parametrize(
+    ("limiter", "told"),
+    [
+        (Forgetful, r"told in lists, the limit was \d+, and \d+ when told one by one"),
+        (Particular, "of a list it raised ValueError"),
+    ],
+)
+def test_one_that_counts_otherwise_in_lists_is_told(
+    limiter: Callable[[], Limiter], told: str
+) -> None:
+    with pytest.raises(LawBroken, match=told):
+        counts_in_lists_as_one_by_one(limiter, 1, 10**6)
 
 
 class Dividing(Growing):
