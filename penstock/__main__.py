@@ -15,18 +15,18 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command with `sys.argv[1:]` or `arguments`; returns the exit status.
 
-    0 all finished; 1 stopped by an error, or a workflow's rule is broken; 2 usage, or a
-    pipeline that cannot be built; 3 completed, but some lines or events were bad, skipped or
-    routed; 4 drained on a signal; 5 cancelled with unfinished events; 128 and the signal's
-    number if one came before anything was begun. SystemExit(2) for a wrong command line.
+    0 all finished; 1 stopped by an error, or a workflow's rule is broken; 2 usage, or a pipeline
+    that cannot be built; 3 completed, but some lines or events were bad, skipped or routed; 4
+    drained on a signal; 5 cancelled with unfinished events; 128 plus the signal's number if one
+    came before anything had begun. Raises SystemExit(2) for a wrong command line.
     """
     if arguments is not None:
         from penstock.command import run_command
 
         return run_command(list(arguments))
-    # Kept: while a pipeline file is loaded, `sys.argv` is that of the file.
+    # Kept, because `sys.argv` is the file's while a pipeline file is loaded.
     words = sys.argv[1:]
-    # What is imported stays. To look for garbage in it meanwhile takes a tenth of the start.
+    # Imported modules stay. Collecting garbage among them meanwhile takes a tenth of the start.
     gc.disable()
     try:
         with raising():
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return run_command(words, alone=True)
     except Interrupted as interrupted:
-        # Whoever wants no report, as the parent of workers, reads the exit status.
+        # A caller without a report, such as the parent of workers, reads the exit status.
         if "none" not in _options("--report", words):
             from penstock.output import mention
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(name: str, arguments: Sequence[str]) -> list[str]:
-    """The values of an option on a command line that nobody has parsed."""
+    """The values of an option on a command line that is not parsed yet."""
     return [value for word, value in pairwise(arguments) if word == name]
 
 

@@ -1,6 +1,6 @@
-"""What can be said on the command line, one function a sub-command.
+"""The command-line arguments, one function per sub-command.
 
-Nothing of the library is imported here: a folder of the user's may shadow it, which is told first.
+Nothing of the library is imported here: a user's folder may shadow it, which is reported first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _add_run(add_parser: AddParser) -> None:
     run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
     add_input(run)
     add_output(run)
-    add_limit(run, "work on N events at once, or on as many between two bounds as is best")
+    add_limit(run, "work on N events at once, or on the best number between two bounds")
     add_drain_deadline(run, "work in flight gets after a signal or an error")
     add_report(run)
     _add_servers(run, required=False)
@@ -113,9 +113,7 @@ def _add_status(add_parser: AddParser) -> None:
 
 
 def _add_dead_letters(add_parser: AddParser) -> None:
-    letters = plain(
-        add_parser, "dead-letters", "list the events that were given up on, or try them again"
-    )
+    letters = plain(add_parser, "dead-letters", "list the dead letters, or try them again")
     letters.add_argument("action", choices=("list", "replay"))
     letters.add_argument(
         "--id", type=int, nargs="+", metavar="N", help="those with these numbers (default: all)"
@@ -125,7 +123,9 @@ def _add_dead_letters(add_parser: AddParser) -> None:
 
 
 def _add_pool(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pool", metavar="NAME", help="the work pool of that name, no pipeline")
+    parser.add_argument(
+        "--pool", metavar="NAME", help="the work pool of that name instead of a pipeline"
+    )
 
 
 def _add_place(
@@ -148,7 +148,7 @@ def _add_draw(add_parser: AddParser) -> None:
 
 
 def _add_check(add_parser: AddParser) -> None:
-    with_file(add_parser, "check", "build a pipeline and tell what is wrong with it")
+    with_file(add_parser, "check", "build a pipeline and report what is wrong with it")
 
 
 def _add_check_workflow(add_parser: AddParser) -> None:
@@ -174,7 +174,7 @@ def _add_check_workflow(add_parser: AddParser) -> None:
 
 def _add_monitor(add_parser: AddParser) -> None:
     monitor = plain(
-        add_parser, "monitor", "tell what in JSON lines violates a formula of temporal logic"
+        add_parser, "monitor", "report where JSON lines violate a formula of temporal logic"
     )
     monitor.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
     monitor.add_argument(
@@ -187,7 +187,7 @@ def _add_monitor(add_parser: AddParser) -> None:
     monitor.add_argument(
         "--fields",
         action="store_true",
-        help="names that no --prop explains are fields of the events",
+        help="names without a --prop are fields of the events",
     )
     monitor.add_argument("--by", metavar="FIELD", help="watch the events of each key on their own")
     monitor.add_argument(
@@ -201,7 +201,7 @@ def _add_monitor(add_parser: AddParser) -> None:
         "--mode",
         choices=("ltl3", "rv"),
         default="ltl3",
-        help="rv: tell as well when it becomes presumably false",
+        help="rv: also report when it becomes presumably false",
     )
     monitor.add_argument(
         "--restart", action="store_true", help="begin anew with a key after its violation"
@@ -249,7 +249,7 @@ def _add_santa(add_parser: AddParser) -> None:
         "--limit",
         default="auto",
         metavar="fixed:N|hill-climb|auto",
-        help="how many jobs at once (default: auto, which finds it by itself)",
+        help="how many jobs at once (default: auto, which tunes itself)",
     )
     santa.add_argument(
         "--speed",

@@ -1,4 +1,4 @@
-"""`penstock check`: the pipeline was built, so it can be; here are its stages."""
+"""`penstock check`: builds a pipeline and lists its stages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from streams.temporal.workflow_rule import CounterExample, Rule
 
 __all__ = ["call", "check", "lost_path"]
 
-# What a sink has accepted may be acknowledged; of what is acknowledged before, nothing is left
-# when the process dies.
+# Events may be acknowledged once a sink has accepted them; events acknowledged earlier are lost if
+# the process dies.
 _REACHES_A_SINK = Rule(
     "every path from an acknowledging source reaches a sink",
     initial="acknowledging source",
@@ -31,14 +31,14 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def check(where: str, pipeline: Pipeline) -> int:
-    """Say that all is well; returns the exit status. What is wrong has been raised by then."""
+    """Report that all is well; returns the exit status. Errors have been raised before."""
     pipeline.check_files()
     stages = pipeline.describe()
     lost = lost_path(stages, len(pipeline.sinks))
     if lost is not None:
         raise BuildError(
-            f"{where}: events go {lost}, and no further: they are acknowledged before what comes "
-            "of them is in a sink, and lost if the process dies. Use a source that can be read "
+            f"{where}: events go {lost}, and no further: they are acknowledged before their "
+            "results are in a sink, and lost if the process dies. Use a source that can be read "
             "again, such as read_jsonl(path)"
         )
     names = " > ".join(stage.name for stage in stages)
@@ -46,9 +46,9 @@ def check(where: str, pipeline: Pipeline) -> int:
 
 
 def lost_path(stages: list[StageInfo], sinks: int) -> CounterExample | None:
-    """A way of an event from a source that acknowledges, through the stages, that ends in no sink.
+    """A path of an event from an acknowledging source through the stages that ends in no sink.
 
-    The last stages are sinks. They are checked as any other workflow is.
+    The last stages are sinks. The stages are checked like any other workflow.
     """
     if not stages[0].acknowledges:
         return None

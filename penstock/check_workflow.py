@@ -1,4 +1,4 @@
-"""`penstock check-workflow`: the paths of a workflow that break the rules of a file."""
+"""`penstock check-workflow`: finds the paths of a workflow that break the rules of a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _BROKEN, _SAYS_NOTHING = 1, 3
 
 
 def call(options: Namespace, words: list[str]) -> int:
-    """Show what became of each rule.
+    """Report on each rule.
 
-    Returns 0 if all hold, 1 if one is broken, else 3 if one says nothing of this workflow.
-    Raises BuildError for a workflow, rules or a picture that cannot be read or written.
+    Returns 0 if all hold, 1 if one is broken, else 3 if one does not apply to this workflow. Raises
+    BuildError for a workflow, rules or a picture that cannot be read or written.
     """
     workflow = read_workflow(options.graph)
     rules = _rules_of(load_module(options.rules, words, "rule", whole=options.traceback))
@@ -91,7 +91,8 @@ def _told(rule: Rule, found: list[CounterExample], nothing: str | None) -> str:
 
 
 def _path(example: CounterExample) -> str:
-    """A line for each node: how the path comes to it, and what of the formula is true there."""
+    """A line for each node: how the path reaches it, and which propositions of the formula hold
+    there."""
     ways = ["begins", *(f"by {arc}" for arc in example.arcs)]
     width = max(map(len, example.path))
     lines = [

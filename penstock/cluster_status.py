@@ -1,4 +1,4 @@
-"""`penstock status --on URLS`: who works on what, how far behind it is, and what was given up."""
+"""`penstock status --on URLS`: workers, lag and dead letters of pipelines and work pools."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def _pools(client: Client, options: argparse.Namespace) -> list[str]:
 
 
 def one_of(layouts: list[Layout], name: str) -> Layout:
-    """The pipeline of that name; BuildError tells which there are."""
+    """The pipeline of that name; raises BuildError that lists those that exist."""
     for layout in layouts:
         if layout.name == name:
             return layout
@@ -87,7 +87,7 @@ def one_of(layouts: list[Layout], name: str) -> Layout:
 
 
 def _rate(view: View, before: dict[str, tuple[float, int]]) -> float | None:
-    """Events finished a second since the last look, or since the workers began."""
+    """Events finished per second since the last look, or since the workers began."""
     finished = sum(worker["finished"] for worker in view.workers.values())
     now = clock.wall()
     since = min((worker["since"] for worker in view.workers.values()), default=now)

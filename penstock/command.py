@@ -16,14 +16,15 @@ __all__ = ["run_command"]
 
 _USAGE = 2
 
-# Where a sub-command's `call(options, words for the file)` is, if not in the module of its name.
+# The module of a sub-command's `call(options, words for the file)`, if it has another name.
 _MODULES = {"kata": "kata.command", "santa": "santa.command", "status": "cluster_status"}
 
 
 def run_command(words: list[str], *, alone: bool = False) -> int:
     """Run the command with these words; returns the exit status.
 
-    `alone`: the process is for this and ends after it. SystemExit(2) for a wrong command line.
+    `alone`: the process serves only this call and ends after it. Raises SystemExit(2) for a wrong
+    command line.
     """
     for_the_file: list[str] = []
     if "--" in words:
@@ -55,8 +56,8 @@ def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bo
         call = import_module(f"penstock.{module}").call
         if alone:
             gc.freeze()
-            # More than events are in flight, which end without it: to look through them again and
-            # again for cycles, after every 700 new ones, takes a tenth of the time.
+            # More than the events in flight, which are freed without it: searching them for cycles
+            # after every 700 new objects takes a tenth of the time.
             gc.set_threshold(_GARBAGE)
             gc.enable()
         status: int = call(options, for_the_file)
@@ -73,8 +74,8 @@ def _usage_error(message: str) -> int:
 def _open_standard_streams() -> None:
     """Give each closed standard stream a descriptor that fails when it is used.
 
-    Else the next file or socket that is opened gets its number, and is read or written by
-    whoever means the standard stream; uvloop even aborts the process.
+    Otherwise the next file or socket gets its number, and is read or written in place of the
+    standard stream; uvloop even aborts the process.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
@@ -87,16 +88,16 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "penstock",
         description="Run event pipelines that never accept more than they can process.",
-        epilog="`penstock COMMAND --help` tells more.",
+        epilog="See `penstock COMMAND --help`.",
         allow_abbrev=False,
         formatter_class=Formatter,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    # Without `prog` argparse would format a usage to find it out.
+    # Without `prog` argparse would format a usage to determine it.
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", required=True, prog="penstock", parser_class=Parser
     )
-    # The parsers of the other commands are made only to tell that they exist.
+    # The parsers of the other commands are made only to list them.
     wanted = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
     for name in wanted:
         COMMANDS[name](commands.add_parser)
@@ -104,7 +105,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for: importlib.metadata is slow to import."""
+    """Looks the version up only on request: importlib.metadata is slow to import."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import version

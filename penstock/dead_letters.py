@@ -1,4 +1,4 @@
-"""`penstock dead-letters list|replay --on URLS`: what was given up on, and another try for it."""
+"""`penstock dead-letters list|replay --on URLS`: lists dead letters, or tries them again."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _DEADLINE = 20.0
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
-    """List the dead letters as JSON lines, or give their events or jobs another try and delete
-    them. The results of a work pool's jobs are printed as JSON lines."""
+    """List the dead letters as JSON lines, or publish their events or jobs again and delete them.
+    The results of a work pool's jobs are printed as JSON lines."""
     return asyncio.run(_work(options))
 
 
@@ -74,7 +74,7 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 class _Chosen:
-    """The letters that are meant, and those of them that are `missing`."""
+    """The selected letters, and those of them that are `missing`."""
 
     def __init__(self, numbers: frozenset[int]) -> None:
         self.missing = set(numbers)
@@ -91,7 +91,7 @@ def _pipeline(layouts: list[Layout], name: str | None) -> Layout:
     if name is None:
         if len(layouts) != 1:
             names = ", ".join(layout.name for layout in layouts) or "none"
-            raise BuildError(f"say which pipeline by --name; there are: {names}")
+            raise BuildError(f"choose a pipeline by --name; there are: {names}")
         name = layouts[0].name
     return one_of(layouts, name)
 
@@ -156,7 +156,7 @@ async def _offer_again(
     for sequence in offered:
         await js.delete_msg(wire.letters, sequence)
     failed = report.statistics["failed"]
-    mention(f"{counted(len(offered), 'job')} offered again, {failed:,} given up on again")
+    mention(f"{counted(len(offered), 'job')} offered again, {failed:,} failed again")
     return report.exit_status or min(1, omitted)
 
 

@@ -105,13 +105,13 @@ def bound_text(stage: StageInfo) -> str:
 
 
 def most_held(stages: list[StageInfo]) -> int | None:
-    """The most events of the sources that are ever unfinished at once; None without a bound."""
+    """The most events of the sources that can be unfinished at once; None without a bound."""
     held = [stage.holds for stage in stages]
     return None if None in held else sum(n for n in held if n is not None)
 
 
 def total_text(stages: list[StageInfo]) -> str:
-    """The most events that the pipeline ever holds."""
+    """The most events that the pipeline can hold."""
     bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
     if open_ended:

@@ -1,6 +1,6 @@
-"""What SIGINT and SIGTERM do to the command while no pipeline listens to them.
+"""Handles SIGINT and SIGTERM for the command while no pipeline listens to them.
 
-Imported before all else, so that it hears of a signal while the rest is imported: it imports
+Imported before everything else, so that it handles a signal while the rest is imported: it imports
 next to nothing.
 """
 
@@ -19,13 +19,13 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.exit_status = 128 + number
-        """What shells call the status of a process that a signal ended."""
+        """The exit status that shells report for a process ended by a signal."""
 
 
 class raising:
-    """While inside: the first signal raises Interrupted, a second one ends the process.
+    """Inside the block the first signal raises Interrupted, a second one ends the process.
 
-    One that is ignored, as in the background of a script, stays ignored. For the main thread.
+    An ignored signal, as in a background job of a script, stays ignored. For the main thread.
     """
 
     def __enter__(self) -> None:

@@ -1,7 +1,7 @@
-"""Find the pipeline that `FILE` or `FILE:NAME` means.
+"""Loads the pipeline named by `FILE` or `FILE:NAME`.
 
-The file is imported as a module, with its own folder first on Python's path as if it were run,
-but not as `__main__`. Whatever goes wrong is a BuildError that says what to do.
+The file is imported as a module, with its own folder first on Python's path as if it were run, but
+not as `__main__`. Every error is a BuildError that says what to do.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> Pipeline:
-    """Import the file and return its pipeline; raises BuildError for all that can go wrong.
+    """Import the file and return its pipeline; raises BuildError for every error.
 
-    `arguments` are what the file finds in `sys.argv[1:]`; `whole` keeps our own frames in what
-    is told about an error of the file.
+    `arguments` become the file's `sys.argv[1:]`; `whole` keeps penstock's own frames in the
+    traceback of an error of the file.
     """
     path, name = _split(where)
     return _choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
@@ -65,8 +65,8 @@ def _split(where: str) -> tuple[str, str | None]:
 
 
 def _module_name(path: str) -> str:
-    # Its own name, so that a handler can be pickled for another process; unless that name is
-    # taken, or is no name.
+    # Its own name, so that a handler can be pickled for another process; unless that name is taken
+    # or not a valid name.
     stem = os.path.splitext(os.path.basename(path))[0]
     taken = stem in sys.modules or stem in sys.stdlib_module_names
     return "penstock_pipeline_file" if taken or not stem.isidentifier() else stem
@@ -91,7 +91,7 @@ def _import(path: str, what: str, whole: bool) -> ModuleType:
     except SystemExit as error:
         raise BuildError(
             f"{path} ended the process (SystemExit: {error.code}) while it was loaded, before "
-            f'there was a {what}. Put what is for a script only under `if __name__ == "__main__":`'
+            f'there was a {what}. Put code for scripts only under `if __name__ == "__main__":`'
         ) from error
     except (BuildError, MissingExtra) as error:
         line = users_line(error) or path
@@ -138,8 +138,8 @@ def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
         )
     for loose in _names_of_streams(module):
         raise BuildError(
-            f"{path} has no pipeline, but the stream '{loose}', which ends nowhere: "
-            "end it in a sink, as in `pipeline = stream.to(write_jsonl())`"
+            f"{path} has no pipeline, but the stream '{loose}', which has no sink: end it in a "
+            "sink, as in `pipeline = stream.to(write_jsonl())`"
         )
     raise BuildError(
         f"{path} has no pipeline: it needs one in a variable of the module, as in "
@@ -155,7 +155,7 @@ def _named(module: ModuleType, path: str, name: str) -> Pipeline:
     value = getattr(module, name)
     if not isinstance(value, Pipeline):
         kind = type(value).__name__
-        raise BuildError(f"'{name}' of {path} is no pipeline but of type {kind}. {there_are}.")
+        raise BuildError(f"'{name}' of {path} is not a pipeline, but of type {kind}. {there_are}.")
     return value
 
 

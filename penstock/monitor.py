@@ -1,4 +1,4 @@
-"""`penstock monitor`: what in a stream of JSON lines violates a formula of temporal logic."""
+"""`penstock monitor`: reports violations of a temporal formula in a stream of JSON lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def call(options: Namespace, words: list[str]) -> int:
     """Print a line of JSON for each violation.
 
     Returns 0 if there was none, 1 if there was one, else as `penstock run` does. Raises BuildError
-    for a formula or a proposition that cannot be read.
+    for an invalid formula or proposition.
     """
     if words:
         raise BuildError(f"monitor takes nothing after `--`: {' '.join(words)}")

@@ -1,4 +1,4 @@
-"""What the command itself prints, whatever may be wrong with the standard streams."""
+"""The command's own output, robust against closed or full standard streams."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["counted", "flush", "mention", "put", "say"]
 
 
 def say(text: str) -> None:
-    """Write a line to standard error; where nobody can read it, it is let go."""
-    # Where there is no standard error, print would take standard output.
+    """Write a line to standard error; it is dropped if that is not possible."""
+    # Without standard error, print would use standard output.
     if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
-        # Closed or full: there is no other place to say so.
+        # Closed or full: there is no other place to report it.
         with suppress(OSError, ValueError):
             print(text, file=sys.stderr, flush=True)
 
@@ -26,8 +26,8 @@ def mention(text: str) -> None:
 def put(text: str) -> int:
     """Write a result to standard output; returns the exit status.
 
-    2 if there is no standard output, 1 if it could not be written. A reader who went away, as
-    `head` does, is no error.
+    2 if there is no standard output, 1 if it could not be written. It is not an error when the
+    reader closes the pipe early, as `head` does.
     """
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
         mention("cannot write standard output: it is closed")
@@ -37,12 +37,12 @@ def put(text: str) -> int:
 
 def _write(text: str) -> int:
     try:
-        # Even nothing is written where there is no buffer, and a full disk refuses it.
+        # Without a buffer even an empty text is written, and a full disk refuses it.
         if text:
             sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # Python would flush once more when it ends, and complain of what failed here.
+        # Python would flush again at exit, and report the same failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return 0

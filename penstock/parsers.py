@@ -1,4 +1,4 @@
-"""What the parsers of all sub-commands are made of: their form, and what may stand in options."""
+"""The building blocks of the sub-commands' parsers: layout and types of options."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _WIDTH = 88
 
 
 class Formatter(argparse.HelpFormatter):
-    """As wide everywhere: argparse makes one for every option, and imports much to be wider."""
+    """A fixed width: argparse makes a formatter for every option, and imports much to determine the
+    width."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_WIDTH)
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of a sub-command: what it does not know it tells itself, with its own usage."""
+    """The parser of a sub-command: it reports unknown arguments itself, with its own usage."""
 
     def parse_known_args(self, *args: Any, **named: Any) -> tuple[Any, list[str]]:
         parsed, strangers = super().parse_known_args(*args, **named)
@@ -120,7 +121,7 @@ def limit(text: str) -> tuple[int, int]:
     try:
         bounds = (int(floor), int(ceiling if colon else floor))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no N or FLOOR:CEILING") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid N or FLOOR:CEILING") from None
     if not 1 <= bounds[0] <= bounds[1]:
         raise argparse.ArgumentTypeError(f"{text!r}: 1 <= FLOOR <= CEILING is needed")
     return bounds
@@ -132,7 +133,7 @@ def number(text: str) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return number
 
 
@@ -140,7 +141,7 @@ def evidence(text: str) -> int | str:
     if text in ("full", "letters"):
         return text
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number, nor full or letters")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, nor full or letters")
     return int(text)
 
 
@@ -150,5 +151,5 @@ def seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds

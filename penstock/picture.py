@@ -10,7 +10,7 @@ from streams.stage import StageInfo
 
 __all__ = ["as_svg"]
 
-# All in pixels. Text is not measured, but a letter is about this wide in proportion to its size.
+# All in pixels. Text is not measured; this is the width of a letter relative to its size.
 _LETTER = 0.58
 _WIDTH, _HEIGHT, _GAP, _MARGIN = 320, 58, 34, 24
 _NAME, _SMALL = 15, 12

@@ -1,4 +1,4 @@
-"""A work pool as `penstock status` shows it."""
+"""The text of `penstock status` for a work pool."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def pool_as_text(view: PoolView) -> str:
     rate = epic.done / epic.seconds if epic.seconds else 0.0
     lines = [
         f"work pool {view.name}: epic {epic.epic} under way for {epic.seconds:,.0f} s, "
-        f"{counted(epic.done, 'job')} done ({rate:,.0f}/s), {epic.failed:,} given up on, "
-        f"{epic.out:,} out, {letters}",
+        f"{counted(epic.done, 'job')} done ({rate:,.0f}/s), {epic.failed:,} failed, {epic.out:,} "
+        f"out, {letters}",
         f"  {counted(epic.workers, 'worker')} with room for {counted(epic.capacity, 'job')}",
         queue,
         "",
@@ -30,7 +30,7 @@ def pool_as_text(view: PoolView) -> str:
 
 
 def pool_called(pools: list[Wire], name: str) -> Wire:
-    """The pool of that name; BuildError tells which there are."""
+    """The pool of that name; raises BuildError that lists those that exist."""
     for pool in pools:
         if pool.name == name:
             return pool

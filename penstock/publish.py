@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["call", "publish", "publishing"]
 
-# Events under way at once; one of each key, or the servers could store them in another order.
+# Events under way at once; one of each key, or the servers could reorder them.
 _AT_ONCE = 256
-# Seconds for which events wait for others that go into the same message.
+# Seconds for which events wait for others of the same message.
 _LINGER = 0.01
-# Seconds after which what is kept of an empty partition ends.
+# Seconds after which the state of an empty partition is dropped.
 _IDLE = 60.0
 
 
@@ -42,10 +42,9 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def publish(where: str, options: Options, cluster: Cluster) -> int:
-    """Have what the pipeline's own source emits stored; returns the exit status.
+    """Store the events of the pipeline's own source; returns the exit status.
 
-    Which fields are the identity and the key, the pipeline of the file says: those of its
-    `distinct_within` and of its `group_by`.
+    The identity and the key are those of the pipeline's `distinct_within` and `group_by`.
     """
     pipeline = load(where, options.arguments, whole=options.traceback)
     warnings_to_standard_error()
@@ -72,7 +71,7 @@ async def _publish(pipeline: Pipeline, options: Options, cluster: Cluster) -> tu
             with drain_on_signals(running, options.drain_deadline, mention):
                 await end_of(running)
         if layout.in_batches:
-            about = " in batches, of which workers drop the duplicates"
+            about = " in batches; workers drop the duplicates"
         else:
             about = f", known already: {publisher.duplicates:,}"
         return running.report(), f"{publisher.published:,}{about}"
@@ -103,7 +102,7 @@ def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> P
             publisher.partition_of,
             each=lambda group: group.pipe(lists),
             idle=_IDLE,
-            # Of each partition one message is under way while the next one is filled.
+            # In each partition one message is under way while the next one is filled.
             buffer=2 * len(layout.numbers) * (layout.batch or 1),
         )
         sent = source.pipe(
@@ -115,4 +114,4 @@ def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> P
 
 
 def _done(_: object) -> None:
-    """Nothing is left to do with an event that is stored."""
+    """A stored event needs no further work."""

@@ -1,4 +1,4 @@
-"""`penstock queue ACTION URL`: look at a queue in a database's table, and tend it."""
+"""`penstock queue ACTION URL`: inspect and maintain a queue in a database table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _STATES = {"waiting": UNPROCESSED, "in-work": IN_PROCESS, "finished": PROCESSED,
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
-    """Do what is asked; returns the exit status: 1 if not all of it could be done."""
+    """Run an action; returns the exit status: 1 if not all of it could be done."""
     if options.action == "put":
         return _put(options)
     try:
@@ -109,7 +109,7 @@ def _line(row: Found) -> str:
     }
     fields |= {"owner": row.owner, "error": row.error}
     fields = {name: value for name, value in fields.items() if value is not None}
-    # Ids of a table of the user's may be bytes.
+    # Ids in a user's own table may be bytes.
     return dumps({**fields, "payload": shown}, str, OPT_APPEND_NEWLINE).decode()
 
 

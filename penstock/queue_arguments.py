@@ -1,4 +1,4 @@
-"""What can be said to `penstock queue`, one function an action."""
+"""The arguments of `penstock queue`, one function per action."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 def add_queue(add_parser: AddParser) -> None:
     """The sub-command with its actions."""
-    queue = plain(add_parser, "queue", "look at a queue in a database's table, and tend it")
+    queue = plain(add_parser, "queue", "inspect and maintain a queue in a database table")
     actions = queue.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, add in _ACTIONS.items():
         add(actions.add_parser, name)
 
 
 def _add_stats(add_parser: AddParser, name: str) -> None:
-    stats = _action(
-        add_parser, name, "show what is in it, how fast rows come and go, and who works on them"
-    )
+    stats = _action(add_parser, name, "show rows by state, rates, times and pollers")
     stats.add_argument(
         "--window",
         type=_positive,
         default=60.0,
         metavar="SECONDS",
-        help="the time over which rates and durations are taken (default: 60)",
+        help="the time over which rates and durations are measured (default: 60)",
     )
     stats.add_argument("--json", action="store_true", help="as a line of JSON")
     stats.add_argument(
@@ -51,7 +49,7 @@ def _add_peek(add_parser: AddParser, name: str) -> None:
         "--state",
         choices=("waiting", "in-work", "finished", "dead"),
         default="waiting",
-        help="the rows meant (default: those waiting, tried before or not)",
+        help="rows in this state (default: those waiting, tried before or not)",
     )
 
 
@@ -68,7 +66,7 @@ def _add_retry(add_parser: AddParser, name: str) -> None:
         nargs="+",
         action="extend",
         metavar="ID",
-        help="those meant, which may also be waiting for their next attempt (default: all that "
+        help="these rows, which may also be waiting for their next attempt (default: all that "
         "failed for good)",
     )
 
@@ -98,7 +96,7 @@ def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentPar
         type=_column,
         action="append",
         metavar="OURS=THEIRS",
-        help="the name that a column of ours has in a table of yours; may be repeated",
+        help="the name of a queue's column in your own table; may be repeated",
     )
     return parser
 
@@ -115,7 +113,9 @@ def _age(text: str) -> float:
     try:
         return seconds(text if unit is None else text[:-1]) * (unit or 1.0)
     except argparse.ArgumentTypeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no age such as 90, 15m, 12h or 7d") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an age such as 90, 15m, 12h or 7d"
+        ) from None
 
 
 def _positive(text: str) -> float:

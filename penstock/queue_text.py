@@ -1,4 +1,4 @@
-"""The numbers of a queue as a few lines and two tables."""
+"""Formats the statistics of a queue as a few lines and two tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["as_text"]
 
 
 def as_text(name: str, stats: QueueStats) -> str:
-    """What `penstock queue stats` prints."""
+    """The output of `penstock queue stats`."""
     oldest = stats.oldest_waiting
     line = "" if oldest is None else f"; row {oldest.id} is first, due for {_span(oldest.seconds)}"
     delayed = (
@@ -41,12 +41,12 @@ def as_text(name: str, stats: QueueStats) -> str:
 
 
 def _rate(rate: float) -> str:
-    """Rows a second with two or more digits that count."""
+    """Rows per second with two or more significant digits."""
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _span(seconds: float) -> str:
-    """Seconds with about two digits, in a unit that suits."""
+    """Seconds with about two digits, in a suitable unit."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

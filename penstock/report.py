@@ -20,12 +20,12 @@ _HOW_IT_ENDED = {
     "cancelled": "cancelled",
 }
 
-# Of what was not finished; the report as JSON has all.
+# How many unfinished tokens are shown; the JSON report has all.
 _MOST_RANGES = 5
 
 
 def as_text(report: Report) -> str:
-    """A few lines: how it ended, what became of the events, what was wrong, the latencies."""
+    """A few lines: how it ended, the events by outcome, errors, the latencies."""
     numbers = report.statistics
     seconds = numbers["seconds"]
     rate = f", {numbers['finished'] / seconds:,.0f} events/s" if seconds > 0 else ""
@@ -42,7 +42,7 @@ def as_text(report: Report) -> str:
         lines.append(f"  events without a readable time of creation: {unknown:,}")
     if closed := numbers["closed_early"]:
         early = ", ".join(f"{n:,} groups closed early ({cause})" for cause, n in closed.items())
-        lines.append(f"  {early}: what came out of them is made of a part of their events")
+        lines.append(f"  {early}: their results are made of only a part of their events")
     if report.outcome in ("stopped", "overrun", "cancelled"):
         lines += _unfinished(numbers["stages"])
     lines += _troubles(numbers["stages"])
@@ -51,7 +51,7 @@ def as_text(report: Report) -> str:
 
 
 def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
-    """What a source that cannot take events back has given out and has not got finished."""
+    """The unfinished events of a source that cannot take them back."""
     lines: list[str] = []
     for stage in stages:
         where = f"{stage['name']} of {stage['detail']}"
@@ -64,7 +64,7 @@ def _unfinished(stages: list[dict[str, Any]]) -> list[str]:
 
 
 def _ranges(tokens: list[Any]) -> str:
-    """`1-3, 7`, in order, then tokens that are no numbers; the first few, and how many more, up to
+    """`1-3, 7`, in order, then tokens that are not numbers; the first few, and how many more, up to
     which number."""
     numbers = sorted({token for token in tokens if isinstance(token, int)})
     parts: list[tuple[str, int]] = []
@@ -109,7 +109,8 @@ def _latencies(latency: dict[str, Any] | None) -> list[str]:
 def as_json(report: Report, exit_status: int) -> str:
     """One line: `outcome`, `exit_status`, `error` or null, and all `statistics`.
 
-    Latencies are in seconds. What JSON cannot express, such as a group's key, is its `repr`.
+    Latencies are in seconds. Values that JSON cannot express, such as a group's key, are written as
+    their `repr`.
     """
     error = report.error
     return json.dumps(

@@ -39,7 +39,7 @@ __all__ = [
 _READER = (("read_jsonl", "read_lines"), "standard input")
 _WRITER = (("write_jsonl",), "standard output")
 
-# Options that mean nothing without one of others.
+# Options that require one of others.
 _GOES_WITH = {
     **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "workers")),
     **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
@@ -48,7 +48,7 @@ _GOES_WITH = {
 
 
 class Options(NamedTuple):
-    """What can be said on the command line beside the file; seconds for the deadline."""
+    """The command-line options besides the file; the deadline in seconds."""
 
     input: str | None = None
     output: str | None = None
@@ -83,7 +83,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 
 
 def _check_company(options: argparse.Namespace) -> None:
-    """Refuse what would be ignored: most of what is said of servers and workers needs these."""
+    """Refuse options that would be ignored: most options of servers and workers need these."""
     for option, company in _GOES_WITH.items():
         if getattr(options, option) is None or any(
             getattr(options, one) is not None for one in company
@@ -91,19 +91,19 @@ def _check_company(options: argparse.Namespace) -> None:
             continue
         text = f"--{option} goes with {' or '.join(f'--{one}' for one in company)}"
         if option == "attempts":
-            text += "; in one process say it in the pipeline, by on_error=retry(times)"
+            text += "; in one process set it in the pipeline, by on_error=retry(times)"
         raise BuildError(text)
 
 
 def run(where: str, options: Options, *, alone: bool = False) -> int:
     """Load, run, report on standard error; returns the exit status.
 
-    `alone`: the process is for this and ends after it.
+    `alone`: the process serves only this call and ends after it.
     """
     pipeline = load(where, options.arguments, whole=options.traceback)
     if alone:
-        # What is loaded stays to the end. No collection need look at it again, least of all the
-        # one at the exit, which takes a fifth of the whole time of a short run.
+        # Loaded modules stay to the end. No garbage collection need search them again, least of all
+        # the one at exit, which takes a fifth of the time of a short run.
         gc.freeze()
     warnings_to_standard_error()
     return execute(pipeline, options)
@@ -137,10 +137,10 @@ def execute(pipeline: Pipeline, options: Options) -> int:
                 raise
             error = raised
             if not isinstance(raised, Exception):
-                # SystemExit and its like leave the loop at once, wherever it was.
+                # SystemExit and the like leave the loop at once, wherever it was.
                 started[0].cancel()
                 runner.run(end_of(started[0]))
-        # Told before the loop is closed, which waits for whatever does not want to end.
+        # Reported before the loop is closed, which waits for tasks that do not end.
         report = _naming_files(started[0].report(), options)
         if error is not None and report.error is None:
             report = replace(report, outcome="stopped", error=error)
@@ -152,7 +152,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
 
 
 def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether a call goes on that was cancelled: a coroutine that refuses to end, or a thread."""
+    """Whether a cancelled call is still running: a coroutine that refuses to end, or a thread."""
     here = threading.current_thread()
     threads = (one for one in threading.enumerate() if one is not here and not one.daemon)
     return bool(asyncio.all_tasks(loop)) or any(threads)
@@ -178,7 +178,7 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
 
 
 def _naming_files(report: Report, options: Options) -> Report:
-    """The report with the names of the files that took the place of the standard streams."""
+    """The report with the names of the files that replaced the standard streams."""
     stages = [dict(stage) for stage in report.statistics["stages"]]
     for path, (names, stream) in ((options.input, _READER), (options.output, _WRITER)):
         for stage in stages:
@@ -188,7 +188,7 @@ def _naming_files(report: Report, options: Options) -> Report:
 
 
 def _measured(pipeline: Pipeline) -> Pipeline:
-    """The same pipeline with what measures latencies for the status line, if it has none."""
+    """The same pipeline with a latency sink for the status line, if it has none."""
     if any(stage.name == "latency_histogram" for stage in pipeline.describe()):
         return pipeline
     from sinks.latency import latency_histogram
@@ -219,13 +219,13 @@ async def end_of(running: Running) -> None:
     try:
         await running.wait()
     except BaseException as error:
-        # The report has it, unless it is about this task and not about the pipeline.
+        # The report has the error, unless it concerns this task and not the pipeline.
         if error is not running.report().error:
             raise
 
 
 def tell(report: Report, options: Options) -> int:
-    """Say how it ended, in the form that was asked for; returns the exit status."""
+    """Report how it ended, in the requested form; returns the exit status."""
     status = report.exit_status
     if options.report == "json":
         say(as_json(report, status))
@@ -244,7 +244,7 @@ class _ToStandardError(logging.Handler):
 
 def warnings_to_standard_error() -> None:
     log = logging.getLogger("penstock")
-    # A pipeline file that set up logging of its own has said where warnings go.
+    # If the pipeline file has set up logging, that decides where warnings go.
     if not log.hasHandlers():
         log.addHandler(_ToStandardError())
         log.propagate = False

@@ -23,11 +23,11 @@ __all__ = ["PATIENCE", "Cluster", "name_of", "urls_of", "work"]
 
 
 PATIENCE = 3.0
-"""For how long (seconds) a command that somebody waits for looks for a server."""
+"""Seconds for which an interactive command looks for a server."""
 
 
 class Cluster(NamedTuple):
-    """What can be said of the servers: their addresses, and the pipeline's place on them."""
+    """The options about servers: their addresses, and the pipeline's name and settings there."""
 
     urls: tuple[str, ...]
     name: str
@@ -41,7 +41,7 @@ class Cluster(NamedTuple):
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Cluster:
-        """What was said on the command line; BuildError for addresses that are none."""
+        """The options of the command line; raises BuildError for invalid addresses."""
         return cls(
             urls_of(options.on),
             name_of(options.file, options.name),
@@ -55,7 +55,7 @@ class Cluster(NamedTuple):
         )
 
     def layout_of(self, pipeline: Pipeline) -> Layout:
-        """What `pipeline` has on the servers."""
+        """The layout of `pipeline` on the servers."""
         from streams.jetstream.layout import layout_of
 
         return layout_of(pipeline, self.name, self.partitions, self.replicas, self.room, self.batch)
@@ -127,8 +127,8 @@ async def _work(
         )
         if options.report == "text":
             mention(
-                f"worker {worker.name} of '{layout.name}'; where a stage says nothing else, an "
-                f"event that fails {counted(attempts, 'time')} goes to the dead letters"
+                f"worker {worker.name} of '{layout.name}'; in a stage without on_error, an event "
+                f"that fails {counted(attempts, 'time')} goes to the dead letters"
             )
         tell_people = mention if options.report == "text" else None
         with drain_on_signals(worker, options.drain_deadline, tell_people):

@@ -1,4 +1,4 @@
-"""The temporary folder of a run with workers, which a later run removes if nobody else could."""
+"""The temporary folder of a run with workers, which a later run removes if this one could not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streams.jetstream.server import is_free
 __all__ = ["scratch"]
 
 _PREFIX = "penstock-"
-# What folders have in them that are ours to remove: a user may give theirs such a name.
+# A marker in folders that may be removed: a user's folder may have such a name too.
 _MARK = "temporary"
 
 
@@ -24,7 +24,7 @@ _MARK = "temporary"
 def scratch() -> Generator[Path]:
     """A folder for servers, as long as the block lasts.
 
-    Removes those of other runs that were killed together with whoever watched over them.
+    Removes those of other runs that were killed together with their watching process.
     """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         if _is_abandoned(folder):

@@ -1,9 +1,9 @@
-"""Notice a user's own package or module that has the name of one of ours.
+"""Detects a user's module or package that shadows one of penstock's packages.
 
 `operators`, `sources`, `sinks` and `streams` are ordinary words, and Python looks for modules
-beside the script and, with `python -m`, in the current folder before it looks among what is
-installed. Whoever would silently win is named here instead. This runs before any of ours is
-imported, and therefore imports none of them.
+beside the script and, with `python -m`, in the current folder before it looks among the installed
+ones. A module that would silently win is named here instead. This runs before any of penstock's
+packages is imported, and therefore imports none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HOME = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def shadowing(folder: str | None = None) -> str | None:
-    """What to say about the first stranger that has the name of one of our packages, or None.
+    """The message about the first module with the name of one of penstock's packages, or None.
 
     Without a folder: one that Python would import instead of ours. With it: one in the folder
     of a pipeline file, which expects to import its neighbours.
@@ -53,7 +53,7 @@ def _beside(name: str, folder: str) -> str | None:
 
 
 def _holds_python(package: str) -> bool:
-    # A folder of data with one of the names is nobody's package and does no harm.
+    # A data folder with such a name is not a package and does no harm.
     try:
         with os.scandir(package) as entries:
             return any(

@@ -16,13 +16,13 @@ from streams.running import Running
 __all__ = ["line", "on_a_terminal", "status"]
 
 _EVERY = 0.25
-# Events a second are those of the last so many readings: fresh, yet steady enough to read.
+# Events per second are averaged over this many readings: current, yet steady enough to read.
 _READINGS = 8
 
 
 @contextmanager
 def status(running: Running) -> Generator[None]:
-    """Show the status line while inside, if standard error is a terminal and rich is there.
+    """Show the status line inside the block, if standard error is a terminal and rich is installed.
 
     Needs the running loop; costs one snapshot of the statistics each quarter of a second, and
     nothing where nothing is shown.
@@ -52,8 +52,8 @@ def status(running: Running) -> Generator[None]:
         timers.append(loop.call_later(_EVERY, show))
 
     timers.append(loop.call_later(_EVERY, show))
-    # Refreshed by the loop, not by a thread of rich's. It is gone at the end, when the report
-    # says more; what others print to standard error meanwhile appears above it.
+    # Refreshed by the loop, not by a thread of rich. It disappears at the end, when the report is
+    # printed; other output to standard error appears above it.
     with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
         try:
             yield
@@ -85,7 +85,7 @@ def line(numbers: dict[str, Any], rate: float) -> str:
 
 
 def _why(reason: str) -> str:
-    # A limit that is the user's own needs no explanation.
+    # A limit chosen by the user needs no explanation.
     is_own = set(reason.split("; ")) <= {"", "fixed"}
     return "" if is_own else f"  ({reason})"
 
@@ -96,7 +96,7 @@ def _rate(readings: deque[tuple[float, int]]) -> float:
 
 
 def on_a_terminal() -> bool:
-    """Whether a person watches standard error."""
+    """Whether standard error is a terminal."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):

@@ -31,26 +31,26 @@ from streams.signals import drain_on_signals
 
 __all__ = ["run_workers"]
 
-# Of the servers and workers, which are all on this machine; seconds.
+# Seconds to wait for the servers and workers, which are all on this machine.
 _LEASE = 3.0
 _LOOK = 0.1
 # Partitions for each worker: enough for an even share.
 _SHARE = 8
 
 _DRAINED, _UNFINISHED = 4, 5
-# How a worker may end that was told to: also before it had begun.
+# The exit statuses of a worker that was asked to end, perhaps before it had begun.
 _WELL = (0, _DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 def run_workers(options: argparse.Namespace, said: Options) -> int:
     """Start a server and workers, feed them the pipeline's own source, and stop all at its end.
 
-    Returns the exit status: the worst of the feeding and of the workers. Results that workers
-    write to their standard output come out of ours, line by line.
+    Returns the exit status: the worst of the feeding and of the workers. Results that workers write
+    to their standard output are passed on to our own, line by line.
     """
     if options.on is not None:
         raise BuildError(
-            "--workers starts a server of its own, --on uses servers that are there: give one"
+            "--workers starts its own server, --on uses existing servers: give one of them"
         )
     if options.workers < 1:
         raise BuildError(f"--workers {options.workers}: at least 1 is needed")
@@ -118,8 +118,8 @@ async def _run(
 
 
 class _Ending:
-    """How all of it ends: a signal drains, and then what is stored is finished until the deadline
-    has passed; a second one ends the workers at once."""
+    """Manages the shutdown: a signal drains, and the stored events are finished until the deadline;
+    a second signal ends the workers at once."""
 
     def __init__(self, feeding: Running, workers: Sequence[asyncio.subprocess.Process]) -> None:
         self._feeding = feeding
@@ -140,7 +140,7 @@ class _Ending:
                 worker.kill()
 
     def is_over(self) -> bool:
-        """Whether nothing more is to be waited for."""
+        """Whether there is nothing more to wait for."""
         if self._cancelled or clock.monotonic() > self._until:
             return True
         return any(worker.returncode is not None for worker in self._workers)
@@ -195,7 +195,7 @@ async def _workers(
     words = [sys.executable, "-m", "penstock", "run", options.file]
     words += ["--on", ",".join(cluster.urls), "--name", cluster.name]
     words += ["--lease", f"{_LEASE:g}", "--drain-deadline", f"{said.drain_deadline:g}"]
-    # What they did is told here, in sum.
+    # Their work is reported here, in total.
     words += ["--report", "none"]
     if said.limit is not None:
         words += ["--limit", f"{said.limit[0]}:{said.limit[1]}"]
@@ -213,7 +213,7 @@ async def _workers(
                 *bound([*words, "--worker", f"worker-{number}", "--", *said.arguments]),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                # A signal from the terminal is for this process, which tells the workers.
+                # A signal from the terminal is for this process, which notifies the workers.
                 start_new_session=True,
             )
             workers.append(worker)
@@ -228,7 +228,7 @@ async def _workers(
 
 
 async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:
-    """Have each drain, and wait for it."""
+    """Drain each worker, and wait for it."""
     for worker in workers:
         if worker.returncode is None:
             worker.send_signal(signal.SIGTERM)
@@ -244,7 +244,7 @@ async def _forward(worker: asyncio.subprocess.Process) -> None:
     while data := await worker.stdout.read(1 << 18):
         lines, newline, rest = (rest + data).rpartition(b"\n")
         if newline:
-            # One after the other, in a thread of its own: a pipe that is full blocks nobody else.
+            # One after the other, in a thread of its own: a full pipe blocks nothing else.
             await loop.run_in_executor(None, _write, lines + newline)
     if rest:
         await loop.run_in_executor(None, _write, rest)

@@ -1,4 +1,4 @@
-"""A workflow as a picture, with the path that breaks a rule marked and its steps numbered."""
+"""Draws a workflow, with the path that breaks a rule marked and its steps numbered."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from streams.temporal.workflow_rule import CounterExample
 
 __all__ = ["as_dot", "as_svg"]
 
-# Of larger workflows only the path is drawn, and the nodes next to it.
+# For larger workflows only the path and its neighbours are drawn.
 _MOST_NODES = 60
 
-# Letters of the title.
+# The most characters of the title.
 _LONGEST = 90
 
 # All in pixels. Text is not measured, but a letter is about this wide.
@@ -73,7 +73,7 @@ def as_svg(workflow: Workflow, example: CounterExample | None) -> str:
     title = "" if example is None else _title(example)
     boxes, width, height = _layout(workflow, shown, example, len(title) * _LETTER)
     parts: list[str] = []
-    # What is marked comes last, above the rest.
+    # Marked parts come last, above the rest.
     arcs = [(a, b, kind) for a, b, kind in workflow.arcs() if a in boxes and b in boxes]
     for a, b, kind in sorted(arcs, key=lambda arc: arc[:2] in steps):
         parts += _arc(boxes[a], boxes[b], kind, steps.get((a, b), []))

@@ -1,7 +1,7 @@
 """The stream kata: seeded load, a model handler, an observer, and the article's variants.
 
-About 1,000 events a second, each for one of 100 clients, 10 ms of work each; the events of one
-client one at a time and in order; a uuid seen within ten seconds dropped.
+About 1,000 events per second, each for one of 100 clients, 10 ms of work each; one event of a
+client at a time, in order; duplicates of a uuid within ten seconds dropped.
 
 A pipeline of one's own takes part by making an `Observer`, iterating `live(load, observer)`,
 reporting each event's way to the observer, and returning its `measured(name)`.
@@ -55,7 +55,7 @@ def kata(
     """
     unknown = [name for name in variants if name not in VARIANTS]
     if unknown:
-        raise ValueError(f"no such variants: {unknown}; there are {', '.join(VARIANTS)}")
+        raise ValueError(f"unknown variants: {unknown}; there are {', '.join(VARIANTS)}")
     load = Load(rate, clients, duplicates, seconds, seed)
     work = Work(handler_ms / 1000, sigma_ms / 1000)
     return [run_variant(name, load, work.block) for name in variants]

@@ -83,9 +83,9 @@ def _run_reference(load: Load, work: Work, runs: list[Measured]) -> Interrupted 
 
 @contextmanager
 def _calling(listener: Callable[[Interrupted], object]) -> Generator[None]:
-    """While inside, in the running loop: a signal is told to `listener` and does nothing else."""
+    """Inside the block, in the running loop, a signal calls `listener` and does nothing else."""
     if sys.platform == "win32":
-        # There loops know no signals: the exception goes through the loop.
+        # Event loops have no signal handlers there: the exception passes through the loop.
         yield
         return
     loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ Consumer = Callable[[Event], object]
 
 
 class ClientProjection:
-    """Works on the event in the calling thread, and tells the observer."""
+    """Processes the event in the calling thread, and notifies the observer."""
 
     def __init__(self, handler: Consumer, observer: Observer) -> None:
         self._handler = handler

@@ -71,12 +71,12 @@ async def run_reference(
     grace: float = 1.0,
     watch: Watch = lambda running: nullcontext(),
 ) -> Measured:
-    """Run the kata's pipeline on a load, and measure what became of its events.
+    """Run the kata's pipeline on a load, and measure it.
 
-    `handler` is awaited for each event (`Work().pause` where none is given). After the end of
-    the load the pipeline has `grace` seconds to catch up; what still waits then is given back
-    and measured as unfinished. `watch(running)` is entered for as long as it runs. Raises what
-    the handler raised.
+    `handler` is awaited for each event (`Work().pause` where none is given). After the end of the
+    load the pipeline has `grace` seconds to catch up; events still waiting then are returned and
+    counted as unfinished. `watch(running)` is entered for as long as it runs. Raises what the
+    handler raised.
     """
     loop = asyncio.get_running_loop()
     observer = Observer(clock_of(loop))

@@ -96,7 +96,7 @@ def run_variant(
     raised (from a pool, in an ExceptionGroup).
     """
     if name not in _WIRINGS:
-        raise ValueError(f"{name!r} is no variant of the kata; there are {', '.join(VARIANTS)}")
+        raise ValueError(f"{name!r} is not a variant of the kata; there are {', '.join(VARIANTS)}")
     observer = observer or Observer(now)
     project = ClientProjection(handler or Work().block, observer)
     consume, pool = _WIRINGS[name](project, observer, grace)

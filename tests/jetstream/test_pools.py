@@ -65,7 +65,7 @@ def test_a_pool_is_seen_and_its_dead_letters_are_offered_again(server: Servers) 
         )
         status, output, errors = await penstock("dead-letters", "replay", *on)
         assert (status, output) == (3, ""), errors
-        assert "1 job offered again, 1 given up on again" in errors
+        assert "1 job offered again, 1 failed again" in errors
 
         poisonous = False
         status, output, errors = await penstock("dead-letters", "replay", *on)

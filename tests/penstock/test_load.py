@@ -98,7 +98,7 @@ def test_a_file_without_a_pipeline_is_told_how_to_make_one(
 def test_a_stream_without_a_sink_is_named(penstock: Penstock, write_file: Write) -> None:
     result = penstock("run", write_file("job.py", "lines = read_jsonl()\n"))
     assert result.status == 2
-    assert "the stream 'lines', which ends nowhere" in result.err
+    assert "the stream 'lines', which has no sink" in result.err
 
 
 TWO = "first = read_jsonl('a').to(write_jsonl())\nsecond = read_jsonl('b').to(write_jsonl())\n"
@@ -133,7 +133,7 @@ def test_a_name_that_is_no_pipeline_is_answered_with_its_type(
 ) -> None:
     result = penstock("check", f"{write_file('job.py', TWO + 'n = 3')}:n")
     assert result.status == 2
-    assert "is no pipeline but of type int" in result.err
+    assert "is not a pipeline, but of type int" in result.err
 
 
 def test_what_follows_two_dashes_is_for_the_file(penstock: Penstock, write_file: Write) -> None:

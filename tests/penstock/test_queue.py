@@ -220,7 +220,7 @@ def test_rows_are_put_into_a_table_of_the_users(
         (["stats", "sqlite:///{folder}/text"], "file is not a database"),
         (["put", "sqlite:///{folder}/text"], "file is not a database"),
         (["purge", "sqlite:///{folder}/work.db"], "required: --older-than"),
-        (["peek", "sqlite:///{folder}/work.db", "--count", "0"], "'0' is no number"),
+        (["peek", "sqlite:///{folder}/work.db", "--count", "0"], "'0' is not a number"),
         (["stats", "sqlite:///{folder}/work.db", "--window", "0"], "more than 0 seconds"),
     ],
 )

@@ -329,7 +329,7 @@ def test_lines_are_read_by_a_pipeline_file_from_standard_input(
         *((option, "--on or --workers") for option in ("--name", "--partitions", "--room")),
         *((option, "--on") for option in ("--replicas", "--batch", "--lease", "--worker")),
         ("--data", "--workers"),
-        ("--attempts", "--on or --workers; in one process say it in the pipeline"),
+        ("--attempts", "--on or --workers; in one process set it in the pipeline"),
     ],
 )
 def test_what_is_said_of_servers_and_workers_is_refused_where_there_are_none(

@@ -98,7 +98,7 @@ def test_wait_on_concurrent_works_on_every_event_of_a_busy_client_in_turn() -> N
 
 
 def test_an_unknown_variant_is_refused_with_the_list_of_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"'clever-pool' is no variant .* smart-pool"):
+    with pytest.raises(ValueError, match=r"'clever-pool' is not a variant .* smart-pool"):
         run_variant("clever-pool", Load())
     with pytest.raises(ValueError, match="clever-pool"):
         kata(variants=["sequential", "clever-pool"])
