@@ -13,7 +13,7 @@ from typing import Any
 from streams.calls import is_iterator
 from streams.event import Event
 from streams.handler import check_result, is_coroutine_function
-from streams.limits import Limiter
+from streams.limits import Limiter, Outcome
 from streams.origins import Withdrawn, may_begin
 from streams.run import Run
 from streams.settings import Settings
@@ -111,10 +111,11 @@ class Workers(Working):
         exchange: Callable[[Any], Event[Any] | None] | None
         exchange = getattr(self.upstream, "exchange", None)
         while not self._special:
-            event = self._begin_next() if inbox else None
+            event = self._begin_next() if inbox and self.in_flight < self.slots else None
             started = now()
             while event is not None:
                 event.started = started
+                in_flight = self.in_flight
                 try:
                     if started >= slice_.end and slice_.is_over(started):
                         started = await self._give_way(event)
@@ -126,15 +127,18 @@ class Workers(Working):
                         result = await self._calls.iterate(event, result)
                 except BaseException as error:
                     self._busy = True
-                    self._failed(event, error, started, self.in_flight)
+                    self._failed(event, error, started, in_flight)
                     break
                 waiting = len(ready)
                 if self._special or not is_single or waiting >= results.demand:
                     self._busy = True
-                    self._succeeded(event, result, started, self.in_flight)
+                    self._succeeded(event, result, started, in_flight)
                     break
                 # The end of one call is the start of the next.
-                event.ended = started = now()
+                event.ended = ended = now()
+                if self._learns:
+                    self._ends.append((ended, started, in_flight, Outcome.SUCCESS))
+                started = ended
                 event.value = result
                 turn = event.turn
                 event.turn = None
@@ -143,7 +147,7 @@ class Workers(Working):
                 elif waiting >= window:
                     results.deliver()
                 ready.append(event)
-                if exchange is None or inbox:
+                if exchange is None or inbox or self.in_flight > self.slots:
                     self._call_ended()
                     if turn is not None:
                         turn.end()
@@ -152,11 +156,15 @@ class Workers(Working):
                 if event is None or self._special:
                     self._stand_back(event)
                     break
+            if ready and not (self.in_flight or inbox or self._special):
+                # Nobody else ends in this iteration of the loop.
+                self._busy = True
+                self._pass_on()
             self._busy = False
             if ready and not inbox:
                 # What is asked for when they go on may be this worker's next.
                 await asyncio.sleep(0)
-            if not (inbox or self._special):
+            if not (self._special or (inbox and self.in_flight < self.slots)):
                 await self._sleep()
         await self._work()
 
@@ -169,7 +177,9 @@ class Workers(Working):
         return event
 
     def _pass_on(self) -> None:
-        """Results go on together, once a turn of the loop, and so does what is asked for anew."""
+        """Once an iteration of the loop: the limiter hears of what has ended, results go on
+        together, and more is asked for."""
+        self._report()
         self._results.deliver()
         self._calls.look_for_room()
         self._ask()

@@ -15,7 +15,7 @@ from streams.event import Event, Turn
 from streams.faults import Faults, blame
 from streams.handler import cancelled_inside, is_being_cancelled, opened_pool
 from streams.limited import Limited
-from streams.limits import Limiter, Outcome
+from streams.limits import Completion, Limiter, Outcome
 from streams.origins import Family, Withdrawn
 from streams.results import InOrder, Results
 from streams.run import Run
@@ -43,7 +43,9 @@ class Working(Limited):
         self._now = run.now
         self._handler = opened_pool(settings.handler, run)
         self._set_limiter(limiter)
-        self._special = self._learns or self._shared is not None
+        self._special = self._from_arrival or self._shared is not None
+        # What the limiter has not heard of yet.
+        self._ends: list[Completion] = []
         self._faults = Faults(settings.on_error, run, info)
         self._calls = Calls(
             run, settings.name, settings.timeout, results, self._may_iterate, self._dispatch
@@ -149,6 +151,7 @@ class Working(Limited):
 
     def _succeeded(self, event: Event[Any], result: Any, started: float, in_flight: int) -> None:
         event.ended = ended = self._now()
+        self._report()
         self._call_ended()
         if self._learns:
             among = self._among + 1
@@ -173,6 +176,14 @@ class Working(Limited):
             self._turn_over(turn)
         self._ask()
 
+    def _report(self) -> None:
+        """Let the limiter hear of the calls that have ended since it last did."""
+        if self._ends:
+            ends, self._ends = self._ends, []
+            if self._learns:
+                self._control.completed(ends)
+                self._follow_limiter()
+
     def _end_call(self, event: Event[Any]) -> None:
         self._results.end(event)
         # With order, the next call's results may go now.
@@ -188,6 +199,7 @@ class Working(Limited):
         self, event: Event[Any], error: BaseException, started: float, in_flight: int
     ) -> None:
         event.ended = ended = self._now()
+        self._report()
         self._call_ended()
         if self._cancelled:
             event.give_back()

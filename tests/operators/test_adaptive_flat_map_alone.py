@@ -110,20 +110,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "retry": {"on_error": retry(2)},
 }
 
-# What goes on together goes on an iteration later, also where nothing else is in flight.
-LATE = pytest.mark.xfail(strict=True, reason="results of a fixed limit wait for the next iteration")
-
 
 @pytest.mark.parametrize("is_grouped", [False, True], ids=["straight", "grouped"])
 @pytest.mark.parametrize(
     ("handler", "options"),
     [
-        pytest.param(
-            handler,
-            options,
-            id=f"{handler.__name__}-{name}",
-            marks=[LATE] if name == "fixed" and handler is not plain else [],
-        )
+        pytest.param(handler, options, id=f"{handler.__name__}-{name}")
         for handler in (plain, at_once, one_turn, a_future)
         for name, options in OPTIONS.items()
         # Nothing can interrupt a plain handler.
