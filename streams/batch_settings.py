@@ -1,4 +1,4 @@
-"""What a user says about a stage of batches, and what its handler has to return."""
+"""The options of a batch stage, and the contract of its handler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["BatchSettings", "by_contract"]
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """The arguments of `operators.batch`, which explains each."""
+    """The arguments of `operators.batch`, which documents each."""
 
     handler: Callable[[list[Any]], Any]
     name: str
@@ -70,7 +70,7 @@ def by_contract(
             finished.update(map(type, filter(tells_of_its_type, given)))
         return [error or result for error, result in zip(errors, given, strict=True)]
 
-    # Types of results that nobody has to wait for.
+    # Types of results that need not be awaited.
     finished: set[type] = set()
     return call
 

@@ -1,4 +1,4 @@
-"""The groups whose events are in calls of batches, and what of them waits meanwhile."""
+"""The turns of groups whose events are in batch calls, and their waiting events."""
 
 from __future__ import annotations
 

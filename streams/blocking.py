@@ -1,13 +1,12 @@
-"""Notice that the loop was blocked while handlers were at work, and say which.
+"""Detects that handlers blocked the event loop, and names them.
 
-A timer that fires late tells that something kept the loop from running. It costs nothing per
-event: it is set when work begins, set again while there is work, and left when none is in
-flight or nothing has happened for a while, so that a deadlock stays one. (A watch that never
-ended would keep a virtual clock going for ever.) A block that lasts is told of by
-`streams.watchdog`.
+A timer that fires late shows that something kept the loop from running. It costs nothing per event:
+it is set when work begins, set again while there is work, and left when none is in flight or
+nothing has happened for a while, so that a deadlock stays one. (A watch that never ended would keep
+a virtual clock going for ever.) A block in progress is reported by `streams.watchdog`.
 
-Where the system tells how long a thread was ready to run while others ran, that time is
-subtracted: on a machine that has too much to do nothing seems to block that does not.
+If the system reports how long a thread was ready to run while others ran, that time is subtracted,
+so that an overloaded machine causes no false warnings.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 __all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
 
 BLOCKED = 0.1
-"""Seconds; a call or a delay that is longer is warned of. The same as asyncio's debug mode."""
+"""Seconds; a longer call or delay causes a warning. The same as asyncio's debug mode."""
 
 # So a blockage of BLOCKED + _EVERY is always noticed, and one below BLOCKED never.
 _EVERY = 0.05
-# Ticks without any progress after which the watch is left until work begins anew.
+# Ticks without any progress after which the watch pauses until work begins again.
 _PATIENCE = 200
 # Seconds between two warnings about the same handler.
 _QUIET = 10.0
@@ -43,7 +42,7 @@ _OWN_HANDLER = "Its handler is penstock's own: what blocked may be any other cod
 
 
 class Blocks:
-    """Warns of what blocks the loop of a run: of a block once, of a stage once in ten seconds.
+    """Warns about blocks of a run's loop: once per block, and once in ten seconds per stage.
 
     `who` is the name of the stage in all warnings of it.
     """
@@ -58,18 +57,18 @@ class Blocks:
         self.at_work: dict[BlockingWatch, None] = {}
 
     def queued(self) -> float:
-        """For how many seconds in all the thread that runs now was kept from running."""
+        """The total seconds for which the current thread was kept from running."""
         return self._queued_of(get_native_id())
 
     def turned(self) -> None:
-        """The loop has its turn: no call is under way."""
+        """The loop is running again: no call is in progress."""
         self._queued = self.queued()
 
     def called(self, who: str, seconds: float, *, is_own: bool) -> None:
-        """A plain call has taken so long, until now.
+        """Report how long a plain call has taken, until now.
 
-        How long the thread was kept from running is known since the loop's last turn that was told
-        of: what is subtracted is rather too much than too little.
+        The time for which the thread was kept from running is counted from the last reported loop
+        iteration: the amount subtracted is too large rather than too small.
         """
         began = self._run.now() - seconds
         seconds -= self.queued() - self._queued
@@ -78,9 +77,9 @@ class Blocks:
             self.ended(who, text, began, is_own=is_own)
 
     def lasts(self, who: str, text: str, *, is_own: bool) -> None:
-        """The loop is blocked; called by a thread that it does not block.
+        """The loop is blocked; called from another thread.
 
-        `is_own`: by the library's own code, about which the user need do nothing.
+        `is_own`: by the library's own code, about which the user can do nothing.
         """
         self.seen()
         self._warn(
@@ -88,7 +87,7 @@ class Blocks:
         )
 
     def seen(self) -> None:
-        """A block has been told of while it lasts: nothing need be said at its end."""
+        """A block was reported while it lasted: its end need not be reported."""
         self._seen = self._run.now()
 
     def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:
@@ -107,9 +106,9 @@ class Blocks:
 class BlockingWatch:
     """Watches the loop for one stage. `who` names handler and stage.
 
-    `progress()` is any value that changes as the stage gets on, None when nothing is in flight; its
-    first number is how many events are. `is_own`: the handler is one of the library's, and `who`
-    the stage alone.
+    `progress()` is any value that changes as the stage makes progress, None when nothing is in
+    flight; its first number is how many events are. `is_own`: the handler is one of the library's,
+    and `who` the stage alone.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The border at which a plain Observable, which knows no demand, enters."""
+"""Adapts a plain Observable, which has no demand, to a Flowable with an overflow strategy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """What happens to values of a plain Observable that nobody has asked for yet.
+    """The overflow strategy for values of a plain Observable that are not requested yet.
 
     `name` is how it is written, with its argument.
     """
@@ -71,7 +71,7 @@ def latest() -> Overflow:
 
 
 def error() -> Overflow:
-    """Keep nothing: a value that nobody has asked for is the error BufferFull."""
+    """Keep nothing: a value that was not requested is the error BufferFull."""
     return Overflow("error()", 0, "error")
 
 
@@ -206,7 +206,7 @@ class _Listening(Emission[T]):
             else:
                 self.error(error)
 
-    # What the Observable says, on whatever thread.
+    # Signals of the Observable, on any thread.
 
     def _on_value(self, value: T) -> None:
         if self._is_here():
@@ -246,14 +246,14 @@ class _Listening(Emission[T]):
             )
             self._dispose()
         elif is_first:
-            # Nobody reads what comes when the loop has gone.
+            # Values that come after the loop has gone are not read.
             with suppress(RuntimeError):
                 self.run.call_soon_threadsafe(self.info, self._take_in)
 
     # On the stream's own thread.
 
     def _take_in(self) -> None:
-        """Take what other threads gave, in its order."""
+        """Take the values from other threads, in order."""
         values, dropped, ending = self._elsewhere.take()
         if dropped:
             self._dropped(dropped)
@@ -324,6 +324,6 @@ def _too_many(overflow: Overflow) -> BufferFull:
         waiting = f", with {overflow.size:,} waiting already"
         advice = "raise buffer(n), or enter with drop_oldest(n)"
     return BufferFull(
-        f"A value came that nobody has asked for{waiting} (Flowable.of, "
+        f"A value came that was not requested{waiting} (Flowable.of, "
         f"on_overflow={overflow.name}). Slow the source, {advice}."
     )

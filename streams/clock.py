@@ -1,4 +1,4 @@
-"""The only place where time is read, and how much of it a thread was kept from running.
+"""The clocks: the only place where time is read.
 
 Durations and stamps are seconds. Inside a pipeline all times lie on the running loop's own
 time line, so that a virtual-time loop makes a pipeline exactly repeatable.
@@ -17,7 +17,7 @@ wall = time.time
 
 
 def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
-    """The function that tells the time of `loop`, in seconds.
+    """The function that returns the time of `loop`, in seconds.
 
     A virtual-time loop (one with a true `virtual` attribute) is asked itself. Any other loop
     runs on the monotonic clock, which is read directly: uvloop caches its own reading with a
@@ -36,8 +36,8 @@ def queued_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[int], float]:
 def queued(thread: int, tasks: str = "/proc/self/task") -> float:
     """For how many seconds in all a thread was ready to run, and other threads or processes ran.
 
-    `thread` is the number that the system gives it (`threading.get_native_id`). Only Linux tells:
-    the second number in the thread's `schedstat`, in nanoseconds (Documentation/scheduler/
+    `thread` is the number that the system gives it (`threading.get_native_id`). Only Linux reports
+    it: the second number in the thread's `schedstat`, in nanoseconds (Documentation/scheduler/
     sched-stats.rst of the kernel). 0.0 where there is none. Reads one file, which takes some ten
     microseconds.
     """

@@ -1,4 +1,4 @@
-"""How long the first event of a batch waits for others: arithmetic, without a clock."""
+"""The linger of a batch: how long its first event waits for others. Arithmetic, without a clock."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Company"]
 class Company:
     """Whether the first event of a batch should wait for others, `max_wait` seconds at most.
 
-    Whoever waits costs everybody who waits the time until the next one comes; whoever comes too
-    late waits for a whole call. So it is worth it while (waiting x gap between arrivals) is less
-    than a call's time, and never for longer than a call: a lone event in a quiet stream does not
-    wait at all. Both times are means that fade over about 16 observations.
+    Waiting delays every event already in the batch by one gap between arrivals; an event that
+    misses the batch is delayed by a whole call. So waiting pays while (waiting events x gap) is
+    less than the time of a call, and never for longer than a call: a lone event in a quiet stream
+    does not wait at all. Both times are means that fade over about 16 observations.
     """
 
     def __init__(self, max_wait: float) -> None:
@@ -20,13 +20,13 @@ class Company:
         self._last: float | None = None
 
     def on_arrive(self, now: float) -> None:
-        """Hear of one arrival, in seconds of one clock."""
+        """Record one arrival, in seconds of one clock."""
         last, self._last = self._last, now
         if last is not None:
             self._gap.add(now - last)
 
     def on_complete(self, seconds: float) -> None:
-        """Hear how long a call took."""
+        """Record how long a call took."""
         self._call.add(seconds)
 
     def patience(self, waiting: int) -> float:

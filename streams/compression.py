@@ -178,7 +178,7 @@ class _Gunzip:
 
 
 def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], _Unpacker], type[Exception]]:
-    """What begins a member or frame, and what it raises."""
+    """The decompressor of a member or frame, and the errors it raises."""
     if kind == "gzip":
         return _Gunzip, zlib.error
     package = _zstd(name)
@@ -198,7 +198,7 @@ class Compressor(Protocol):
 
 
 def compressor(name: str) -> Compressor | None:
-    """What compresses a file of this name, None if its suffix asks for nothing."""
+    """The compressor for a file of this name, None if its suffix names none."""
     kind = compression_by_name(name)
     if kind is None:
         return None
@@ -246,13 +246,13 @@ def compression_of(first_bytes: bytes) -> Kind | None:
 
 
 def compression_by_name(name: str) -> Kind | None:
-    """How a file of this name is compressed, None if its suffix says nothing."""
+    """The compression of a file of this name, None if its suffix names none."""
     return next((kind for suffix, kind in _SUFFIXES.items() if name.endswith(suffix)), None)
 
 
 # Any: the package may be absent when types are checked.
 def _zstd(name: str) -> Any:
-    """What reads and writes zstd: the standard library of Python 3.14, or its backport."""
+    """The zstd module: that of Python 3.14's standard library, or its backport."""
     package = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     try:
         return import_module(package)

@@ -1,4 +1,4 @@
-"""When an event was created, by its own account: a field or a function of its value."""
+"""The time of creation of an event, from a field or a function of its value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `decode=` takes: functions of bytes, and the types of msgspec and pydantic."""
+"""Decoders for `decode=`: functions of bytes, and the types of msgspec and pydantic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["decoding"]
 def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
     """The format whose values `decode` makes of the bytes of a line.
 
-    What it raises makes the line a bad one. Raises BuildError if it cannot be called with bytes.
+    A line for which it raises is a bad line. Raises BuildError if it cannot be called with bytes.
     """
     function = _function(source, decode)
 
@@ -34,7 +34,7 @@ def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
 
 
 def _one_by_one(lines: list[Line]) -> None:
-    """A function that may do anything sees each line once."""
+    """An arbitrary function sees each line once."""
 
 
 def _function(source: str, decode: Any) -> Callable[[bytes], Any]:

@@ -1,4 +1,4 @@
-"""How a value becomes JSON: as orjson writes it, and models of msgspec and pydantic too."""
+"""Encodes values as JSON by orjson, including msgspec and pydantic models."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["as_json", "encoded", "without_hook"]
 
 
 class _Unknown(TypeError):
-    """What orjson says of such a value is enough."""
+    """A value that cannot be encoded; orjson's own message is enough."""
 
 
 def as_json(value: Any) -> Any:
-    """What stands for a value that orjson does not know: a Struct of msgspec, a model of pydantic.
+    """The substitute for a value that orjson does not know: a msgspec Struct or a pydantic model.
 
     It is orjson's `default`. TypeError for any other value.
     """

@@ -1,4 +1,5 @@
-"""Where a pipeline runs that does not run on its own: what other machines do for it."""
+"""What a cluster overrides in a pipeline: its source, its default error policy, its
+deduplication."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ __all__ = ["Engine"]
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What changes of a pipeline, which is otherwise the same, stage by stage.
+    """The overrides of a pipeline, which is otherwise unchanged.
 
     `source` takes the place of its own source. `on_error` is what stages do whose own choice is
     "stop": one bad event would stop one worker after the other. `unique_by` is the key by which

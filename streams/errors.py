@@ -103,23 +103,23 @@ class BufferFull(PenstockError):
 
 
 class DemandViolated(PenstockError):
-    """A publisher emitted more than was requested of it."""
+    """A publisher emitted more than was requested."""
 
 
 class HoldExceeded(PenstockError):
-    """A stage would have to keep more than it is allowed to."""
+    """A stage would have to hold more events than allowed."""
 
 
 class UnfinishedResult(PenstockError):
-    """A handler returned work that nobody does: a coroutine not awaited, or a generator."""
+    """A handler returned unfinished work: a coroutine not awaited, or a generator."""
 
 
 class HandlerCancelled(PenstockError):
-    """A handler was cancelled by something of its own, not by the pipeline."""
+    """A handler was cancelled from inside, not by the pipeline."""
 
 
 class BatchContractError(PenstockError):
-    """A handler of batches returned something else than one result for each event."""
+    """A batch handler did not return one result for each event."""
 
 
 class HandlerTimeout(PenstockError, TimeoutError):
@@ -127,7 +127,7 @@ class HandlerTimeout(PenstockError, TimeoutError):
 
 
 class NotPicklable(PenstockError):
-    """A value or a result that cannot go from one process to another."""
+    """A value or a result cannot be pickled for another process."""
 
 
 class DrainTimeout(PenstockError):
@@ -143,63 +143,63 @@ class BadOverload(PenstockError):
 
 
 class BadLine(PenstockError):
-    """A line of the input that is not a JSON object."""
+    """A line of the input is not a JSON object."""
 
 
 class LineTooLong(BadLine):
-    """A line of the input that is longer than the limit."""
+    """A line of the input is longer than the limit."""
 
 
 class BadRow(BadLine):
-    """A row of a queue whose payload is not a JSON object."""
+    """The payload of a queue's row is not a JSON object."""
 
 
 class LeaseLost(PenstockError):
-    """A row was given to another reader before it was done with: what became of it is void."""
+    """A row was given to another reader before it was done: its outcome is void."""
 
 
 class DatabaseUnavailable(PenstockError):
-    """A database could not be reached for as long as was waited for it."""
+    """A database was unavailable for longer than the reader's patience."""
 
 
 class InboxClosed(PenstockError):
-    """An event was put into an inbox whose pipeline drains or has ended: it was not taken in."""
+    """An event was put into an inbox whose pipeline drains or has ended: it was refused."""
 
 
 class Returned(PenstockError):
-    """An event was given back to its source before it was finished."""
+    """An event was returned to its source before it was finished."""
 
 
 class InputCorrupt(PenstockError):
-    """A compressed input that is damaged or ends too early."""
+    """A compressed input is damaged or ends too early."""
 
 
 class OutputClosed(PenstockError):
-    """The reader of the output went away."""
+    """The reader of the output has closed it."""
 
 
 class CannotConnect(BuildError):
-    """No server answers, or none that lets us in."""
+    """No server answers, or none accepts the connection."""
 
 
 class ServerTooOld(BuildError):
-    """A server that lacks something that is needed."""
+    """A server lacks a required feature."""
 
 
 class StreamDiffers(BuildError):
-    """A stream exists on the server with other settings than are needed."""
+    """A stream exists on the server with other settings than required."""
 
 
 class StreamMissing(CannotOpen):
-    """A stream, or a consumer of it, that is not on the server."""
+    """A stream, or a consumer of it, does not exist on the server."""
 
 
 class JobFailed(PenstockError):
-    """A job that a worker elsewhere has given up on, or that workers died of."""
+    """A job failed for good on a worker, or has killed its workers."""
 
 
 class WorkerLost(PenstockError):
-    """An event that its workers died of, or that blocked them for longer than a lease."""
+    """An event has killed its workers, or blocked them for longer than a lease."""
 
 
 class PoolBusy(PenstockError):
@@ -207,15 +207,15 @@ class PoolBusy(PenstockError):
 
 
 class PayloadTooLarge(PenstockError):
-    """An event that is larger than the server takes."""
+    """An event is larger than the server accepts."""
 
 
 class PublishFailed(PenstockError):
-    """No server has said that it stored an event."""
+    """No server has confirmed that it stored an event."""
 
 
 class EventOmitted(PenstockError):
-    """A dead letter whose event was too large to be kept with it."""
+    """The event of a dead letter was too large to be stored with it."""
 
 
 def as_raised(error: BaseException) -> BaseException:
@@ -242,7 +242,7 @@ def describe(value: object, limit: int = 200) -> str:
 
 
 def message_of(error: BaseException, limit: int | None = None) -> str:
-    """What `error` says, printable; a `__str__` that raises is named, not fatal."""
+    """The message of `error`, printable; a `__str__` that raises is named, not fatal."""
     try:
         text = printable(str(error))
     except Exception as second:

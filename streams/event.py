@@ -1,11 +1,11 @@
 """The envelope that carries a value through a pipeline.
 
-An event ends exactly once, in one of four ways. It *finishes* when every sink accepted all
-that came of it; it is *dropped* when an operator let it go on purpose; it *fails*; or it is
-*returned*, unfinished, to its source. The source learns which through the event's origin.
+An event ends exactly once, in one of four ways. It *finishes* when every sink accepted all of its
+results; it is *dropped* when an operator discards it on purpose; it *fails*; or it is *returned*,
+unfinished, to its source. The source learns which through the event's origin.
 
-What operators put in the place of a source is an origin as well (see `streams.origins`), so an
-operator settles any event the same way.
+Operators may stand in for a source as origins (see `streams.origins`), so an operator settles every
+event in the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Origin(Protocol):
-    """Where events come from, and who is told how each of them ended."""
+    """The origin of events, which is notified of how each of them ended."""
 
     def finished(self, event: Event[Any], /) -> None:
         """Every sink accepted the event."""
@@ -38,17 +38,17 @@ class Origin(Protocol):
         """The same for several."""
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
-        """An operator let the event go on purpose; `cause` names it in the statistics."""
+        """An operator dropped the event on purpose; `cause` names it in the statistics."""
 
     def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
         """The event failed. Acknowledged: it was skipped or routed and may be forgotten."""
 
     def returned(self, event: Event[Any], /) -> None:
-        """The event was not worked on to its end and belongs to the source again."""
+        """The event was not processed to its end and is returned to the source."""
 
 
 class Turn(Protocol):
-    """The right of one event of a group to be worked on.
+    """The right of one event of a group to be processed.
 
     Children of a fan-out share the turn of their parent; it ends with the last holder.
     """
@@ -122,7 +122,7 @@ class Event(Generic[T]):
             self.end_turn()
 
     def drop(self, cause: str) -> None:
-        """Let the event go on purpose. The source may forget it."""
+        """Drop the event on purpose. The source may forget it."""
         if self.pending > 0:
             self.pending = 0
             self.origin.dropped(self, cause)

@@ -1,4 +1,4 @@
-"""How to install an extra, for the way in which penstock itself was installed."""
+"""Instructions for installing an extra, matching the way penstock was installed."""
 
 from __future__ import annotations
 

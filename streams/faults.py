@@ -1,4 +1,4 @@
-"""What a stage does with an event on which user code failed: stop, skip, revert, retry, route."""
+"""Error policies: what a stage does with a failed event (stop, skip, revert, retry, route)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ __all__ = [
 class Backoff:
     """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
 
-    Of it a share of up to `jitter` is taken off at random (from `seed`), so that events that
-    failed together do not come back together. Source: "Exponential Backoff And Jitter", AWS
-    Architecture Blog, 2015.
+    A random share of up to `jitter` is subtracted (from `seed`), so that events that failed
+    together are not retried together. Source: "Exponential Backoff And Jitter", AWS Architecture
+    Blog, 2015.
     """
 
     first: float = 0.1
@@ -50,7 +50,7 @@ class Backoff:
     def __post_init__(self) -> None:
         if self.first < 0 or self.cap < self.first or not 0 <= self.jitter <= 1:
             raise ValueError(
-                f"{self} makes no sense: 0 <= first <= cap and 0 <= jitter <= 1 are needed"
+                f"{self} is invalid: 0 <= first <= cap and 0 <= jitter <= 1 are needed"
             )
 
     def delay(self, attempts: int, rng: random.Random) -> float:
@@ -75,17 +75,17 @@ class Retry(NamedTuple):
 
 
 OnError = Literal["stop", "skip", "revert"] | Retry | Route
-"""`stop` the pipeline; `skip` the event, which is given up on; `revert` it, so that a source that
-can, such as `read_table`, gives it again later; try again here; or write it down as given up on."""
+"""`stop` the pipeline; `skip` the event; `revert` it, so that a source that can, such as
+`read_table`, redelivers it later; retry it here; or write it to the dead letters."""
 
 _WORDS = ("stop", "skip", "revert")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A value that was given up on: what, why, where, after how many attempts, and when.
+    """A value that failed for good: with its error, stage, attempts and times.
 
-    `created` and `failed` are seconds of the loop's clock; `token` is the source's own mark.
+    `created` and `failed` are seconds of the loop's clock; `token` is the source's own identifier.
     """
 
     value: Any
@@ -98,7 +98,7 @@ class DeadLetter:
 
 
 class LettersOnly:
-    """Mixed into a sink that takes what was given up on, and so cannot be where results go."""
+    """Mixed into a sink that takes only dead letters, and so cannot be a sink for results."""
 
 
 def route(sink: Sink[DeadLetter]) -> Route:
@@ -138,8 +138,8 @@ def check_policy(
     if isinstance(policy, Retry):
         if not retries:
             raise BuildError(
-                f"{stage}({option}=retry(...)): only adaptive_flat_map and batch try again; "
-                'use "stop", "skip", "revert" or route(sink) here.'
+                f"{stage}({option}=retry(...)): only adaptive_flat_map and batch can retry; use "
+                '"stop", "skip", "revert" or route(sink) here.'
             )
     elif isinstance(getattr(policy, "info", None), StageInfo):
         sink = cast(Any, policy).info.name
@@ -168,7 +168,7 @@ def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
 
 
 def event_name(event: Event[Any]) -> str:
-    """What to call an event in messages: its value, and its source's mark if it has one."""
+    """The name of an event in messages: its value, and its source's identifier if it has one."""
     token = event.token
     if token is None:
         return describe(event.value)

@@ -1,4 +1,4 @@
-"""Read a file as it grows, and go on when it is truncated or replaced, as `tail -F` does."""
+"""Follows a growing file, also when it is truncated or replaced, as `tail -F` does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streams.stage import StageInfo
 
 __all__ = ["INTERVAL", "Following"]
 
-# Seconds between two looks at a file that has nothing new. Chosen: a quarter of what `tail`
-# does; no portable call tells of a growing file on every file system.
+# Seconds between two polls of a file that has nothing new. Chosen: a quarter of what `tail` does;
+# no portable call reports a growing file on every file system.
 INTERVAL = 0.25
 
 

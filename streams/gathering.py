@@ -1,4 +1,4 @@
-"""What waits to go into a call of a handler of batches: demand, the open batch, and workers.
+"""Gathers events into batches: demand, the open batch, and the workers that call the handler.
 
 The events that wait to begin are the open batch, one of each group at first. As soon as a call is
 free its groups may give it more of their events, until it is closed: from then on its groups wait
@@ -165,7 +165,7 @@ class Gathering(InFlight, ABC):
     async def _work(self) -> None:
         free: float | None = None
         while not self._cancelled:
-            # Whatever else comes in this turn of the loop goes into the same batch.
+            # Events of the same loop iteration go into the same batch.
             await asyncio.sleep(0)
             if self._is_ready():
                 await self._work_on(self._close_batch(), self._now() if free is None else free)

@@ -1,4 +1,4 @@
-"""What a handler is: plain or asynchronous, on the loop or in a pool."""
+"""Handlers: plain or asynchronous, on the loop or in a pool."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_handler(handler: object, stage: str) -> None:
 
 
 def handler_name(handler: Callable[..., Any]) -> str:
-    """What to call a handler in messages."""
+    """The name of a handler in messages."""
     inner = getattr(handler, "func", handler)
     return str(getattr(inner, "__name__", type(inner).__name__))
 
@@ -115,8 +115,8 @@ def unfinished(result: object, name: str) -> UnfinishedResult | None:
         for item in to_await:
             not_awaited(item)
         return UnfinishedResult(
-            f"'{name}' returned a list with {describe(to_await[0], 80)} in it, which nobody "
-            "awaits: write `return await asyncio.gather(...)` in an async handler"
+            f"'{name}' returned a list with {describe(to_await[0], 80)} in it, which is never "
+            "awaited: write `return await asyncio.gather(...)` in an async handler"
         )
     if _is_to_be_awaited(result):
         not_awaited(result)
@@ -126,8 +126,8 @@ def unfinished(result: object, name: str) -> UnfinishedResult | None:
         )
     if isinstance(result, Generator):
         return UnfinishedResult(
-            f"'{name}' returned a generator, which nobody reads: several results come of an async "
-            "generator (`async def` with `yield`), one of `return`"
+            f"'{name}' returned a generator, which is never read: for several results write an "
+            "async generator (`async def` with `yield`), for one use `return`"
         )
     return None
 

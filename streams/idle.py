@@ -1,4 +1,4 @@
-"""What has been idle for too long, or longer than all else, has to end."""
+"""Expiry of items by idle time, or by least recent use."""
 
 from __future__ import annotations
 

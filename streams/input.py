@@ -1,10 +1,10 @@
-"""Read bytes from files, pipes, sockets and terminals on the loop, which none but a disk holds up.
+"""Non-blocking reads from files, pipes, sockets and terminals. Only a disk can block the loop.
 
-Whatever can be polled is read when the loop says that something is there; a shared standard
-input is not switched to non-blocking, which would switch it for every process that has it.
-Regular files, and devices that cannot be polled, answer at once and are read directly; so a
-network file system that hangs does block the loop. On a loop that cannot poll pipes (Windows), a
-thread waits for the bytes.
+Inputs that can be polled are read when the loop reports that they are ready; a shared standard
+input is not switched to non-blocking, which would switch it for every process that has it. Regular
+files, and devices that cannot be polled, answer at once and are read directly; so a network file
+system that hangs does block the loop. On a loop that cannot poll pipes (Windows), a thread waits
+for the bytes.
 """
 
 from __future__ import annotations

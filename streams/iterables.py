@@ -37,8 +37,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
     Items:   every item, in order; each connection calls `iter` anew. A function that makes the
              iterable is called anew for each connection too: give a generator's function, so
              that the stream can be run many times. A bare generator can be run once.
-    Time:    at once, in the call that requests; but every few milliseconds the loop has its
-             turn first.
+    Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
+             loop first.
     Memory:  nothing but the iterator.
     Demand:  the function and `iter` are called at the first request, `next` once for each unit.
     Ends:    with the iterator: that of a list, tuple or range with the last item, or at once where
@@ -118,7 +118,7 @@ def from_async_iterable(
 
     Items:   every item, in order. A factory is called anew for each connection, so that the
              stream can be run many times; a bare async generator can be run once.
-    Time:    as the items come; if they come at once, the loop gets a turn every few
+    Time:    as the items come; if they come at once, the stream yields to the loop every few
              milliseconds.
     Memory:  the iterator, and during a pause the item that was being pulled.
     Demand:  the factory is called at the first request; one `__anext__` for each unit, one

@@ -1,4 +1,4 @@
-"""Keys: a field name, an index, or a function of the value."""
+"""Key selectors: a field name, an index, or a function of the value."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Key:
     def __init__(self, by: By[Any]) -> None:
         if isinstance(by, bool) or not (isinstance(by, str | int) or callable(by)):
             raise WrongType(
-                f"by={by!r} is no key: give a field name, an index or a function of the value"
+                f"by={by!r} is not a valid key: give a field name, an index or a function of the "
+                "value"
             )
         name = key_name(by)
         if iscoroutinefunction(by) or isgeneratorfunction(by):
@@ -105,7 +106,8 @@ def key_name(by: By[Any]) -> str:
 
 
 class KeyFaults(Faults):
-    """The policy of a stage that reads a key, and perhaps a time: an error says what is amiss.
+    """The error policy of a stage that reads a key, and perhaps a time: an error says what is
+    wrong.
 
     Both are looked at again when one has failed, so that reading them costs nothing more as
     long as all is well.

@@ -1,4 +1,4 @@
-"""The way of events that were given up on to their dead-letter sink."""
+"""The dead-letter channel: sends failed events to their dead-letter sink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Letters"]
 
 
 class Letters(Interposed):
-    """The way to one dead-letter sink: a source of letters, each tied to its event.
+    """The channel to one dead-letter sink: a source of letters, each tied to its event.
 
     A letter is open until the sink has accepted it. While 1,024 letters are open, beside those
     that the sink says it holds, the run's sources pause. What they have emitted before may still
@@ -55,7 +55,7 @@ class Letters(Interposed):
         attempts: int,
         accepted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write `event` down as given up; it is acknowledged when the sink has `accepted`."""
+        """Send the letter of `event`; the event is acknowledged when the sink has `accepted` it."""
         letter = Event(
             DeadLetter(
                 event.value, error, stage, attempts, event.created, self._run.now(), event.token

@@ -1,4 +1,4 @@
-"""Build the stages that lift stock operators; imported when a pipeline has one."""
+"""Builds the stages that lift stock operators; imported when a pipeline has one."""
 
 from __future__ import annotations
 

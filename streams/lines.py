@@ -1,4 +1,4 @@
-"""Cut a stream of bytes into lines, holding no more than a bound of an unfinished one."""
+"""Splits a stream of bytes into lines, with a bound on an unfinished line."""
 
 from __future__ import annotations
 

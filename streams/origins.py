@@ -1,4 +1,4 @@
-"""What stands in the place of a source, and is told how events ended.
+"""Origins that stand in for a source: fan-out, fan-in, hooks on the end of events.
 
 Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
 an operator that wants to hear how events end stands in front of their origin (`Interposed`).

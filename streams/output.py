@@ -1,4 +1,4 @@
-"""Write bytes to files, pipes, sockets and terminals without ever blocking the loop.
+"""Non-blocking writes to files, pipes, sockets and terminals.
 
 A pipe is written when the loop says that there is room, and at most PIPE_BUF bytes after each
 look, which then fit (POSIX, write(2)); so a shared standard output need not be switched to

@@ -1,4 +1,4 @@
-"""What `help` shows of an operator, a source or a sink: the page on top of its module as well."""
+"""Adds the page at the top of a module to the docstring of its operator, source or sink."""
 
 from __future__ import annotations
 

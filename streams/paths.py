@@ -1,4 +1,4 @@
-"""What can be read or written, and how it is named in messages."""
+"""Paths of inputs and outputs, their names in messages, and checks for conflicts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def refuse_same_file(read: Path | None, written: Path | None) -> None:
     if source is not None and source == _regular_file(actual_output(written), 1):
         raise BuildError(
             f"{input_name(read)} and {output_name(written)} are the same file: writing would "
-            "destroy it before it is read, or be read in its turn. Write to another one."
+            "destroy it before it is read, or its output would be read as input. Write to another "
+            "one."
         )
 
 

@@ -44,7 +44,7 @@ def _check_not_loading() -> None:
     if _loading.get():
         raise BuildError(
             "the file runs a pipeline while it is loaded, which is for the command to do. Put "
-            'what is for a script only under `if __name__ == "__main__":`'
+            'code for scripts only under `if __name__ == "__main__":`'
         )
 
 
@@ -83,7 +83,7 @@ class Pipeline:
         limit: tuple[int, int] | None = None,
         engine: Engine | None = None,
     ) -> Running:
-        """Start a running on the running loop: `async with pipeline.start() as running`.
+        """Start a run on the running loop: `async with pipeline.start() as running`.
 
         Leaving the block waits until the pipeline has ended, and raises its error; leaving it
         by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets

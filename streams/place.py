@@ -1,4 +1,4 @@
-"""An event's place in the buffer of a `group_by` whose groups have operators."""
+"""The place of an event in the buffer of a `group_by` with operators in its groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far into a file everything is finished, kept in a small file of its own.
+"""The checkpoint of a reader: how far into a file everything is finished, kept in a small file.
 
 The position is an offset at which a line begins: every line before it is finished, so a process
 that begins there loses nothing, whenever the last one was killed. The lines behind it that are
@@ -41,7 +41,7 @@ class Position:
     """The position in one file, which changes when another takes its name.
 
     `finished` is called when no line is unfinished any more. Memory: a few numbers for each line
-    that is unfinished. Time: O(1) a line, and a small file written once a loop iteration in which
+    that is unfinished. Time: O(1) per line, and one small file written per loop iteration in which
     lines finish.
     """
 
@@ -83,7 +83,7 @@ class Position:
 
     @property
     def resuming(self) -> bool:
-        """Whether lines are still to come that the last process has finished."""
+        """Whether lines that the last process has finished are still to come."""
         return bool(self._known)
 
     def was_finished(self, number: int) -> bool:
@@ -140,15 +140,15 @@ class Position:
         if saved["inode"] != status.st_ino:
             raise self._refused(
                 name,
-                f"it is another file than the one that was read (inode {saved['inode']}). If that "
-                "was renamed, as a rotation of logs does, finish it first: read it once under its "
-                "new name with the same position, without follow=True",
+                f"it is not the file that was read (inode {saved['inode']}). If that was renamed, "
+                "as log rotation does, finish it first: read it once under its new name with the "
+                "same position, without follow=True",
                 "Then, or if it is gone, remove {}: this reads {} from its start.",
             )
         if status.st_size < saved["size"] or status.st_size < saved["offset"]:
             raise self._refused(name, "it is shorter than it was")
         if saved["checksum"] != _checksum(descriptor, saved["offset"]):
-            raise self._refused(name, "what was read of it has changed")
+            raise self._refused(name, "the part that was read has changed")
         offset: int = saved["offset"]
         return offset
 
@@ -207,7 +207,7 @@ class Position:
         self.settle_line(event.token)
 
     def settle_line(self, number: int) -> None:
-        """The line is finished, or is none that has to be."""
+        """The line is finished, or need not be."""
         del self._starts[number]
         begin = self._begins.pop(number, number)
         end = self._ends.pop(number + 1, number + 1)
@@ -267,7 +267,7 @@ def _checksum(descriptor: int, offset: int) -> int:
 
 
 def _locked(path: str) -> int | None:
-    """A lock that ends with the process, so that no two runnings keep one position."""
+    """A lock that ends with the process, so that no two runs use one position."""
     if sys.platform == "win32":
         return None
     try:
@@ -279,14 +279,14 @@ def _locked(path: str) -> int | None:
     except OSError as error:
         os.close(lock)
         raise CannotOpen(
-            f"{path} is locked: another running keeps its position there. Wait until it has "
-            "ended, or give this one a position of its own."
+            f"{path} is locked: another run keeps its position there. Wait until it has ended, or "
+            "give this one a position of its own."
         ) from error
     return lock
 
 
 def _saved(path: str) -> dict[str, Any] | None:
-    """What the last process left, None if there was none."""
+    """The position that the last process saved, None if there was none."""
     try:
         with open(path, "rb") as file:
             # Any: whatever the file holds.

@@ -1,4 +1,4 @@
-"""What a running tells about itself: snapshots of its numbers, and the report at its end."""
+"""Statistics of a run: snapshots of its numbers, and the report at its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOTALS = ("in", "finished", "failed", "returned")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a running ended; before the end, how it stands.
+    """How a run ended; before the end, its present state.
 
     `statistics` is the last snapshot; `error` is what stopped it.
     """

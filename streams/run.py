@@ -1,4 +1,4 @@
-"""What the stages of one running pipeline share: the loop, its time, its tasks, its sources.
+"""The context that the stages of one run share: the loop, its time, its tasks, its sources.
 
 A `Run` belongs to one running of one pipeline on one loop; several runs on a loop know
 nothing of each other. It owns every task that a stage starts and ends them all.
@@ -256,7 +256,7 @@ class Run:
             self.on_warning("more events have failed; they are counted and no longer shown")
 
     def count_bad_line(self, error: BadLine) -> None:
-        """A line of the input was no event; the first few are reported at once."""
+        """A line of the input was not an event; the first few are reported at once."""
         self.bad_lines += 1
         if self.bad_lines <= _SHOWN_ERRORS:
             self.on_warning(str(error))
@@ -305,7 +305,7 @@ class Run:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # The loop would only report it, and nothing would ever move again.
+            # The loop would only log it, and the run would hang.
             if info is not None:
                 error.add_note(f"in {info}")
             self.failed(error)

@@ -1,4 +1,4 @@
-"""A running pipeline: watch it, pause it, drain it, cancel it.
+"""The handle of a running pipeline: statistics, pause, drain, cancel.
 
 run → drain (stop the source, finish what is in, flush the sinks, within a deadline) → closed.
 The end of the input drains without a deadline.
@@ -217,7 +217,7 @@ class Running:
             self._run.release(self)
 
     def cancel(self) -> None:
-        """Stop now: calls are cancelled, what is unfinished is given back to its source."""
+        """Stop now: calls are cancelled, unfinished events are returned to their source."""
         if self._state != "closed":
             if self._outcome not in ("overrun", "stopped"):
                 self._outcome = "cancelled"

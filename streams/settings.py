@@ -1,4 +1,4 @@
-"""What a user says about a stage that calls a handler."""
+"""The options of a stage that calls a handler."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OnLimitChange = Callable[[int, int, str], object]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The arguments of `operators.adaptive_flat_map`, which explains each."""
+    """The arguments of `operators.adaptive_flat_map`, which documents each."""
 
     handler: Callable[[Any], Any]
     name: str

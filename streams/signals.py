@@ -1,4 +1,4 @@
-"""Signals to the process drain, and then cancel, what runs in it."""
+"""Signal handling: the first signal drains the running pipelines, the second cancels them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sink is: where a pipeline ends."""
+"""Sinks: the description of a pipeline's end, and the base class of its last stage."""
 
 from __future__ import annotations
 

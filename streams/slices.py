@@ -1,4 +1,5 @@
-"""How long work may go on before the loop has its turn, and how much of it to take at a time."""
+"""Time slices: how long synchronous work may run before it yields to the loop, and in what
+chunks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST", "SLICE", "Slice", "Sliced", "fitting", "slices_made"]
 
 SLICE = 0.005
-"""The loop gets a turn at least this often (seconds), unless a single step takes longer."""
+"""The loop runs at least this often (seconds), unless a single step takes longer."""
 
 LARGEST = 256
 """Events taken at a time, however quick they are."""
@@ -28,7 +29,7 @@ class Sliced(Protocol):
 
 
 class Slice:
-    """Somebody's slice of time, which lasts until the loop has had its turn.
+    """A time budget for synchronous work, renewed on each loop iteration.
 
     However often the work is taken up meanwhile, no new slice begins. `go_on` is called in that
     turn if it was left for it. Costs one callback of the loop in `SLICE` seconds at most.
@@ -41,7 +42,7 @@ class Slice:
         self._info = run.attaching
         self._go_on = go_on
         self.end = float("-inf")
-        # Whether the loop has had no turn since the slice began, and whether work waits for it.
+        # Whether the slice began in this loop iteration, and whether work waits for the next.
         self._due = self._left = False
         if run.slices is not None:
             run.slices.append(self)
@@ -52,7 +53,7 @@ class Slice:
         return self._left
 
     def is_over(self, now: float) -> bool:
-        """Whether the loop must have its turn first. Where no loop runs, nobody waits for one."""
+        """Whether the work must yield to the loop first. Without a running loop it never must."""
         if now < self.end:
             return False
         if self._due:

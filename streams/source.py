@@ -1,4 +1,4 @@
-"""What every running source does: count demand, stamp and count events, pause and stop."""
+"""The base class of source stages: demand, time stamps, counts, pause and stop."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Emission(Generic[T]):
             self._producing = False
 
     def wake_soon(self) -> None:
-        """Wake in the loop's next turn: what comes in one turn goes on together."""
+        """Wake in the next loop iteration: events of one iteration go on together."""
         if not self._waking:
             self._waking = True
             self.run.call_soon(self.info, self._wake)
@@ -122,8 +122,8 @@ class Emission(Generic[T]):
     def produce_from(self, iterator: Iterator[T]) -> None:
         """Emit the items of `iterator` while demand lasts; its end completes.
 
-        The clock is read once a chunk. Chunks grow while they are quick, and the loop gets a
-        turn between them, so that a slow inline handler does not shut it out.
+        The clock is read once a chunk. Chunks grow while they are quick, and the source yields to
+        the loop between them, so that a slow inline handler does not block it.
         """
         run = self.run
         created = run.now()

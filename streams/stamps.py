@@ -1,4 +1,4 @@
-"""What counts as a point in time: a number of seconds, an ISO 8601 text, or a datetime."""
+"""Parses time stamps: a number of seconds, an ISO 8601 text, or a datetime."""
 
 from __future__ import annotations
 

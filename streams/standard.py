@@ -1,4 +1,4 @@
-"""What "-" stands for: standard input and output, unless the command puts a path in their place.
+"""The meaning of the path "-": standard input and output, unless the command replaces them.
 
 Context variables, because several pipelines may run in one process: whoever starts one sets
 them for that running alone, and every task and callback of it inherits them.

@@ -1,4 +1,4 @@
-"""Find out where a thread stands that does not say so itself: in which stage, at what line."""
+"""Inspects a thread's stack to find which stage, event and source line it is executing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events that hold a key of a window and have not ended, to be found by their number."""
+"""Unsettled events whose keys are in the deduplication window, indexed by sequence number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Be told once when a descriptor can be read or written, without changing anything about it.
+"""One-shot readiness of descriptors, without changing their blocking mode.
 
 `loop.add_reader` is not enough for a standard stream: uvloop switches what it watches to
 non-blocking, which switches it for every process that shares it and outlives this one; and a

@@ -1,11 +1,10 @@
-"""Tell of a loop that is blocked while it is: what never gives way cannot be told of on it.
+"""Reports a blocked event loop while it is still blocked, from a separate thread.
 
-One daemon thread looks after all loops of the process on which a pipeline runs, and ends with
-the last of them. It has each loop answer a call twice a second, which is all that it costs. A
-loop that has not answered is blocked; the thread then looks into the stack of the loop's thread
-for the stage that blocks it. What blocks the loop while no stage is at work is not the
-pipelines' affair, and not told of. Code that keeps the interpreter to itself blocks the
-watchdog too: it is told of when it has ended.
+One daemon thread looks after all loops of the process on which a pipeline runs, and ends with the
+last of them. It has each loop answer a call twice a second, which is all that it costs. A loop that
+has not answered is blocked; the thread then looks into the stack of the loop's thread for the stage
+that blocks it. A block while no stage is at work is not caused by a pipeline, and not reported.
+Code that holds the interpreter's lock blocks the watchdog too: it is reported when it has ended.
 """
 
 from __future__ import annotations
@@ -25,9 +24,10 @@ __all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
 # Seconds between two looks.
 _EVERY = 0.5
 LOOKS = 2
-"""How many looks in vain tell a blocked loop. With one alone, a process that was stopped for a
-while would seem blocked when it goes on. A look counts less by the share of the time before it in
-which others had the processor: where the system tells that, a busy machine blocks nothing."""
+"""Consecutive missed answers before a loop counts as blocked. With one alone, a process that was
+stopped for a while would seem blocked when it goes on. A look counts less by the share of the time
+before it in which others had the processor: where the system tells that, a busy machine blocks
+nothing."""
 
 
 _OWN_CODE = "penstock's own code has blocked the loop for"

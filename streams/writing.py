@@ -1,4 +1,4 @@
-"""The last stage of a pipeline that ends in lines of bytes: batches, and waits for its reader."""
+"""The sink stage for lines of bytes: writes batches, and waits for its reader."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["WINDOW", "LineWriting"]
 WINDOW = 1024
 """The most events that a writer has accepted and not yet written."""
 
-# A batch is written when it has so many bytes, or half the window, or nothing more comes in the
-# same turn of the loop. Chosen: what a pipe holds; larger batches are no faster (measured).
+# A batch is written when it has so many bytes, or half the window, or at the end of the loop
+# iteration. Chosen: what a pipe holds; larger batches are no faster (measured).
 _BATCH = 64 * 1024
 
 # Seconds that a reader gets, after a cancel, to take the rest of a line that it has begun.
@@ -115,7 +115,7 @@ class LineWriting(SinkStage[Any]):
         self._run.call_soon(self.info, self._idle)
 
     def _idle(self) -> None:
-        """Nothing more has come in this turn of the loop."""
+        """The loop iteration has ended."""
         self._scheduled = False
         if not self._full:
             self._write()

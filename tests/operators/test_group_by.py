@@ -118,5 +118,5 @@ def test_nonsense_is_refused_when_the_operator_is_built(options: dict[str, Any])
 
 @pytest.mark.parametrize("by", [True, None, 1.5])
 def test_a_key_is_a_name_an_index_or_a_function(by: Any) -> None:
-    with pytest.raises(TypeError, match="is no key"):
+    with pytest.raises(TypeError, match="is not a valid key"):
         group_by(by)

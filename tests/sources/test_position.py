@@ -264,8 +264,8 @@ def rewritten(file: Path) -> None:
     ("change", "said"),
     [
         (rewritten_shorter, "shorter"),
-        (replaced, "another file"),
-        (rewritten, "what was read of it has changed"),
+        (replaced, "not the file that was read"),
+        (rewritten, "the part that was read has changed"),
     ],
 )
 def test_another_or_a_shorter_file_is_refused(
@@ -397,7 +397,7 @@ def test_a_second_running_with_the_same_position_is_refused(
     async def story() -> None:
         first = read_lines(file, follow=True, position=place).to(collect([])).start()
         await asyncio.sleep(1)
-        with pytest.raises(CannotOpen, match="another running keeps its position"):
+        with pytest.raises(CannotOpen, match="another run keeps its position"):
             await read(read_lines(file, position=place))
         await first.drain()
         await read(read_lines(file, position=place))

@@ -67,13 +67,13 @@ def test_each_strategy_keeps_what_its_name_says(overflow: Any, kept: list[int]) 
     [
         (
             streams.buffer(3),
-            "A value came that nobody has asked for, with 3 waiting already (Flowable.of, "
+            "A value came that was not requested, with 3 waiting already (Flowable.of, "
             "on_overflow=buffer(3)). Slow the source, raise buffer(n), or enter with "
             "drop_oldest(n).",
         ),
         (
             streams.error(),
-            "A value came that nobody has asked for (Flowable.of, on_overflow=error()). Slow the "
+            "A value came that was not requested (Flowable.of, on_overflow=error()). Slow the "
             "source, or enter with buffer(n) or drop_oldest(n).",
         ),
     ],

@@ -38,7 +38,7 @@ def test_a_mark_that_is_a_number_is_that_of_a_line() -> None:
 
 
 def test_who_may_not_retry_is_not_told_of_keys() -> None:
-    with pytest.raises(BuildError, match="only adaptive_flat_map and batch try again; use"):
+    with pytest.raises(BuildError, match="only adaptive_flat_map and batch can retry; use"):
         check_policy(retry(2), "write_jsonl")
 
 
