@@ -86,6 +86,7 @@ class Jumping:
         self._notes = notes
         self._rng = random.Random(notes.name)
         self._last = 0.0
+        self.heard = 0
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jumping:
         return self
@@ -97,6 +98,7 @@ class Jumping:
             self._notes.blame(
                 f"a limiter heard of a call from {started} to {now} after {self._last}"
             )
+        self.heard += 1
         # One more for the next attempt of the head of an order.
         if not 1 <= in_flight_at_start <= self.ceiling + 1:
             self._notes.blame(f"a limiter heard that {in_flight_at_start} calls were in flight")
@@ -139,6 +141,7 @@ class RandomWalk:
         self._late_steps: list[tuple[int | str, Callable[[], None]]] = []
         self._held: list[MemorySink] = []
         self._letters: list[MemorySink] = []
+        self._told: list[tuple[Handler, Jumping]] = []
         self._timers: list[asyncio.TimerHandle] = []
         self.numbers: dict[int, str] = {}
         self.source: MemorySource[Any] | Inbox[Any]
@@ -374,6 +377,8 @@ class RandomWalk:
             f"window {window}, {fates} {trouble}, waits {handler.waits}"
         )
         self.tunable.append(handler)
+        if isinstance(limit, Jumping) and kind in Handler.ASYNC and self.limit is None:
+            self._told.append((handler, limit))
         handler.window = window
         operator = adaptive_flat_map(
             handler.function,
@@ -801,6 +806,7 @@ class RandomWalk:
                     blame(f"{stage['name']} has {stage[part]} {part} at the end")
         if is_whole:
             self._check_letters(numbers)
+            self._check_told()
             for handler in self.handlers:
                 if handler.gauge.open:
                     blame(f"stage {handler.number} has {handler.gauge.open} open calls")
@@ -813,6 +819,13 @@ class RandomWalk:
         routed = sum(stage.get("routed", 0) for stage in numbers["stages"])
         if letters != routed:
             self.notes.blame(f"{letters} letters came of {routed} events")
+
+    def _check_told(self) -> None:
+        """Limiters have heard of each call once."""
+        for handler, limiter in self._told:
+            calls = handler.tried.total()
+            if limiter.heard != calls and not self._is_retuned:
+                self.notes.blame(f"a limiter heard of {limiter.heard} of {calls} calls")
 
     def _may_end(self, error: BaseException | None) -> bool:
         return self.notes.aborts or isinstance(error, HoldExceeded)
