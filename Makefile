@@ -43,7 +43,7 @@ test-system: .venv/.ready  ## processes that are killed, frozen and cut off: som
 	$(PYTEST) tests/system $(ARGS)
 
 soak: .venv/.ready  ## 10,000 random pipelines, then 50 runs of each of those; takes hours
-	$(BIN)/python -m pytest tests/test_random_walk.py --walks 10000 -rP $(ARGS)
+	$(BIN)/python -m pytest tests/contract/test_random_walk.py --walks 10000 -rP $(ARGS)
 	$(PYTEST) tests/system --runs 50 $(ARGS)
 
 check: .venv/.ready  ## format, lint, types

@@ -10,10 +10,20 @@ import uvloop
 
 from benchmarks import case, workload
 from benchmarks.workload import LIMIT, WINDOW_SECONDS, Event, Result
-from operators import adaptive_flat_map, distinct_within, group_by, spread
-from sinks import latency_histogram, write_jsonl
-from sources import read_jsonl
-from streams import Fixed, Flowable, Report, from_async_iterable, from_iterable
+from penstock import (
+    Fixed,
+    Flowable,
+    Report,
+    adaptive_flat_map,
+    distinct_within,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    latency_histogram,
+    read_jsonl,
+    spread,
+    write_jsonl,
+)
 
 Handler = Callable[[Event], Any]
 

@@ -25,11 +25,9 @@ from socket import IPPROTO_TCP, TCP_NODELAY
 from string import Template
 from typing import Any
 
-from sinks import for_each
-from sources import WorkPool
-from streams import Fixed, Pipeline, run
-from streams.jetstream.server import Servers
-from streams.pipeline import new_event_loop
+from penstock import Fixed, Pipeline, WorkPool, for_each, run
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.pipeline import new_event_loop
 
 FROM = "penstock@example.org"
 MAIL = Template(f"""\

@@ -19,9 +19,15 @@ import asyncio
 import random
 from typing import Any
 
-from operators import adaptive_flat_map, distinct_within, group_by, spread
-from sinks import latency_histogram, write_jsonl
-from sources import read_jsonl
+from penstock import (
+    adaptive_flat_map,
+    distinct_within,
+    group_by,
+    latency_histogram,
+    read_jsonl,
+    spread,
+    write_jsonl,
+)
 
 # How long one event takes, in seconds: the article's 10 ms, sigma 1 ms.
 MEAN, SIGMA = 0.010, 0.001

@@ -32,9 +32,17 @@ from typing import Any
 import psycopg
 
 from benchmarks.plants.cpu import cpu_of
-from operators import adaptive_flat_map, batch, chunk, in_threads
-from sinks import for_each
-from streams import Fixed, Flowable, from_async_iterable, from_iterable
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    batch,
+    chunk,
+    for_each,
+    from_async_iterable,
+    from_iterable,
+    in_threads,
+)
 
 ACCOUNTS = 1000  # as in SCHEMA
 THREADS = 8
@@ -288,7 +296,7 @@ def database(url: str | None) -> Generator[str]:
         yield url
         return
     try:
-        from tests.servers.postgres import Postgres
+        from tests.helpers.servers.postgres import Postgres
 
         server = Postgres(fsync="on")
     except (ImportError, RuntimeError) as error:

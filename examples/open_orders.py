@@ -21,10 +21,8 @@ from datetime import date, timedelta
 from time import process_time
 from typing import TypeVar
 
-from operators import count_over_time
-from sinks import collect
-from streams import from_iterable, run
-from streams.temporal import Period, sequenced
+from penstock import collect, count_over_time, from_iterable, run
+from penstock.streams.temporal import Period, sequenced
 
 T = TypeVar("T")
 

@@ -4,9 +4,9 @@
 
 Each half second 0 to 10 letters arrive; each is a number to factorize, as the article does, which
 keeps a core busy for a quarter of a second or so. How many to work on at once, `adaptive_flat_map`
-finds out, and says so when it changes its mind. Put `Fixed(4)` or `HillClimb()` of `streams.limits`
-in as its second argument to see what the article saw. `penstock santa` tells the whole story, with
-its log lines and a plot.
+finds out, and says so when it changes its mind. Put `Fixed(4)` or `HillClimb()` of
+`penstock.streams.limits` in as its second argument to see what the article saw. `penstock santa`
+tells the whole story, with its log lines and a plot.
 
 Source: Mathias Brandewinder, "Santa's Mailbox", 4 December 2019,
 https://brandewinder.com/2019/12/04/santas-mailbox/
@@ -20,9 +20,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-from operators import adaptive_flat_map, in_processes
-from sinks import for_each
-from streams import from_async_iterable
+from penstock import adaptive_flat_map, for_each, from_async_iterable, in_processes
 
 BATCHES = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 NUMBER = 2_130_061  # a prime

@@ -19,10 +19,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from operators import monitor
-from sinks import for_each
-from streams import Flowable, Pipeline, from_async_iterable, run
-from streams.temporal import Violation
+from penstock import Flowable, Pipeline, for_each, from_async_iterable, monitor, run
+from penstock.streams.temporal import Violation
 
 Step = dict[str, Any]
 Alarm = Callable[[Violation[Step]], object]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from operators.adaptive_flat_map import adaptive_flat_map
-from operators.batch import batch
-from operators.chunk import chunk
-from operators.count_over_time import count_over_time
-from operators.distinct_within import distinct_within
-from operators.group_by import group_by
-from operators.in_processes import in_processes
-from operators.in_threads import in_threads
-from operators.monitor import monitor
-from operators.rate_limit import rate_limit
-from operators.spread import spread
-from operators.violations import violations
-from streams.pages import show_pages
+if __name__ != "penstock.operators":
+    # Else each module would be there twice, in a checkout.
+    raise ImportError(
+        "'operators' is 'penstock.operators': write `from penstock import ...`",
+        name=__name__,
+    )
+
+from penstock.operators.adaptive_flat_map import adaptive_flat_map
+from penstock.operators.batch import batch
+from penstock.operators.chunk import chunk
+from penstock.operators.count_over_time import count_over_time
+from penstock.operators.distinct_within import distinct_within
+from penstock.operators.group_by import group_by
+from penstock.operators.in_processes import in_processes
+from penstock.operators.in_threads import in_threads
+from penstock.operators.monitor import monitor
+from penstock.operators.rate_limit import rate_limit
+from penstock.operators.spread import spread
+from penstock.operators.violations import violations
+from penstock.streams.pages import show_pages
 
 __all__ = [
     "adaptive_flat_map",

@@ -30,19 +30,19 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
-from streams.errors import BuildError, describe
-from streams.faults import OnError, Retry, check_policy, routed_by
-from streams.flowable import Flowable
-from streams.groups import Grouped
-from streams.handler import check_handler, handler_name, is_async
-from streams.inline import Inline
-from streams.limits import Limiter, Shared
-from streams.limits.choice import Limit, limiter_for
-from streams.run import Run
-from streams.settings import OnLimitChange, Overload, Settings
-from streams.stage import StageInfo, Subscriber
-from streams.validation import is_count, is_positive
-from streams.workers import Workers
+from penstock.streams.errors import BuildError, describe
+from penstock.streams.execution.handler import check_handler, handler_name, is_async
+from penstock.streams.execution.inline import Inline
+from penstock.streams.execution.settings import OnLimitChange, Overload, Settings
+from penstock.streams.execution.workers import Workers
+from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.grouped import Grouped
+from penstock.streams.limits import Limiter, Shared
+from penstock.streams.limits.choice import Limit, limiter_for
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_positive
 
 __all__ = ["adaptive_flat_map"]
 

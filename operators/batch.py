@@ -27,14 +27,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, overload
 
-from streams.errors import BuildError
-from streams.faults import OnError, Retry, check_policy, routed_by
-from streams.flowable import Flowable
-from streams.groups import Grouped
-from streams.handler import check_handler, handler_name, is_async
-from streams.run import Run
-from streams.stage import StageInfo, Subscriber
-from streams.validation import is_count, is_positive
+from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import check_handler, handler_name, is_async
+from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.grouped import Grouped
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_positive
 
 __all__ = ["batch"]
 
@@ -128,8 +128,8 @@ def batch(
             "in_processes(n)(...)."
         )
     # Slow to import, and few pipelines have one.
-    from streams.batch_settings import BatchSettings
-    from streams.batching import Batching
+    from penstock.streams.execution.batch_settings import BatchSettings
+    from penstock.streams.execution.batch_stage import Batching
 
     settings = BatchSettings(
         handler, name, max_size, max_wait, latency, parallel, timeout, on_error

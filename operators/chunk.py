@@ -20,14 +20,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from streams.errors import BuildError
-from streams.event import Event
-from streams.flowable import Flowable
-from streams.keyed_queues import hand_over
-from streams.origins import Joined
-from streams.run import Run
-from streams.stage import Stage, StageInfo, Subscriber
-from streams.validation import is_count, is_positive
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.queues import hand_over
+from penstock.streams.protocol.acknowledgement import Joined
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_positive
 
 __all__ = ["chunk"]
 

@@ -27,18 +27,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from streams.errors import BuildError
-from streams.faults import OnError, check_policy, routed_by
-from streams.flowable import Flowable
-from streams.keys import By, key_name
-from streams.run import Run
-from streams.stage import StageInfo, Subscriber
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.key import By, key_name
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from streams.temporal.intervals import Period
-    from streams.temporal.tallies import Aggregate
+    from penstock.streams.temporal.periods.intervals import Period
+    from penstock.streams.temporal.periods.tallies import Aggregate
 
 __all__ = ["count_over_time"]
 
@@ -71,9 +71,9 @@ def count_over_time(
     Time-Oriented Database Applications in SQL" (1999).
     """
     # Imported here: it imports much that other pipelines do not need.
-    from streams.temporal.counting import Counting, Reading, is_duration
-    from streams.temporal.live_counts import LiveCounts
-    from streams.temporal.tallies import tally_maker
+    from penstock.streams.temporal.periods.counting import Counting, Reading, is_duration
+    from penstock.streams.temporal.periods.live_counts import LiveCounts
+    from penstock.streams.temporal.periods.tallies import tally_maker
 
     make = tally_maker(aggregate, of is not None, include_zero)
     if lateness is not None and not is_duration(lateness):

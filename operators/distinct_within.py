@@ -33,17 +33,17 @@ from itertools import takewhile
 from math import inf, isfinite
 from typing import Any, NamedTuple, TypeVar
 
-from streams.errors import BuildError, HoldExceeded
-from streams.event import Event
-from streams.faults import Faults, OnError, check_policy, routed_by
-from streams.flowable import Flowable
-from streams.keys import By, Key, KeyFaults, key_name
-from streams.run import Run
-from streams.sieve import Sieve
-from streams.stage import StageInfo, Subscriber
-from streams.stamps import seconds_of
-from streams.unfinished import Unfinished
-from streams.validation import is_count, is_positive
+from penstock.operators.unfinished import Unfinished
+from penstock.streams.errors import BuildError, HoldExceeded
+from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.io.stamps import seconds_of
+from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.filter_stage import FilterStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_positive
 
 __all__ = ["distinct_within"]
 
@@ -126,7 +126,7 @@ class _Bound(NamedTuple):
     until_more: StageInfo | None
 
 
-class _Window(Sieve[T]):
+class _Window(FilterStage[T]):
     """Every event gets a number; `_times` has the time of each, from number `_base` on, and
     `_seen` the number of the first event of each key.
 
@@ -171,7 +171,7 @@ class _Window(Sieve[T]):
         time_key: Key | None,
         seconds: float,
         max_keys: int | None,
-        faults: Faults,
+        faults: ErrorPolicy,
         bound: _Bound,
     ) -> None:
         super().__init__(downstream)

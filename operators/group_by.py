@@ -27,18 +27,18 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from streams.errors import BuildError
-from streams.faults import OnError, check_policy, routed_by
-from streams.flowable import Flowable
-from streams.groups import Group, Grouped
-from streams.keyed_stage import KeyedStage
-from streams.keys import By, Key, KeyFaults, key_name
-from streams.run import Run
-from streams.stage import StageInfo, Subscriber
-from streams.validation import is_count, is_positive
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.grouped import Group, Grouped
+from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
+from penstock.streams.keyed.stage import KeyedStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count, is_positive
 
 if TYPE_CHECKING:
-    from streams.substreams import Substreams
+    from penstock.streams.keyed.substreams import Substreams
 
 __all__ = ["group_by"]
 
@@ -133,7 +133,7 @@ def group_by(
             if each is not None:
                 # Imported here: its cache of idle groups adds 10 ms to the start, and few pipelines
                 # need it.
-                from streams.substreams import Substreams
+                from penstock.streams.keyed.substreams import Substreams
 
                 substreams = Substreams(
                     each, key, buffer, faults, idle, max_groups, run, grouped.info

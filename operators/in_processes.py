@@ -27,8 +27,8 @@ from os.path import exists
 from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams.errors import BuildError, NotPicklable, describe
-from streams.handler import Opened, Pooled, handler_name, pool_size
+from penstock.streams.errors import BuildError, NotPicklable, describe
+from penstock.streams.execution.handler import Opened, Pooled, handler_name, pool_size
 
 if TYPE_CHECKING:
     from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
@@ -169,7 +169,7 @@ def _pool(size: int) -> ProcessPoolExecutor:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    from streams.lifeline import end_with_parent
+    from penstock.streams.runtime.lifeline import end_with_parent
 
     # Never fork: a copy of a process with a running loop and threads may hang.
     return ProcessPoolExecutor(

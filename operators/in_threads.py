@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from streams.handler import Pooled, pool_size
+from penstock.streams.execution.handler import Pooled, pool_size
 
 __all__ = ["in_threads"]
 

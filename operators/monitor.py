@@ -24,23 +24,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from streams.errors import BuildError
-from streams.event import Event
-from streams.faults import Faults, LettersOnly, OnError, Route, blame, check_policy
-from streams.flowable import Flowable
-from streams.handler import is_async
-from streams.keys import By
-from streams.origins import Joined, Nobody
-from streams.run import Run
-from streams.sieve import Sieve
-from streams.sink import Sink
-from streams.stage import StageInfo, Subscriber
+from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import is_async
+from penstock.streams.failures.policy import (
+    ErrorPolicy,
+    LettersOnly,
+    OnError,
+    Route,
+    blame,
+    check_policy,
+)
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.key import By
+from penstock.streams.protocol.acknowledgement import Joined, Nobody
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.filter_stage import FilterStage
+from penstock.streams.protocol.sink_stage import Sink
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from streams.temporal.formula import Formula
-    from streams.temporal.propositions import Test
-    from streams.temporal.violation import Violation
-    from streams.temporal.watching import Evidence, Mode, Watch
+    from penstock.streams.temporal.formula.formula import Formula
+    from penstock.streams.temporal.monitors.propositions import Test
+    from penstock.streams.temporal.monitors.violation import Violation
+    from penstock.streams.temporal.monitors.watching import Evidence, Mode, Watch
 
 __all__ = ["monitor"]
 
@@ -81,8 +88,8 @@ def monitor(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
-    from streams.temporal.propositions import given
-    from streams.temporal.watching import Rule, Watch
+    from penstock.streams.temporal.monitors.propositions import given
+    from penstock.streams.temporal.monitors.watching import Rule, Watch
 
     check_policy(on_error, "monitor")
     _check(on_violation)
@@ -138,14 +145,14 @@ def _check(on_violation: Any) -> None:
         )
 
 
-class _Monitor(Sieve[Any]):
+class _Monitor(FilterStage[Any]):
     def __init__(
         self,
         downstream: Subscriber[Any],
         run: Run,
         info: StageInfo,
         watch: Watch,
-        faults: Faults,
+        faults: ErrorPolicy,
         on_violation: OnViolation[Any],
     ) -> None:
         super().__init__(downstream)
@@ -197,7 +204,7 @@ class _Monitor(Sieve[Any]):
             if self._reported <= _REPORTED:
                 self._run.on_warning(str(violation))
         elif self._on_violation == "stop":
-            from streams.temporal.violation import Violated
+            from penstock.streams.temporal.monitors.violation import Violated
 
             raise Violated(violation)
         else:

@@ -31,16 +31,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar, cast, overload
 
-from streams.errors import BuildError, describe
-from streams.event import Event
-from streams.faults import blame
-from streams.flowable import Flowable
-from streams.groups import Group, Grouped
-from streams.origins import Family
-from streams.run import Run
-from streams.slices import Slice, Sliced, slices_made
-from streams.stage import Stage, StageInfo, Subscriber
-from streams.validation import is_count
+from penstock.streams.errors import BuildError, describe
+from penstock.streams.failures.policy import blame
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.grouped import Group, Grouped
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import Sliced, TimeSlice, slices_made
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count
 
 __all__ = ["spread"]
 
@@ -125,7 +125,7 @@ class _Spreader(Stage[Any, Any]):
         super().__init__(downstream)
         self._run = run
         self._now = run.now
-        self._slice = Slice(run, self._pump)
+        self._slice = TimeSlice(run, self._pump)
         self._feeders = feeders
         self._info = info
         self._rotation: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()

@@ -22,19 +22,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from streams.event import Event
-from streams.faults import Faults, OnError, check_policy
-from streams.flowable import Flowable
-from streams.keys import By
-from streams.origins import Nobody
-from streams.run import Run
-from streams.stage import Stage, Subscriber
+from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.key import By
+from penstock.streams.protocol.acknowledgement import Nobody
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from streams.temporal.formula import Formula
-    from streams.temporal.propositions import Test
-    from streams.temporal.violation import Violation
-    from streams.temporal.watching import Evidence, Mode, Watch
+    from penstock.streams.temporal.formula.formula import Formula
+    from penstock.streams.temporal.monitors.propositions import Test
+    from penstock.streams.temporal.monitors.violation import Violation
+    from penstock.streams.temporal.monitors.watching import Evidence, Mode, Watch
 
 __all__ = ["violations"]
 
@@ -72,8 +72,8 @@ def violations(
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
-    from streams.temporal.propositions import given
-    from streams.temporal.watching import Rule, Watch
+    from penstock.streams.temporal.monitors.propositions import given
+    from penstock.streams.temporal.monitors.watching import Rule, Watch
 
     check_policy(on_error, "violations")
     rule = Rule(
@@ -105,7 +105,7 @@ def violations(
 
 class _Violations(Stage[Any, "Violation[Any]"]):
     def __init__(
-        self, downstream: Subscriber[Violation[Any]], run: Run, watch: Watch, faults: Faults
+        self, downstream: Subscriber[Violation[Any]], run: Run, watch: Watch, faults: ErrorPolicy
     ) -> None:
         super().__init__(downstream)
         self._run = run

@@ -1,1 +1,213 @@
-"""The command penstock: run event pipelines that never accept more than they can process."""
+"""Event pipelines that never accept more than they can process.
+
+    from penstock import adaptive_flat_map, group_by, read_jsonl, spread, write_jsonl
+
+Everything public of the operators, sources, sinks and streams is here by its name, and is imported
+when it is first asked for. `penstock.ops` has our operators and those of reactivex. Of the packages
+below, `penstock.streams.limits`, `penstock.streams.temporal` and `penstock.streams.testing` have
+public names of their own; everything else is private, but for what the page about operators,
+sources and sinks of one's own uses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.operators import (
+        adaptive_flat_map,
+        batch,
+        chunk,
+        count_over_time,
+        distinct_within,
+        group_by,
+        in_processes,
+        in_threads,
+        monitor,
+        rate_limit,
+        spread,
+        violations,
+    )
+    from penstock.sinks import (
+        collect,
+        dead_letters,
+        for_each,
+        latency_histogram,
+        write_jetstream,
+        write_jsonl,
+        write_table,
+    )
+    from penstock.sources import (
+        Inbox,
+        WorkPool,
+        inbox,
+        queue_stats,
+        read_jetstream,
+        read_jsonl,
+        read_lines,
+        read_table,
+    )
+    from penstock.streams import (
+        Backoff,
+        DeadLetter,
+        Event,
+        Fixed,
+        Flowable,
+        Group,
+        HillClimb,
+        PenstockError,
+        Pipeline,
+        Report,
+        Running,
+        Shared,
+        Sink,
+        SinkStage,
+        buffer,
+        drop_newest,
+        drop_oldest,
+        error,
+        from_async_iterable,
+        from_iterable,
+        latest,
+        lift,
+        retry,
+        route,
+        run,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Backoff",
+    "DeadLetter",
+    "Event",
+    "Fixed",
+    "Flowable",
+    "Group",
+    "HillClimb",
+    "Inbox",
+    "PenstockError",
+    "Pipeline",
+    "Report",
+    "Running",
+    "Shared",
+    "Sink",
+    "SinkStage",
+    "WorkPool",
+    "adaptive_flat_map",
+    "batch",
+    "buffer",
+    "chunk",
+    "collect",
+    "count_over_time",
+    "dead_letters",
+    "distinct_within",
+    "drop_newest",
+    "drop_oldest",
+    "error",
+    "for_each",
+    "from_async_iterable",
+    "from_iterable",
+    "group_by",
+    "in_processes",
+    "in_threads",
+    "inbox",
+    "latency_histogram",
+    "latest",
+    "lift",
+    "monitor",
+    "queue_stats",
+    "rate_limit",
+    "read_jetstream",
+    "read_jsonl",
+    "read_lines",
+    "read_table",
+    "retry",
+    "route",
+    "run",
+    "spread",
+    "violations",
+    "write_jetstream",
+    "write_jsonl",
+    "write_table",
+]
+
+_PUBLIC = {
+    "operators": (
+        "adaptive_flat_map",
+        "batch",
+        "chunk",
+        "count_over_time",
+        "distinct_within",
+        "group_by",
+        "in_processes",
+        "in_threads",
+        "monitor",
+        "rate_limit",
+        "spread",
+        "violations",
+    ),
+    "sinks": (
+        "collect",
+        "dead_letters",
+        "for_each",
+        "latency_histogram",
+        "write_jetstream",
+        "write_jsonl",
+        "write_table",
+    ),
+    "sources": (
+        "Inbox",
+        "WorkPool",
+        "inbox",
+        "queue_stats",
+        "read_jetstream",
+        "read_jsonl",
+        "read_lines",
+        "read_table",
+    ),
+    "streams": (
+        "Backoff",
+        "DeadLetter",
+        "Event",
+        "Fixed",
+        "Flowable",
+        "Group",
+        "HillClimb",
+        "PenstockError",
+        "Pipeline",
+        "Report",
+        "Running",
+        "Shared",
+        "Sink",
+        "SinkStage",
+        "buffer",
+        "drop_newest",
+        "drop_oldest",
+        "error",
+        "from_async_iterable",
+        "from_iterable",
+        "latest",
+        "lift",
+        "retry",
+        "route",
+        "run",
+    ),
+}
+
+# Hidden from type checkers, which would take any name for a good one.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        for package, names in _PUBLIC.items():
+            if name in names:
+                from importlib import import_module
+
+                value = getattr(import_module(f"{__name__}.{package}"), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

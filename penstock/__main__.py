@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
-from penstock.interrupt import Interrupted, raising
+from penstock.command.interrupt import Interrupted, raising
 
 __all__ = ["main"]
 
@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     came before anything had begun. Raises SystemExit(2) for a wrong command line.
     """
     if arguments is not None:
-        from penstock.command import run_command
+        from penstock.command.dispatch import run_command
 
         return run_command(list(arguments))
     # Kept, because `sys.argv` is the file's while a pipeline file is loaded.
@@ -30,13 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()
     try:
         with raising():
-            from penstock.command import run_command
+            from penstock.command.dispatch import run_command
 
             return run_command(words, alone=True)
     except Interrupted as interrupted:
         # A caller without a report, such as the parent of workers, reads the exit status.
         if "none" not in _options("--report", words):
-            from penstock.output import mention
+            from penstock.command.output import mention
 
             mention(f"{interrupted} before anything was begun")
         return interrupted.exit_status

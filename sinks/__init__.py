@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from sinks.collect import collect
-from sinks.dead_letter import dead_letters
-from sinks.for_each import for_each
-from sinks.jetstream import write_jetstream
-from sinks.jsonl import write_jsonl
-from sinks.latency import latency_histogram
-from sinks.table import write_table
-from streams.pages import show_pages
+if __name__ != "penstock.sinks":
+    # Else each module would be there twice, in a checkout.
+    raise ImportError(
+        "'sinks' is 'penstock.sinks': write `from penstock import ...`",
+        name=__name__,
+    )
+
+from penstock.sinks.collect import collect
+from penstock.sinks.dead_letter import dead_letters
+from penstock.sinks.for_each import for_each
+from penstock.sinks.jetstream import write_jetstream
+from penstock.sinks.jsonl import write_jsonl
+from penstock.sinks.latency import latency_histogram
+from penstock.sinks.table import write_table
+from penstock.streams.pages import show_pages
 
 __all__ = [
     "collect",

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from streams.event import Event, finish_all
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
+from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 
 __all__ = ["collect"]
 

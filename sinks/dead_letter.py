@@ -25,16 +25,16 @@ from typing import Any
 
 from orjson import OPT_APPEND_NEWLINE, OPT_NON_STR_KEYS, dumps
 
-from streams import clock
-from streams.compression import check_suffix
-from streams.encoding import as_json
-from streams.errors import describe, message_of, printable
-from streams.faults import DeadLetter, LettersOnly
-from streams.paths import Path, output_name
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
-from streams.writing import WINDOW, LineWriting
+from penstock.streams import clock
+from penstock.streams.errors import describe, message_of, printable
+from penstock.streams.failures.policy import DeadLetter, LettersOnly
+from penstock.streams.io.compression import check_suffix
+from penstock.streams.io.encoding import as_json
+from penstock.streams.io.line_writer import WINDOW, LineWriting
+from penstock.streams.io.paths import Path, output_name
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 
 __all__ = ["dead_letters"]
 

@@ -23,11 +23,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from streams.calls import is_iterator
-from streams.errors import BuildError, UnfinishedResult
-from streams.event import Event, finish_all
-from streams.faults import Faults, OnError, blame, check_policy, routed_by
-from streams.handler import (
+from penstock.streams.errors import BuildError, UnfinishedResult
+from penstock.streams.execution.call import is_iterator
+from penstock.streams.execution.handler import (
     cancelled_inside,
     check_result,
     handler_name,
@@ -35,10 +33,12 @@ from streams.handler import (
     is_being_cancelled,
     not_awaited,
 )
-from streams.origins import Withdrawn, may_begin
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
+from penstock.streams.failures.policy import ErrorPolicy, OnError, blame, check_policy, routed_by
+from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
+from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 
 __all__ = ["for_each"]
 
@@ -86,7 +86,7 @@ class _Calling(SinkStage[Any]):
         super().__init__(closed)
         self._run = run
         self._function = function
-        self._faults = Faults(on_error, run, self)
+        self._faults = ErrorPolicy(on_error, run, self)
         self._async = is_async(function)
         self.asks_first = 1 if self._async else _STRIDE
         self._waiting: deque[Event[Any]] = deque()

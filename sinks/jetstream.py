@@ -23,17 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import BuildError
-from streams.extras import require
-from streams.faults import OnError, check_policy, routed_by
-from streams.jetstream.addresses import Servers, addresses_of
-from streams.keys import By, key_name
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
+from penstock.streams.errors import BuildError
+from penstock.streams.extras import require
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.keyed.key import By, key_name
+from penstock.streams.nats.client.addresses import Servers, addresses_of
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from streams.jetstream.writing import WritingSettings
+    from penstock.streams.nats.streams.writing import WritingSettings
 
 __all__ = ["write_jetstream"]
 
@@ -65,7 +65,7 @@ def write_jetstream(
         )
     require("nats", "write_jetstream needs nats-py", "cluster")
     # Slow to import, and few pipelines write there.
-    from streams.jetstream.writing import WritingSettings
+    from penstock.streams.nats.streams.writing import WritingSettings
 
     return _JetStream(
         WritingSettings(subject, addresses_of(servers), id, window, patience, on_error),
@@ -87,6 +87,6 @@ class _JetStream(Sink[Any]):
         self._settings = settings
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        from streams.jetstream.writing import Writing
+        from penstock.streams.nats.streams.writing import Writing
 
         return Writing(run, closed, self._settings)

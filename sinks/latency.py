@@ -25,20 +25,20 @@ from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any, TextIO
 
-from streams import clock
-from streams.errors import BuildError, CannotOpen
-from streams.event import Event, finish_all
-from streams.metrics import (
+from penstock.streams import clock
+from penstock.streams.diagnostics.histogram import (
     IntervalLog,
     LatencyHistogram,
     Summary,
     render,
     require_interval_log,
 )
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
-from streams.validation import is_positive
+from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_positive
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,11 +27,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streams.errors import BuildError
-from streams.faults import OnError, check_policy, routed_by
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 
 __all__ = ["write_table"]
 
@@ -54,7 +54,7 @@ def write_table(
     installed.
     """
     # Imported here: most pipelines read or write no database.
-    from streams.table import open_store
+    from penstock.streams.sql_queue import open_store
 
     check_policy(on_error, "write_table")
     fields = None if columns is None else _fields_of(columns)
@@ -92,8 +92,8 @@ class _Table(Sink[Any]):
         on_error: OnError,
         patience: float,
     ) -> None:
-        from streams.table import redacted
-        from streams.table.writer import WINDOW
+        from penstock.streams.sql_queue import redacted
+        from penstock.streams.sql_queue.writer import WINDOW
 
         self.info = StageInfo(
             "write_table",
@@ -110,8 +110,8 @@ class _Table(Sink[Any]):
         self._patience = patience
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        from streams.table import open_store
-        from streams.table.writer import TableWriter
+        from penstock.streams.sql_queue import open_store
+        from penstock.streams.sql_queue.writer import TableWriter
 
         store = open_store(self._url, self._table, self._queue)
         return TableWriter(run, closed, store, self._fields, self._on_error, self._patience)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from sources.inbox import Inbox, inbox
-from sources.jetstream import read_jetstream
-from sources.jsonl import read_jsonl
-from sources.lines import read_lines
-from sources.queue_stats import queue_stats
-from sources.table import read_table
-from sources.work import WorkPool
-from streams.pages import show_pages
+if __name__ != "penstock.sources":
+    # Else each module would be there twice, in a checkout.
+    raise ImportError(
+        "'sources' is 'penstock.sources': write `from penstock import ...`",
+        name=__name__,
+    )
+
+from penstock.sources.inbox import Inbox, inbox
+from penstock.sources.jetstream import read_jetstream
+from penstock.sources.jsonl import read_jsonl
+from penstock.sources.lines import read_lines
+from penstock.sources.queue_stats import queue_stats
+from penstock.sources.table import read_table
+from penstock.sources.work import WorkPool
+from penstock.streams.pages import show_pages
 
 __all__ = [
     "Inbox",

@@ -28,7 +28,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
-from streams.errors import (
+from penstock.streams.errors import (
     BadArgument,
     BufferFull,
     BuildError,
@@ -38,13 +38,13 @@ from streams.errors import (
     as_raised,
     describe,
 )
-from streams.event import Event
-from streams.flowable import Flowable
-from streams.run import Run
-from streams.slices import fitting
-from streams.source import Emission, source
-from streams.stage import StageInfo, Subscriber
-from streams.validation import is_count
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.source_stage import SourceStage, source
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import fitting
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_count
 
 __all__ = ["Inbox", "inbox"]
 
@@ -268,7 +268,7 @@ class _Entrance(Generic[T]):
         return refusal
 
 
-class _Reader(Emission[T]):
+class _Reader(SourceStage[T]):
     """The source stage: accepted events wait here for demand."""
 
     is_pushed = True

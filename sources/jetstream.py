@@ -25,18 +25,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from streams.errors import BuildError
-from streams.extras import require
-from streams.faults import Route, routed_by
-from streams.flowable import Flowable
-from streams.jetstream.addresses import Servers, addresses_of
-from streams.run import Run
-from streams.source import source
-from streams.stage import StageInfo, Subscriber
+from penstock.streams.errors import BuildError
+from penstock.streams.extras import require
+from penstock.streams.failures.policy import Route, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.nats.client.addresses import Servers, addresses_of
+from penstock.streams.protocol.source_stage import source
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from streams.jetstream.consumers import Since
-    from streams.jetstream.reading import OnBadMessage
+    from penstock.streams.nats.streams.consumers import Since
+    from penstock.streams.nats.streams.reading import OnBadMessage
 
 __all__ = ["read_jetstream"]
 
@@ -110,7 +110,7 @@ def read_jetstream(
         )
     require("nats", "read_jetstream needs nats-py", "cluster")
     # Slow to import, and few pipelines read there.
-    from streams.jetstream.reading import Reading, ReadingSettings
+    from penstock.streams.nats.streams.reading import Reading, ReadingSettings
 
     settings = ReadingSettings(
         subject_or_stream,

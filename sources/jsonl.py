@@ -34,14 +34,14 @@ from typing import Any, Literal, TypeVar, overload
 
 from orjson import JSONDecodeError, loads
 
-from streams.decoding import decoding
-from streams.faults import Route
-from streams.flowable import Flowable
-from streams.keys import By
-from streams.line_source import Format, LineOptions, NotAValue, read_lines_as
-from streams.lines import Line
-from streams.paths import Path
-from streams.source import source
+from penstock.streams.failures.policy import Route
+from penstock.streams.flowable import Flowable
+from penstock.streams.io.decoding import decoding
+from penstock.streams.io.line_source import Format, LineOptions, NotAValue, read_lines_as
+from penstock.streams.io.lines import Line
+from penstock.streams.io.paths import Path
+from penstock.streams.keyed.key import By
+from penstock.streams.protocol.source_stage import source
 
 __all__ = ["read_jsonl"]
 

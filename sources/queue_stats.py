@@ -23,16 +23,16 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
-from streams.clock import clock_of
-from streams.errors import BuildError, DatabaseUnavailable
-from streams.flowable import Flowable
-from streams.iterables import Pulling
-from streams.run import Run
-from streams.source import source
-from streams.stage import StageInfo, Subscriber
+from penstock.streams.boundary.from_iterable import Pulling
+from penstock.streams.clock import clock_of
+from penstock.streams.errors import BuildError, DatabaseUnavailable
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.source_stage import source
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from streams.table.analytics import QueueStats
+    from penstock.streams.sql_queue.analytics import QueueStats
 
 __all__ = ["queue_stats"]
 
@@ -52,8 +52,8 @@ def queue_stats(
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
-    from streams.table import DatabaseLost, open_store, redacted
-    from streams.table.analytics import measure
+    from penstock.streams.sql_queue import DatabaseLost, open_store, redacted
+    from penstock.streams.sql_queue.analytics import measure
 
     for option, value in (("every", every), ("window", window), ("patience", patience)):
         if not value > 0:

@@ -38,13 +38,13 @@ from math import isinf
 from socket import gethostname
 from typing import Any
 
-from streams.errors import BuildError
-from streams.faults import Backoff
-from streams.flowable import Flowable
-from streams.run import Run
-from streams.source import source
-from streams.stage import StageInfo, Subscriber
-from streams.validation import is_at_least, is_count
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import Backoff
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.source_stage import source
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_at_least, is_count
 
 __all__ = ["read_table"]
 
@@ -79,8 +79,8 @@ def read_table(
     package is not installed.
     """
     # Imported here: most pipelines read or write no database.
-    from streams.table import Terms, open_store, redacted
-    from streams.table.reader import Manner, TableReader
+    from penstock.streams.sql_queue import Terms, open_store, redacted
+    from penstock.streams.sql_queue.reader import Manner, TableReader
 
     for option, count in (("attempts", attempts), ("batch", batch)):
         if not is_count(count):

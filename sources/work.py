@@ -30,20 +30,20 @@ import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from streams.errors import BuildError, describe
-from streams.extras import require
-from streams.faults import Backoff, OnError, check_policy, retry, route, routed_by
-from streams.flowable import Flowable
-from streams.iterables import from_iterable
-from streams.jetstream.addresses import Servers, addresses_of
-from streams.limits.choice import Limit
-from streams.pipeline import Pipeline
-from streams.run import Run
-from streams.settings import Overload
-from streams.stage import StageInfo, Subscriber
+from penstock.streams.boundary.from_iterable import from_iterable
+from penstock.streams.errors import BuildError, describe
+from penstock.streams.execution.settings import Overload
+from penstock.streams.extras import require
+from penstock.streams.failures.policy import Backoff, OnError, check_policy, retry, route, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.limits.choice import Limit
+from penstock.streams.nats.client.addresses import Servers, addresses_of
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
-    from streams.work.office import Office
+    from penstock.streams.work_pulling.office import Office
 
 # What pools are made of is imported when one is used: it is slow to import, and few have one. It
 # is imported when a stream is built, since that of a run would block its loop.
@@ -76,8 +76,8 @@ class WorkPool:
             )
         if servers is not None:
             require("nats", "WorkPool on servers needs nats-py", "cluster")
-        from streams.work.hub import Hub
-        from streams.work.wire import Wire
+        from penstock.streams.work_pulling.hub import Hub
+        from penstock.streams.work_pulling.wire import Wire
 
         self.name = name
         self._attempts = attempts
@@ -106,10 +106,10 @@ class WorkPool:
                 f"offer(window={window!r}, when_busy={when_busy!r}): at least 1 result must fit, "
                 'and a busy pool can "refuse" or "wait"'
             )
-        from streams.jetstream.letters import WINDOW
-        from streams.work.hub import Counter
-        from streams.work.master import Master
-        from streams.work.offering import Offering
+        from penstock.streams.nats.cluster.letters import WINDOW
+        from penstock.streams.work_pulling.hub import Counter
+        from penstock.streams.work_pulling.master import Master
+        from penstock.streams.work_pulling.offering import Offering
 
         given: Any = epic
         source: Flowable[Any] = given if isinstance(epic, Flowable) else from_iterable(given)
@@ -159,9 +159,9 @@ class WorkPool:
         `overload` are those of `adaptive_flat_map`; `backoff` is the wait between attempts. Raises
         BuildError for invalid options.
         """
-        from streams.work.desk import RemoteDesk
-        from streams.work.hub import Bench
-        from streams.work.working import How, worker
+        from penstock.streams.work_pulling.desk import RemoteDesk
+        from penstock.streams.work_pulling.hub import Bench
+        from penstock.streams.work_pulling.working import How, worker
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             if self._wire is None:

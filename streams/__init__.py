@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+if __name__ != "penstock.streams":
+    # Else each module would be there twice, in a checkout.
+    raise ImportError(
+        "'streams' is 'penstock.streams': write `from penstock import ...`",
+        name=__name__,
+    )
+
 from typing import TYPE_CHECKING, Any
 
-from streams.errors import PenstockError
-from streams.event import Event
-from streams.faults import Backoff, DeadLetter, retry, route
-from streams.flowable import Flowable
-from streams.groups import Group
-from streams.lift import lift
-from streams.limits import Fixed
-from streams.pipeline import Pipeline, run
-from streams.running import Report, Running
-from streams.sink import Sink, SinkStage
+from penstock.streams.errors import PenstockError
+from penstock.streams.failures.policy import Backoff, DeadLetter, retry, route
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.grouped import Group
+from penstock.streams.limits import Fixed
+from penstock.streams.pipeline import Pipeline, run
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.sink_stage import Sink, SinkStage
+from penstock.streams.runtime.running import Report, Running
+from penstock.streams.rx.lift import lift
 
 if TYPE_CHECKING:
-    from streams.border import buffer, drop_newest, drop_oldest, error, latest
-    from streams.iterables import from_async_iterable, from_iterable
-    from streams.limits.hill_climb import HillClimb
-    from streams.limits.shared import Shared
+    from penstock.streams.boundary.from_iterable import from_async_iterable, from_iterable
+    from penstock.streams.boundary.from_observable import (
+        buffer,
+        drop_newest,
+        drop_oldest,
+        error,
+        latest,
+    )
+    from penstock.streams.limits.hill_climb import HillClimb
+    from penstock.streams.limits.shared import Shared
 
 __all__ = [
     "Backoff",
@@ -51,15 +64,15 @@ __all__ = [
 
 # Imported when they are asked for, so that a pipeline that needs none of them starts sooner.
 _ELSEWHERE = {
-    "HillClimb": "streams.limits.hill_climb",
-    "Shared": "streams.limits.shared",
-    "buffer": "streams.border",
-    "drop_newest": "streams.border",
-    "drop_oldest": "streams.border",
-    "error": "streams.border",
-    "from_async_iterable": "streams.iterables",
-    "from_iterable": "streams.iterables",
-    "latest": "streams.border",
+    "HillClimb": "penstock.streams.limits.hill_climb",
+    "Shared": "penstock.streams.limits.shared",
+    "buffer": "penstock.streams.boundary.from_observable",
+    "drop_newest": "penstock.streams.boundary.from_observable",
+    "drop_oldest": "penstock.streams.boundary.from_observable",
+    "error": "penstock.streams.boundary.from_observable",
+    "from_async_iterable": "penstock.streams.boundary.from_iterable",
+    "from_iterable": "penstock.streams.boundary.from_iterable",
+    "latest": "penstock.streams.boundary.from_observable",
 }
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from streams.errors import MissingExtra
+from penstock.streams.errors import MissingExtra
 
 __all__ = ["install_command", "missing_extra", "require"]
 
@@ -50,7 +50,8 @@ def _requirement(extra: str) -> tuple[str, bool]:
     origin = _origin()
     if origin is None:
         # Run from a checkout that was not installed.
-        checkout = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        package = sys.modules["penstock"].__path__[0]
+        checkout = os.path.dirname(os.path.abspath(package))
         return f"{checkout}[{extra}]", False
     url = origin.get("url")
     if url is None:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
-from streams.errors import BuildError, WrongType
-from streams.fluent import Fluent
-from streams.guard import guarded
-from streams.stage import EventSubscriber, StageInfo, Subscriber
+from penstock.streams.boundary.user_stage import guarded
+from penstock.streams.errors import BuildError, WrongType
+from penstock.streams.protocol.stage import EventSubscriber, StageInfo, Subscriber
+from penstock.streams.rx.fluent import Fluent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable
 
-    from streams.border import Overflow
-    from streams.pipeline import Pipeline
-    from streams.run import Run
-    from streams.sink import Sink
+    from penstock.streams.boundary.from_observable import Overflow
+    from penstock.streams.pipeline import Pipeline
+    from penstock.streams.protocol.sink_stage import Sink
+    from penstock.streams.runtime.context import Run
 
 __all__ = ["Flowable"]
 
@@ -97,14 +97,14 @@ class Flowable(Fluent[T_co]):
         the running loop. Raises TypeError when `subscriber` is None; anything else that goes
         wrong arrives by `on_error`.
         """
-        from streams.door import connect
+        from penstock.streams.boundary.strict_subscriber import connect
 
         connect(self, subscriber)
 
     def _subscribe_core(
         self, observer: ObserverBase[T_co], scheduler: SchedulerBase | None = None
     ) -> DisposableBase:
-        from streams.readers import subscribe_observer
+        from penstock.streams.boundary.consume import subscribe_observer
 
         return subscribe_observer(self, observer)
 
@@ -114,7 +114,7 @@ class Flowable(Fluent[T_co]):
         An event is finished when the next one is asked for. Leaving the loop gives the
         current event, and all that was in flight, back to the source.
         """
-        from streams.readers import iterate
+        from penstock.streams.boundary.consume import iterate
 
         return iterate(self)
 
@@ -134,7 +134,7 @@ class Flowable(Fluent[T_co]):
 
     def to(self, *sinks: Sink[T_co]) -> Pipeline:
         """End the stream in one or more sinks: a pipeline, ready to be run many times."""
-        from streams.pipeline import Pipeline
+        from penstock.streams.pipeline import Pipeline
 
         return Pipeline(self, sinks)
 
@@ -145,14 +145,14 @@ class Flowable(Fluent[T_co]):
         `on_overflow` says what happens to values that nobody has asked for yet: `buffer(n)`,
         `drop_oldest(n)`, `drop_newest(n)`, `latest()` or `error()` of `streams`.
         """
-        from streams.border import from_observable
+        from penstock.streams.boundary.from_observable import from_observable
 
         return from_observable(observable, on_overflow)
 
     @staticmethod
     def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
         """A stream of an iterable's items; nothing of it is touched before the first request."""
-        from streams.iterables import from_iterable
+        from penstock.streams.boundary.from_iterable import from_iterable
 
         return from_iterable(iterable)
 
@@ -161,7 +161,7 @@ class Flowable(Fluent[T_co]):
         factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
     ) -> Flowable[T]:
         """A stream of an async iterable's items, one pulled for each unit of demand."""
-        from streams.iterables import from_async_iterable
+        from penstock.streams.boundary.from_iterable import from_async_iterable
 
         return from_async_iterable(factory)
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from streams.errors import BuildError, WrongType, describe
-from streams.faults import LettersOnly
-from streams.flowable import Flowable
-from streams.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
-from streams.running import Report, Running
-from streams.signals import drain_on_signals
-from streams.sink import Sink
-from streams.slices import LARGEST
-from streams.stage import StageInfo
+from penstock.streams.errors import BuildError, WrongType, describe
+from penstock.streams.failures.policy import LettersOnly
+from penstock.streams.flowable import Flowable
+from penstock.streams.io.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
+from penstock.streams.protocol.sink_stage import Sink
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.time_slice import LARGEST
+from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:
-    from streams.engine import Engine
+    from penstock.streams.runtime.overrides import Engine
 
 __all__ = ["Pipeline", "PipelineRun", "loading", "new_event_loop", "run"]
 
@@ -194,7 +194,8 @@ class PipelineRun(Coroutine[Any, Any, Report]):
         self._is_used = True
         self._coroutine.close()
 
-    # What tells where a task waits: `Task.get_stack`, and the leak check of `streams.testing`.
+    # What tells where a task waits: `Task.get_stack`, and the leak check of
+    # `penstock.streams.testing`.
 
     @property
     def cr_frame(self) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
-from streams.errors import BadArgument
+from penstock.streams.errors import BadArgument
 
 __all__ = [
     "check_bounds",

@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["streams.testing.plugin", "tests.servers.plugin", "tests.servers.nats"]
+pytest_plugins = [
+    "penstock.streams.testing.plugin",
+    "tests.helpers.servers.plugin",
+    "tests.helpers.servers.nats",
+]
 
 # A deadline would be an assertion about the machine. Where the same commit must give the same
 # answer twice, the examples are the same ones too; elsewhere new ones are tried.

@@ -17,15 +17,15 @@ from typing import Any
 
 import uvloop
 
-from penstock.load import load
-from penstock.publish import publishing
-from streams import from_async_iterable, from_iterable
-from streams.engine import Engine
-from streams.jetstream.connection import connect, jetstream
-from streams.jetstream.layout import Layout, layout_of, token
-from streams.jetstream.publisher import Publisher
-from streams.jetstream.server import Servers
-from streams.jetstream.view import View, lag_of, look
+from penstock import from_async_iterable, from_iterable
+from penstock.command.load import load
+from penstock.command.publish import publishing
+from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.nats.cluster.layout import Layout, layout_of, token
+from penstock.streams.nats.cluster.publisher import Publisher
+from penstock.streams.nats.cluster.view import View, lag_of, look
+from penstock.streams.runtime.overrides import Engine
 
 __all__ = ["main"]
 

@@ -8,9 +8,7 @@ import sys
 import time
 from typing import Any
 
-from operators import adaptive_flat_map, distinct_within, group_by, spread
-from sinks import for_each
-from sources import read_jsonl
+from penstock import adaptive_flat_map, distinct_within, for_each, group_by, read_jsonl, spread
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 0.001
 LOG = sys.argv[2] if len(sys.argv) > 2 else ""

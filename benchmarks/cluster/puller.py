@@ -7,8 +7,7 @@ import sys
 from typing import Any
 
 from benchmarks.cluster.burn import burn
-from sources import WorkPool
-from streams import run
+from penstock import WorkPool, run
 
 PROCESS = os.getpid()
 url, name, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])

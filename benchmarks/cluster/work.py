@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from sinks import for_each
-from sources import WorkPool
-from streams import from_iterable
-from streams.jetstream.server import Servers
-from streams.pipeline import new_event_loop
+from penstock import WorkPool, for_each, from_iterable
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.pipeline import new_event_loop
 
 __all__ = ["main"]
 

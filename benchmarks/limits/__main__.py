@@ -23,8 +23,8 @@ from benchmarks.limits.scenarios import EXTRAS, PLANTS, Scenario
 from benchmarks.limits.score import score
 from benchmarks.limits.simulate import simulate
 from benchmarks.limits.vegas import Vegas
-from streams.errors import MissingExtra
-from streams.limits import Fixed, HillClimb, Limiter, default
+from penstock.streams.errors import MissingExtra
+from penstock.streams.limits import Fixed, HillClimb, Limiter, default
 
 LIMITERS: dict[str, Callable[[], Limiter]] = {
     "fixed 4": lambda: Fixed(4),

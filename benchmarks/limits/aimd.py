@@ -10,8 +10,8 @@ latency grow to the ceiling. Right in front of a rate limit, and as a yardstick 
 
 from __future__ import annotations
 
-from streams.limits.limiter import Outcome
-from streams.validation import check_bounds, check_share
+from penstock.streams.limits.limiter import Outcome
+from penstock.streams.validation import check_bounds, check_share
 
 __all__ = ["AIMD"]
 

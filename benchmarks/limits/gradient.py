@@ -13,8 +13,8 @@ change. As published, these two included, to be compared with.
 
 from __future__ import annotations
 
-from streams.limits.limiter import Outcome
-from streams.validation import check_bounds, check_count, check_share
+from penstock.streams.limits.limiter import Outcome
+from penstock.streams.validation import check_bounds, check_count, check_share
 
 __all__ = ["Gradient"]
 

@@ -24,7 +24,7 @@ from statistics import fmean
 from benchmarks.limits import simulate as simulated
 from benchmarks.limits.scenarios import PLANTS, Scenario
 from benchmarks.limits.score import Figures, score
-from streams.limits import Completion, Limiter, ListLimiter, Outcome, default
+from penstock.streams.limits import Completion, Limiter, ListLimiter, Outcome, default
 
 __all__ = ["InLists", "goodputs"]
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from streams.limits import Outcome
+from penstock.streams.limits import Outcome
 
 __all__ = [
     "Broken",

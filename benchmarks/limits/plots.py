@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.limits.scenarios import Scenario
 from benchmarks.limits.score import Oracle, oracle
 from benchmarks.limits.simulate import Completion, simulate
-from streams.extras import missing_extra
-from streams.limits import default
+from penstock.streams.extras import missing_extra
+from penstock.streams.limits import default
 
 __all__ = ["draw", "require_matplotlib"]
 

@@ -20,13 +20,11 @@ from itertools import count
 from statistics import fmean
 from typing import NamedTuple
 
-from operators import adaptive_flat_map
-from sinks import for_each
-from streams import Backoff, Fixed, from_iterable, retry
-from streams.errors import PenstockError
-from streams.limits.choice import Limit
-from streams.settings import Overload
-from streams.testing.loop import VirtualTimeLoop
+from penstock import Backoff, Fixed, adaptive_flat_map, for_each, from_iterable, retry
+from penstock.streams.errors import PenstockError
+from penstock.streams.execution.settings import Overload
+from penstock.streams.limits.choice import Limit
+from penstock.streams.testing.loop import VirtualTimeLoop
 
 __all__ = ["Broken", "Judgement", "Refused", "Service", "judge", "work"]
 

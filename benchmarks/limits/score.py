@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from benchmarks.limits.scenarios import Phase, Scenario
 from benchmarks.limits.simulate import Completion, simulate
-from streams.limits import Fixed
+from penstock.streams.limits import Fixed
 
 __all__ = ["Oracle", "oracle", "score"]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from benchmarks.limits.scenarios import Scenario
-from streams.limits import ArrivalLimiter, Fixed, Limiter, Outcome
+from penstock.streams.limits import ArrivalLimiter, Fixed, Limiter, Outcome
 
 __all__ = ["Completion", "simulate"]
 

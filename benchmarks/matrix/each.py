@@ -17,9 +17,7 @@ from reactivex import operators as ops
 
 from benchmarks.by_hand import half_chunks
 from benchmarks.matrix.run import cpu
-from operators import group_by, spread
-from sinks import collect
-from streams import from_iterable
+from penstock import collect, from_iterable, group_by, spread
 
 __all__ = ["KEYS"]
 

@@ -9,8 +9,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks.workload import CLIENTS, LIMIT, Event, Result, project, project_at_once
-from operators import adaptive_flat_map
-from streams import Fixed, Flowable, Shared, retry
+from penstock import Fixed, Flowable, Shared, adaptive_flat_map, retry
 
 __all__ = ["HANDLERS", "ROWS", "Handler", "Row"]
 

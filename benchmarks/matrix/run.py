@@ -18,9 +18,7 @@ from benchmarks.by_hand import half_chunks
 from benchmarks.kata_by_hand import Kata
 from benchmarks.matrix.rows import HANDLERS, ROWS, Row
 from benchmarks.workload import CLIENTS, WINDOW_SECONDS, Event, kata_events, project
-from operators import distinct_within, group_by, spread
-from sinks import latency_histogram
-from streams import from_iterable
+from penstock import distinct_within, from_iterable, group_by, latency_histogram, spread
 
 __all__ = ["calls", "measure"]
 

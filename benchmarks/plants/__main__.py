@@ -19,9 +19,9 @@ from benchmarks.plants.http import HTTP
 from benchmarks.plants.plant import Contestant, Figures, Phase, Plant, contest, typical
 from benchmarks.plants.postgres import POSTGRES
 from benchmarks.plants.processes import PROCESSES
-from streams import Fixed
-from streams.limits import default
-from streams.pipeline import new_event_loop
+from penstock import Fixed
+from penstock.streams.limits import default
+from penstock.streams.pipeline import new_event_loop
 
 PLANTS = (HTTP, POSTGRES, PROCESSES)
 

@@ -15,11 +15,9 @@ from math import inf
 from statistics import mean, median
 from typing import Any, NamedTuple
 
-from operators import adaptive_flat_map
-from sinks import for_each
-from streams import from_async_iterable
-from streams.clock import clock_of
-from streams.limits import Limiter, Outcome
+from penstock import adaptive_flat_map, for_each, from_async_iterable
+from penstock.streams.clock import clock_of
+from penstock.streams.limits import Limiter, Outcome
 
 __all__ = ["Contestant", "Figures", "Phase", "Plant", "Recording", "contest", "typical"]
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from benchmarks.plants.plant import Phase, Plant
-from tests.servers.postgres import Postgres
+from tests.helpers.servers.postgres import Postgres
 
 __all__ = ["POSTGRES"]
 

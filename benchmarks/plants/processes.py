@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from benchmarks.plants.plant import Phase, Plant
-from operators import in_processes
+from penstock import in_processes
 
 __all__ = ["PROCESSES", "factorize"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.measure import ROOT, Subject, alternate, run_case
-from tests.servers.postgres import Postgres
+from tests.helpers.servers.postgres import Postgres
 
 __all__ = ["table"]
 

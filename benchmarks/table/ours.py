@@ -10,11 +10,17 @@ import uvloop
 
 from benchmarks import case
 from benchmarks.table.shared import URL, payloads
-from operators import adaptive_flat_map, group_by, spread
-from sinks import for_each, write_table
-from sources import read_table
-from streams import Pipeline, Report
-from streams.table import open_store
+from penstock import (
+    Pipeline,
+    Report,
+    adaptive_flat_map,
+    for_each,
+    group_by,
+    read_table,
+    spread,
+    write_table,
+)
+from penstock.streams.sql_queue import open_store
 
 Event = dict[str, Any]
 

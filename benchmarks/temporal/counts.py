@@ -6,7 +6,7 @@ import random
 from time import process_time
 
 from examples.open_orders import SEQUENCED_QUERY, orders, table_of, timed
-from streams.temporal import sequenced
+from penstock.streams.temporal import sequenced
 
 __all__ = ["beside_sql", "count_a_million"]
 

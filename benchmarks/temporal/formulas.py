@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from streams.temporal import to_text
-from streams.temporal.formula import (
+from penstock.streams.temporal import to_text
+from penstock.streams.temporal.formula.formula import (
     Binary,
     BinaryOperator,
     Formula,

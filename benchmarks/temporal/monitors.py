@@ -8,10 +8,8 @@ from time import process_time
 from typing import Any
 
 from benchmarks.temporal.formulas import random_formulas
-from operators import monitor
-from sinks import for_each
-from streams import Flowable, from_iterable
-from streams.temporal import Monitor
+from penstock import Flowable, for_each, from_iterable, monitor
+from penstock.streams.temporal import Monitor
 
 __all__ = ["add_to_a_pipeline", "compile_formulas", "look_up_a_million"]
 

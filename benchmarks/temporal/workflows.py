@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from time import process_time
 
-from streams.temporal import Node, Rule, Workflow, counter_example
+from penstock.streams.temporal import Node, Rule, Workflow, counter_example
 
 __all__ = ["check_a_large_workflow"]
 

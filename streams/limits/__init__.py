@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from streams.limits.default import default
-from streams.limits.fixed import Fixed
-from streams.limits.hill_climb import HillClimb
-from streams.limits.limiter import ArrivalLimiter, Completion, Limiter, ListLimiter, Outcome
-from streams.limits.shared import Shared
+from penstock.streams.limits.default import default
+from penstock.streams.limits.fixed import Fixed
+from penstock.streams.limits.hill_climb import HillClimb
+from penstock.streams.limits.limiter import (
+    ArrivalLimiter,
+    Completion,
+    Limiter,
+    ListLimiter,
+    Outcome,
+)
+from penstock.streams.limits.shared import Shared
 
 __all__ = [
     "ArrivalLimiter",

@@ -6,10 +6,10 @@ import inspect
 import operator
 from typing import Any, cast
 
-from streams.errors import BadArgument, BadLimit, BuildError, describe
-from streams.limits.default import default
-from streams.limits.fixed import Fixed
-from streams.limits.limiter import Limiter
+from penstock.streams.errors import BadArgument, BadLimit, BuildError, describe
+from penstock.streams.limits.default import default
+from penstock.streams.limits.fixed import Fixed
+from penstock.streams.limits.limiter import Limiter
 
 __all__ = ["Limit", "limit_of", "limiter_for"]
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from math import exp, log, sqrt
 
-from streams.limits.slow_start import SlowStart
-from streams.limits.tally import exceeds, refused
-from streams.limits.window import Usual, Window, elasticity
-from streams.limits.windowed import Windowed
+from penstock.streams.limits.slow_start import SlowStart
+from penstock.streams.limits.tally import exceeds, refused
+from penstock.streams.limits.window import Usual, Window, elasticity
+from penstock.streams.limits.windowed import Windowed
 
 __all__ = ["Elastic", "default"]
 

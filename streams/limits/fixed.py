@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.limits.limiter import Outcome
-from streams.validation import check_count
+from penstock.streams.limits.limiter import Outcome
+from penstock.streams.validation import check_count
 
 __all__ = ["Fixed"]
 

@@ -15,8 +15,8 @@ increasing, even with a low number of tasks in flight". It is here to be compare
 
 from __future__ import annotations
 
-from streams.limits.limiter import Outcome
-from streams.validation import check_count, check_share
+from penstock.streams.limits.limiter import Outcome
+from penstock.streams.validation import check_count, check_share
 
 __all__ = ["HillClimb"]
 

@@ -11,14 +11,14 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from streams.errors import BuildError
-from streams.limits.choice import Limit, limit_of, limiter_for
-from streams.limits.limiter import Limiter, Outcome
+from penstock.streams.errors import BuildError
+from penstock.streams.limits.choice import Limit, limit_of, limiter_for
+from penstock.streams.limits.limiter import Limiter, Outcome
 
 if TYPE_CHECKING:
     import asyncio
 
-    from streams.run import Run
+    from penstock.streams.runtime.context import Run
 
 __all__ = ["Member", "Shared"]
 
@@ -55,8 +55,8 @@ class Member(Protocol):
 class Shared:
     """`Shared(limiter)`: one object to give to each stage that works with the same dependency.
 
-    >>> from operators import adaptive_flat_map
-    >>> from streams import Fixed, from_iterable
+    >>> from penstock import adaptive_flat_map
+    >>> from penstock import Fixed, from_iterable
     >>> database = Shared(Fixed(20))
     >>> orders = from_iterable([1, 2]).pipe(adaptive_flat_map(str, limit=database))
     >>> prices = from_iterable([3, 4]).pipe(adaptive_flat_map(str, limit=database))

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from math import exp, log, log1p, sqrt
 from typing import NamedTuple
 
-from streams.limits.limiter import Completion, Outcome
-from streams.limits.tally import Failures, refused
+from penstock.streams.limits.limiter import Completion, Outcome
+from penstock.streams.limits.tally import Failures, refused
 
 __all__ = ["SlowStart"]
 

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
-from streams.errors import BadLimit, BuildError
-from streams.limits.choice import limit_of, limiter_for
-from streams.limits.limiter import Completion, Limiter, Outcome, list_form
+from penstock.streams.errors import BadLimit, BuildError
+from penstock.streams.limits.choice import limit_of, limiter_for
+from penstock.streams.limits.limiter import Completion, Limiter, Outcome, list_form
 
 __all__ = [
     "LAWS",

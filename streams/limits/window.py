@@ -7,7 +7,7 @@ from collections.abc import Collection
 from math import inf, log, log1p, sqrt
 from typing import NamedTuple
 
-from streams.limits.tally import NATURAL, Rounds, Tally, exceeds
+from penstock.streams.limits.tally import NATURAL, Rounds, Tally, exceeds
 
 __all__ = ["Spread", "Usual", "Window", "elasticity"]
 

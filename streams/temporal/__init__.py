@@ -8,36 +8,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from streams.temporal.errors import (
+from penstock.streams.temporal.automata.translate import translate
+from penstock.streams.temporal.errors import (
     AutomatonFormatError,
     FormulaSyntaxError,
     FormulaTooLarge,
     UnknownProposition,
 )
-from streams.temporal.monitor import Monitor
-from streams.temporal.parser import parse
-from streams.temporal.printer import to_text
-from streams.temporal.simplify import simplify
-from streams.temporal.translate import translate
-from streams.temporal.verdict import Verdict
+from penstock.streams.temporal.formula.parser import parse
+from penstock.streams.temporal.formula.printer import to_text
+from penstock.streams.temporal.formula.simplify import simplify
+from penstock.streams.temporal.monitors.monitor import Monitor
+from penstock.streams.temporal.monitors.verdict import Verdict
 
 if TYPE_CHECKING:
-    from streams.temporal.counts import sequenced
-    from streams.temporal.degeneralise import degeneralised
-    from streams.temporal.drawing import to_dot, to_svg
-    from streams.temporal.hoa import from_hoa, to_hoa
-    from streams.temporal.intervals import (
+    from penstock.streams.temporal.automata.degeneralise import degeneralised
+    from penstock.streams.temporal.automata.drawing import to_dot, to_svg
+    from penstock.streams.temporal.automata.hoa import from_hoa, to_hoa
+    from penstock.streams.temporal.automata.lbtt import from_lbtt, to_lbtt
+    from penstock.streams.temporal.monitors.violation import Violated, Violation
+    from penstock.streams.temporal.periods.counts import sequenced
+    from penstock.streams.temporal.periods.intervals import (
         IntervalError,
         LateInterval,
         Period,
         RowTypeError,
         Watermark,
     )
-    from streams.temporal.lbtt import from_lbtt, to_lbtt
-    from streams.temporal.violation import Violated, Violation
-    from streams.temporal.workflow import Node, Workflow, WorkflowError, read_workflow
-    from streams.temporal.workflow_paths import SearchTooLarge, counter_example, counter_examples
-    from streams.temporal.workflow_rule import BrokenRule, CounterExample, Rule, conditions
+    from penstock.streams.temporal.workflow.paths import (
+        SearchTooLarge,
+        counter_example,
+        counter_examples,
+    )
+    from penstock.streams.temporal.workflow.rule import BrokenRule, CounterExample, Rule, conditions
+    from penstock.streams.temporal.workflow.workflow import (
+        Node,
+        Workflow,
+        WorkflowError,
+        read_workflow,
+    )
 
 __all__ = [
     "AutomatonFormatError",
@@ -80,16 +89,16 @@ __all__ = [
 
 # Imported on first use: few programs need them besides formulas.
 _ELSEWHERE = {
-    "counts": ("sequenced",),
-    "degeneralise": ("degeneralised",),
-    "drawing": ("to_dot", "to_svg"),
-    "hoa": ("from_hoa", "to_hoa"),
-    "intervals": ("IntervalError", "LateInterval", "Period", "RowTypeError", "Watermark"),
-    "lbtt": ("from_lbtt", "to_lbtt"),
-    "violation": ("Violated", "Violation"),
-    "workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),
-    "workflow_paths": ("SearchTooLarge", "counter_example", "counter_examples"),
-    "workflow_rule": ("BrokenRule", "CounterExample", "Rule", "conditions"),
+    "periods.counts": ("sequenced",),
+    "automata.degeneralise": ("degeneralised",),
+    "automata.drawing": ("to_dot", "to_svg"),
+    "automata.hoa": ("from_hoa", "to_hoa"),
+    "periods.intervals": ("IntervalError", "LateInterval", "Period", "RowTypeError", "Watermark"),
+    "automata.lbtt": ("from_lbtt", "to_lbtt"),
+    "monitors.violation": ("Violated", "Violation"),
+    "workflow.workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),
+    "workflow.paths": ("SearchTooLarge", "counter_example", "counter_examples"),
+    "workflow.rule": ("BrokenRule", "CounterExample", "Rule", "conditions"),
 }
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from sys import getrecursionlimit
 
-from streams.errors import BuildError
-from streams.temporal.lexer import is_plain_name
+from penstock.streams.errors import BuildError
+from penstock.streams.temporal.formula.lexer import is_plain_name
 
 __all__ = [
     "AutomatonFormatError",

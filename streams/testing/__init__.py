@@ -1,19 +1,20 @@
 """What a test of a pipeline needs: virtual time, probes, marbles, twins and leak checks.
 
-The fixtures for pytest are in `streams.testing.plugin`, which this package does not import.
+The fixtures for pytest are in `penstock.streams.testing.plugin`, which this package does not
+import.
 """
 
 from __future__ import annotations
 
-from streams.testing.leaks import LeakCheck, Leaked, no_leaks, register
-from streams.testing.ledger import Ledger
-from streams.testing.loop import Stalled, VirtualTimeLoop, run_virtual
-from streams.testing.marbles import Kind, Signal, parse_marbles, to_marbles
-from streams.testing.player import COMPLETED, Completed, VirtualClock, play
-from streams.testing.probe import Probe, Received
-from streams.testing.publisher import ManualPublisher, ManualSubscription
-from streams.testing.sink import MemorySink
-from streams.testing.sources import CountedSource, MemorySource
+from penstock.streams.testing.leaks import LeakCheck, Leaked, no_leaks, register
+from penstock.streams.testing.ledger import Ledger
+from penstock.streams.testing.loop import Stalled, VirtualTimeLoop, run_virtual
+from penstock.streams.testing.marbles import Kind, Signal, parse_marbles, to_marbles
+from penstock.streams.testing.player import COMPLETED, Completed, VirtualClock, play
+from penstock.streams.testing.probe import Probe, Received
+from penstock.streams.testing.publisher import ManualPublisher, ManualSubscription
+from penstock.streams.testing.sink import MemorySink
+from penstock.streams.testing.sources import CountedSource, MemorySource
 
 __all__ = [
     "COMPLETED",

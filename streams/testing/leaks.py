@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from streams.testing.where import describe_task
+from penstock.streams.testing.where import describe_task
 
 __all__ = ["LeakCheck", "Leaked", "no_leaks", "register"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakSet
 
-from streams.event import Ending, Event
-from streams.keyed_queues import turns_held
-from streams.origins import OneByOne
-from streams.testing.leaks import register
+from penstock.streams.keyed.queues import turns_held
+from penstock.streams.protocol.acknowledgement import OneByOne
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.testing.leaks import register
 
 __all__ = ["Ledger"]
 

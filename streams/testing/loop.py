@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, Literal, TypeVar, TypeVarTuple
 
-from streams.testing.where import describe_task
+from penstock.streams.testing.where import describe_task
 
 __all__ = ["Stalled", "VirtualTimeLoop", "run_virtual"]
 

@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streams.door import connect
-from streams.flowable import Flowable
-from streams.run import Run
-from streams.source import Emission
-from streams.stage import UNBOUNDED, StageInfo, Subscriber
-from streams.testing.leaks import no_leaks
-from streams.testing.loop import HORIZON, VirtualTimeLoop
-from streams.testing.marbles import Signal, parse_marbles
-from streams.testing.probe import Probe, Received
+from penstock.streams.boundary.strict_subscriber import connect
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import UNBOUNDED, StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.testing.leaks import no_leaks
+from penstock.streams.testing.loop import HORIZON, VirtualTimeLoop
+from penstock.streams.testing.marbles import Signal, parse_marbles
+from penstock.streams.testing.probe import Probe, Received
 
 __all__ = ["COMPLETED", "Completed", "VirtualClock", "play"]
 
@@ -131,7 +131,7 @@ def _marbles(signals: list[Signal]) -> Flowable[Any]:
     return Flowable(attach, info)
 
 
-class _Playing(Emission[Any]):
+class _Playing(SourceStage[Any]):
     """A hot source: its signals come at their times, and wait for demand."""
 
     def __init__(

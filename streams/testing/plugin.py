@@ -1,6 +1,6 @@
 """Fixtures for pytest: virtual time and a leak check in every test that asks for them.
 
-pytest_plugins = ["streams.testing.plugin"]     # in the top conftest.py
+pytest_plugins = ["penstock.streams.testing.plugin"]     # in the top conftest.py
 
 def test_an_hour_passes(run: Run) -> None:
     run(asyncio.sleep(3600))
@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from streams.testing.leaks import no_leaks
-from streams.testing.loop import VirtualTimeLoop
-from streams.testing.player import VirtualClock
+from penstock.streams.testing.leaks import no_leaks
+from penstock.streams.testing.loop import VirtualTimeLoop
+from penstock.streams.testing.player import VirtualClock
 
 __all__ = ["Run", "VirtualClock", "clock", "run", "virtual_loop"]
 
@@ -31,7 +31,10 @@ class Run(Protocol):
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Plays marble diagrams: `clock.play("-1-2|", operator)`; see `streams.testing.play`."""
+    """Plays marble diagrams: `clock.play("-1-2|", operator)`.
+
+    See `penstock.streams.testing.play`.
+    """
     return VirtualClock()
 
 

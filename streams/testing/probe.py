@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from streams.event import Event
-from streams.stage import Subscription
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import Subscription
 
 __all__ = ["Probe", "Received"]
 

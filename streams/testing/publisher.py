@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from streams.event import Ending, Event
-from streams.flowable import Flowable
-from streams.run import Run
-from streams.stage import StageInfo, Subscriber
-from streams.testing.ledger import Ledger
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.testing.ledger import Ledger
 
 __all__ = ["ManualPublisher", "ManualSubscription"]
 

@@ -6,10 +6,10 @@ import asyncio
 from itertools import chain
 from typing import Any
 
-from streams.event import Event
-from streams.run import Run
-from streams.sink import Closed, Sink, SinkStage
-from streams.stage import StageInfo
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
 
 __all__ = ["MemorySink"]
 

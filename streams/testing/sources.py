@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from streams.event import Ending, Event
-from streams.flowable import Flowable
-from streams.origins import OneByOne
-from streams.run import Run
-from streams.source import Emission
-from streams.stage import StageInfo, Subscriber
-from streams.testing.ledger import Ledger
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.acknowledgement import OneByOne
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.testing.ledger import Ledger
 
 __all__ = ["CountedSource", "MemorySource"]
 
@@ -107,7 +107,7 @@ class MemorySource(Flowable[T]):
             yield item
 
 
-class _Emitting(OneByOne, Emission[Any]):
+class _Emitting(OneByOne, SourceStage[Any]):
     """Emits an iterator's items, and enters each of its events in a ledger."""
 
     keep: Callable[[Any], None] | None = None

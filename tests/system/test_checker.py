@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.checker import check
-from tests.system.log import Entry, Log, What, entries_of
+from tests.helpers.system.checker import check
+from tests.helpers.system.log import Entry, Log, What, entries_of
 
 CLIENTS, EVENTS = 5, 20
 SENT = {f"client {number}": EVENTS for number in range(CLIENTS)}
@@ -195,7 +195,7 @@ def test_an_event_that_arrives_twice_is_repeated() -> None:
 
 WRITER = """
 import sys
-from tests.system.log import Log
+from tests.helpers.system.log import Log
 log = Log(sys.argv[1], sys.argv[2])
 for seq in range(1, 501):
     with log.working(sys.argv[2], seq):

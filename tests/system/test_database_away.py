@@ -14,9 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.servers.postgres import Postgres
-from tests.system.poller import Orders
-from tests.system.pollers import Pollers
+from tests.helpers.servers.postgres import Postgres
+from tests.helpers.system.poller import Orders
+from tests.helpers.system.pollers import Pollers
 
 # So long that there is still work to do when something happens.
 SECONDS = 0.3

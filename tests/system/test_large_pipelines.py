@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from penstock.draw import as_text
-from streams.testing import run_virtual
-from tests.random_pipeline import RandomPipeline
+from penstock.command.draw import as_text
+from penstock.streams.testing import run_virtual
+from tests.helpers.random_pipeline import RandomPipeline
 
 PIPELINES = 8
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from orjson import dumps
 
-from streams.jetstream.connection import connect, jetstream
-from streams.jetstream.server import Servers
-from tests.system.fleet import PIPELINE, Fleet
+from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.client.server import Servers
+from tests.helpers.system.fleet import PIPELINE, Fleet
 
 # Nobody waits for a lease here: a slow machine loses none by itself.
 LEASE = 15.0

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from streams.jetstream.letters import Letter
-from streams.jetstream.server import Servers
-from tests.system.fleet import PIPELINE, Fleet
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.nats.cluster.letters import Letter
+from tests.helpers.system.fleet import PIPELINE, Fleet
 
 LEASE = 2.0
 CLIENTS, EVENTS, RATE = 24, 600, 400.0

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from streams.jetstream.server import Servers
+from penstock.streams.nats.client.server import Servers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find processes")
 
@@ -25,9 +25,9 @@ _PATIENCE = 20.0
 
 PIPELINE = """
 import asyncio
-from operators import adaptive_flat_map, distinct_within, group_by, spread
-from sinks import write_jsonl
-from sources import read_jsonl
+from penstock import adaptive_flat_map, distinct_within, group_by, spread
+from penstock import write_jsonl
+from penstock import read_jsonl
 
 async def work(event):
     await asyncio.sleep(0.02)
@@ -42,9 +42,9 @@ pipeline = (
 
 IN_PROCESSES = """
 import time
-from operators import adaptive_flat_map, in_processes
-from sinks import write_jsonl
-from sources import read_jsonl
+from penstock import adaptive_flat_map, in_processes
+from penstock import write_jsonl
+from penstock import read_jsonl
 
 def work(event):
     time.sleep(0.02)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.poller import LEASE, STEPS, Orders, Step
-from tests.system.pollers import Pollers
+from tests.helpers.system.poller import LEASE, STEPS, Orders, Step
+from tests.helpers.system.pollers import Pollers
 
 ATTEMPTS, EVENTS = 3, 30
 

@@ -9,14 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from operators import group_by, spread
-from sinks import for_each
-from sources import WorkPool
-from streams import from_iterable
-from streams.jetstream.server import Servers
-from tests.system.checker import check
-from tests.system.fleet import ENVIRONMENT, PATIENCE
-from tests.system.log import Log, entries_of
+from penstock import WorkPool, for_each, from_iterable, group_by, spread
+from penstock.streams.nats.client.server import Servers
+from tests.helpers.system.checker import check
+from tests.helpers.system.fleet import ENVIRONMENT, PATIENCE
+from tests.helpers.system.log import Log, entries_of
 
 LEASE = 2.0
 CLIENTS, JOBS = 12, 1_800
@@ -26,9 +23,9 @@ WORKER = """
 import asyncio
 import sys
 
-from sources import WorkPool
-from streams import Fixed, run
-from tests.system.log import Log
+from penstock import WorkPool
+from penstock import Fixed, run
+from tests.helpers.system.log import Log
 
 url, name, path, me, lease = sys.argv[1:]
 log = Log(path, me)

@@ -20,10 +20,10 @@ import os
 import random
 import sys
 
-from operators import adaptive_flat_map
-from sinks import for_each
-from sources import read_lines
-from streams import Fixed
+from penstock import adaptive_flat_map
+from penstock import for_each
+from penstock import read_lines
+from penstock import Fixed
 
 FILE, PLACE, LOG, AT_ONCE = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.jetstream.layout import token
-from streams.jetstream.server import Servers
-from tests.system.fleet import Fleet
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.nats.cluster.layout import token
+from tests.helpers.system.fleet import Fleet
 
 RATE, SECONDS = 500.0, 6.0
 

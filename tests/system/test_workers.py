@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from streams.jetstream.letters import Letter
-from streams.jetstream.server import Servers
-from tests.system.checker import Verdict
-from tests.system.fleet import Fleet
+from penstock.streams.nats.client.server import Servers
+from penstock.streams.nats.cluster.letters import Letter
+from tests.helpers.system.checker import Verdict
+from tests.helpers.system.fleet import Fleet
 
 CLIENTS, RATE, SECONDS = 200, 1000.0, 2.0
 

@@ -1,0 +1,1 @@
+"""The command `penstock`: a module for each sub-command, imported when it is called."""

@@ -1,0 +1,278 @@
+"""The command-line arguments, one function per sub-command.
+
+Nothing of the library is imported here, so that `--help` comes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from penstock.command.parsers import (
+    AddParser,
+    Formatter,
+    add_drain_deadline,
+    add_input,
+    add_limit,
+    add_output,
+    add_report,
+    evidence,
+    number,
+    plain,
+    seconds,
+    with_file,
+)
+from penstock.command.queue_arguments import add_queue
+
+__all__ = ["COMMANDS"]
+
+
+def _add_run(add_parser: AddParser) -> None:
+    run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
+    add_input(run)
+    add_output(run)
+    add_limit(run, "work on N events at once, or on the best number between two bounds")
+    add_drain_deadline(run, "work in flight gets after a signal or an error")
+    add_report(run)
+    _add_servers(run, required=False)
+    run.add_argument(
+        "--lease",
+        type=seconds,
+        metavar="SECONDS",
+        help="with --on: after so long without a sign of life others take over; the same for all "
+        "workers (default: 10, or what it is there)",
+    )
+    run.add_argument(
+        "--attempts",
+        type=int,
+        metavar="N",
+        help="with --on or --workers: attempts at an event before it is a dead letter, if its "
+        "stage has no on_error or if it ends its workers (default: 3)",
+    )
+    run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
+    run.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="work in N processes on this machine, with a NATS server that is started for it",
+    )
+    run.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="with --workers: where that server keeps what is unfinished "
+        "(default: a folder that lasts as long as the run)",
+    )
+
+
+def _add_publish(add_parser: AddParser) -> None:
+    publish = with_file(
+        add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS JetStream"
+    )
+    add_input(publish)
+    _add_servers(publish, required=True)
+    add_drain_deadline(publish, "events under way get after a signal")
+    add_report(publish)
+
+
+def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    _add_place(parser, required=required, default=" (default: the file's)")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="how many parts the keys are divided into; fixed when the stream is created "
+        "(default: 64)",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        metavar="N",
+        help="on how many servers each event is kept (default: 3 if there are as many)",
+    )
+    parser.add_argument(
+        "--room",
+        type=int,
+        metavar="BYTES",
+        help="space that the servers reserve for events when the stream is created "
+        "(default: 1 GiB)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="how many events of a partition publishers pack into one message; fixed when the "
+        "stream is created (default: 1); duplicates are then dropped within a partition",
+    )
+
+
+def _add_status(add_parser: AddParser) -> None:
+    status = plain(add_parser, "status", "show a pipeline's workers and progress on NATS")
+    _add_place(status)
+    _add_pool(status)
+    status.add_argument("--watch", action="store_true", help="show it anew each second")
+
+
+def _add_dead_letters(add_parser: AddParser) -> None:
+    letters = plain(add_parser, "dead-letters", "list the dead letters, or try them again")
+    letters.add_argument("action", choices=("list", "replay"))
+    letters.add_argument(
+        "--id", type=int, nargs="+", metavar="N", help="those with these numbers (default: all)"
+    )
+    _add_place(letters)
+    _add_pool(letters)
+
+
+def _add_pool(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pool", metavar="NAME", help="the work pool of that name instead of a pipeline"
+    )
+
+
+def _add_place(
+    parser: argparse.ArgumentParser, *, required: bool = True, default: str = ""
+) -> None:
+    parser.add_argument(
+        "--on",
+        required=required,
+        metavar="URL[,URL...]",
+        help="the NATS servers, as in nats://a:4222,b:4222",
+    )
+    parser.add_argument("--name", help=f"the pipeline's name there{default}")
+
+
+def _add_draw(add_parser: AddParser) -> None:
+    draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
+    draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
+    add_limit(draw, "what it holds when `penstock run` is given this --limit")
+    add_output(draw)
+
+
+def _add_check(add_parser: AddParser) -> None:
+    with_file(add_parser, "check", "build a pipeline and report what is wrong with it")
+
+
+def _add_check_workflow(add_parser: AddParser) -> None:
+    check = plain(
+        add_parser, "check-workflow", "look for paths of a workflow that break the rules of a file"
+    )
+    check.add_argument("graph", metavar="GRAPH.json", help='{"nodes": {name: facts, ...}}')
+    check.add_argument("rules", metavar="RULES.py", help="a Python file with rules in variables")
+    check.add_argument(
+        "--all",
+        type=number,
+        default=1,
+        metavar="N",
+        help="show up to N paths that break a rule, shortest first (default: 1)",
+    )
+    check.add_argument(
+        "--draw", metavar="PATH", help="draw the first of them, as .svg or, for Graphviz, .dot"
+    )
+    check.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+
+
+def _add_monitor(add_parser: AddParser) -> None:
+    monitor = plain(
+        add_parser, "monitor", "report where JSON lines violate a formula of temporal logic"
+    )
+    monitor.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
+    monitor.add_argument(
+        "--prop",
+        action="append",
+        default=[],
+        metavar="NAME=FIELD:VALUE",
+        help="what a name in the formula means; without VALUE: that the field is true. Repeat it",
+    )
+    monitor.add_argument(
+        "--fields",
+        action="store_true",
+        help="names without a --prop are fields of the events",
+    )
+    monitor.add_argument("--by", metavar="FIELD", help="watch the events of each key on their own")
+    monitor.add_argument(
+        "--evidence",
+        type=evidence,
+        default=16,
+        metavar="N|full|letters",
+        help="events to show with a violation (default: 16), or the names that held",
+    )
+    monitor.add_argument(
+        "--mode",
+        choices=("ltl3", "rv"),
+        default="ltl3",
+        help="rv: also report when it becomes presumably false",
+    )
+    monitor.add_argument(
+        "--restart", action="store_true", help="begin anew with a key after its violation"
+    )
+    add_input(monitor)
+    add_output(monitor)
+    add_report(monitor, "none")
+
+
+def _add_kata(add_parser: AddParser) -> None:
+    kata = add_parser(
+        "kata",
+        help="run the stream kata at full load and measure it",
+        description="Run the stream kata on a load of events, and print one table: throughput, "
+        "queue, latency from creation to start in milliseconds, and what went wrong.",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+    for name, kind, default, what in (
+        ("rate", float, 1000, "events a second"),
+        ("clients", int, 100, "number of clients"),
+        ("duplicates", float, 0.01, "share of duplicates, from 0 to 1"),
+        ("seconds", float, 10, "how long the load lasts"),
+        ("handler-ms", float, 10, "mean time of work on one event"),
+        ("sigma-ms", float, 1, "its standard deviation"),
+        ("seed", int, 1, "of the load"),
+    ):
+        kata.add_argument(
+            f"--{name}", type=kind, default=default, help=f"{what} (default: {default})"
+        )
+    kata.add_argument(
+        "--variant",
+        action="append",
+        metavar="NAME",
+        help="run this step of the article as well, or all of them; may be repeated: "
+        "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
+    )
+
+
+def _add_santa(add_parser: AddParser) -> None:
+    santa = plain(
+        add_parser, "santa", "run the self-adjusting mailbox: batches of jobs for worker processes"
+    )
+    santa.add_argument(
+        "--limit",
+        default="auto",
+        metavar="fixed:N|hill-climb|auto",
+        help="how many jobs at once (default: auto, which tunes itself)",
+    )
+    santa.add_argument(
+        "--speed",
+        type=float,
+        default=20.0,
+        help="how many times as fast as the article's clock, with smaller numbers (default: 20)",
+    )
+    santa.add_argument("--batches", type=int, default=40, help="how many batches (default: 40)")
+    santa.add_argument("--seed", type=int, default=0, help="of the sizes of batches")
+    santa.add_argument("--plot", metavar="PATH", help="draw what happened as .svg or .png, too")
+
+
+COMMANDS: dict[str, Callable[[AddParser], None]] = {
+    "run": _add_run,
+    "draw": _add_draw,
+    "check": _add_check,
+    "check-workflow": _add_check_workflow,
+    "monitor": _add_monitor,
+    "publish": _add_publish,
+    "status": _add_status,
+    "dead-letters": _add_dead_letters,
+    "queue": add_queue,
+    "kata": _add_kata,
+    "santa": _add_santa,
+}
+"""The sub-commands, by name; the module of the same name has `call`, which runs it."""

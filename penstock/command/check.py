@@ -1,0 +1,65 @@
+"""`penstock check`: builds a pipeline and lists its stages."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.command.load import load
+from penstock.command.output import put
+from penstock.streams.errors import BuildError
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.temporal.workflow.paths import counter_example
+from penstock.streams.temporal.workflow.rule import CounterExample, Rule
+from penstock.streams.temporal.workflow.workflow import Node, Workflow
+
+__all__ = ["call", "check", "lost_path"]
+
+# Events may be acknowledged once a sink has accepted them; events acknowledged earlier are lost if
+# the process dies.
+_REACHES_A_SINK = Rule(
+    "every path from an acknowledging source reaches a sink",
+    initial="acknowledging source",
+    final=lambda node: not node.goto,
+    formula="F sink",
+)
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    return check(options.file, load(options.file, for_the_file, whole=options.traceback))
+
+
+def check(where: str, pipeline: Pipeline) -> int:
+    """Report that all is well; returns the exit status. Errors have been raised before."""
+    pipeline.check_files()
+    stages = pipeline.describe()
+    lost = lost_path(stages, len(pipeline.sinks))
+    if lost is not None:
+        raise BuildError(
+            f"{where}: events go {lost}, and no further: they are acknowledged before their "
+            "results are in a sink, and lost if the process dies. Use a source that can be read "
+            "again, such as read_jsonl(path)"
+        )
+    names = " > ".join(stage.name for stage in stages)
+    return put(f"{where}: OK, {len(stages)} stages: {names}\n")
+
+
+def lost_path(stages: list[StageInfo], sinks: int) -> CounterExample | None:
+    """A path of an event from an acknowledging source through the stages that ends in no sink.
+
+    The last stages are sinks. The stages are checked like any other workflow.
+    """
+    if not stages[0].acknowledges:
+        return None
+    names = [f"{stage.number} {stage.name}" for stage in stages]
+    first_sink = len(names) - sinks
+    nodes: list[Node] = []
+    for at, (name, stage) in enumerate(zip(names, stages, strict=True)):
+        after = names[at + 1 : at + 2] if at + 1 < first_sink else names[first_sink:]
+        last = at >= first_sink or stage.absorbs
+        labels = ("sink",) if at >= first_sink else ("acknowledging source",) if at == 0 else ()
+        nodes.append(Node(name, goto=() if last else tuple(after), labels=labels))
+    # So that there is a word for it where there is none.
+    nodes.append(Node("sink"))
+    return counter_example(Workflow(nodes), _REACHES_A_SINK)

@@ -1,0 +1,127 @@
+"""`penstock status --on URLS`: workers, lag and dead letters of pipelines and work pools."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.command.output import counted, put
+from penstock.command.pool_status import pool_as_text, pool_called
+from penstock.command.run_on import PATIENCE, urls_of
+from penstock.streams import clock
+from penstock.streams.errors import BuildError
+from penstock.streams.nats.client.addresses import shown
+from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.cluster.layout import Layout
+from penstock.streams.nats.cluster.view import View, layouts_there, look
+from penstock.streams.work_pulling.view import look_at, pools_there
+
+if TYPE_CHECKING:
+    from penstock.streams.nats.client.client import Client
+
+__all__ = ["as_text", "call", "one_of"]
+
+_EVERY = 1.0
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Print the state of one pipeline, of one work pool, or of all, once or (`--watch`) each
+    second."""
+    try:
+        return asyncio.run(_show(options))
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _show(options: argparse.Namespace) -> int:
+    urls = urls_of(options.on)
+    client = await connect(urls, patience=PATIENCE)
+    try:
+        before: dict[str, tuple[float, int]] = {}
+        while True:
+            texts = [
+                *(await _pipelines(client, options, before)),
+                *(await _pools(client, options)),
+            ]
+            if not texts:
+                texts = [f"No pipeline or work pool of penstock at {shown(urls)}.\n"]
+            # The cursor goes home and what is below it is cleared, as watch(1) does.
+            status = put(("\x1b[H\x1b[J" if options.watch else "") + "\n".join(texts))
+            if status or not options.watch:
+                return status
+            await asyncio.sleep(_EVERY)
+    finally:
+        await client.close()
+
+
+async def _pipelines(
+    client: Client, options: argparse.Namespace, before: dict[str, tuple[float, int]]
+) -> list[str]:
+    if options.pool is not None:
+        return []
+    layouts = await layouts_there(jetstream(client))
+    if options.name is not None:
+        layouts = [one_of(layouts, options.name)]
+    views = [await look(client, layout) for layout in layouts]
+    return [as_text(view, _rate(view, before)) for view in views]
+
+
+async def _pools(client: Client, options: argparse.Namespace) -> list[str]:
+    if options.name is not None:
+        return []
+    pools = await pools_there(jetstream(client))
+    if options.pool is not None:
+        pools = [pool_called(pools, options.pool)]
+    return [pool_as_text(await look_at(client, pool)) for pool in pools]
+
+
+def one_of(layouts: list[Layout], name: str) -> Layout:
+    """The pipeline of that name; raises BuildError that lists those that exist."""
+    for layout in layouts:
+        if layout.name == name:
+            return layout
+    there = ", ".join(layout.name for layout in layouts) or "none"
+    raise BuildError(f"the servers have no pipeline '{name}'; there are: {there}")
+
+
+def _rate(view: View, before: dict[str, tuple[float, int]]) -> float | None:
+    """Events finished per second since the last look, or since the workers began."""
+    finished = sum(worker["finished"] for worker in view.workers.values())
+    now = clock.wall()
+    since = min((worker["since"] for worker in view.workers.values()), default=now)
+    began, done = before.get(view.name, (since, 0))
+    before[view.name] = now, finished
+    return (finished - done) / (now - began) if now > began and finished >= done else None
+
+
+def as_text(view: View, rate: float | None = None) -> str:
+    """A few lines and a table of the workers."""
+    count = len(view.lag)
+    free = count - len(view.owners)
+    lines = [
+        f"{view.name}: {counted(view.unfinished, view.unit)} unfinished, {view.stored:,} kept, "
+        f"{counted(view.letters, 'dead letter')}"
+        + ("" if rate is None else f", {rate:,.0f} events/s finished")
+    ]
+    fullest, most = max(view.lag.items(), key=lambda one: one[1], default=(0, 0))
+    behind = f"; most behind is {fullest} with {most:,}" if most else ""
+    lines.append(f"  {counted(count, 'partition')}, {free} of them with no worker{behind}")
+    if not view.workers:
+        return "\n".join([*lines, "  no worker is there", ""])
+    owned = Counter(view.owners.values())
+    rows: list[tuple[str, ...]] = [
+        ("worker", "partitions", "behind", "in flight", "waiting", "finished", "failed")
+    ]
+    for id, worker in sorted(view.workers.items(), key=lambda one: str(one[1]["name"])):
+        lag = sum(n for partition, n in view.lag.items() if view.owners.get(partition) == id)
+        numbers = [owned[id], lag] + [
+            worker[name] for name in ("in_flight", "waiting", "finished", "failed")
+        ]
+        rows.append((worker["name"], *(f"{number:,}" for number in numbers)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        cells = [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        lines.append("  " + "  ".join([first.ljust(widths[0]), *cells]))
+    return "\n".join([*lines, ""])

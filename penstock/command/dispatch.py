@@ -1,0 +1,109 @@
+"""The command line. A sub-command's code is imported only when it is called."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+from importlib import import_module
+
+from penstock import __version__
+from penstock.command.arguments import COMMANDS
+from penstock.command.output import flush, mention, put
+from penstock.command.parsers import Formatter, Parser
+
+__all__ = ["run_command"]
+
+_USAGE = 2
+
+# The module of a sub-command's `call(options, words for the file)`, if it has another name.
+_MODULES = {"kata": "kata.command", "santa": "santa.command", "status": "cluster_status"}
+
+
+def run_command(words: list[str], *, alone: bool = False) -> int:
+    """Run the command with these words; returns the exit status.
+
+    `alone`: the process serves only this call and ends after it. Raises SystemExit(2) for a wrong
+    command line.
+    """
+    for_the_file: list[str] = []
+    if "--" in words:
+        cut = words.index("--")
+        words, for_the_file = words[:cut], words[cut + 1 :]
+    _open_standard_streams()
+    unwritten = 0
+    try:
+        options = _parser(words).parse_args(words)
+        status = _dispatch(options, for_the_file, alone=alone)
+    finally:
+        unwritten = flush()
+    return status or unwritten
+
+
+# Objects made and not freed before the garbage collector looks for cycles among them.
+_GARBAGE = 20_000
+
+
+def _dispatch(options: argparse.Namespace, for_the_file: list[str], *, alone: bool) -> int:
+    from penstock.streams.errors import BuildError, MissingExtra
+
+    options.alone = alone
+    module = _MODULES.get(options.command, options.command.replace("-", "_"))
+    try:
+        call = import_module(f"penstock.command.{module}").call
+        if alone:
+            gc.freeze()
+            # More than the events in flight, which are freed without it: searching them for cycles
+            # after every 700 new objects takes a tenth of the time.
+            gc.set_threshold(_GARBAGE)
+            gc.enable()
+        status: int = call(options, for_the_file)
+    except (BuildError, MissingExtra) as error:
+        return _usage_error(str(error))
+    return status
+
+
+def _usage_error(message: str) -> int:
+    mention(message)
+    return _USAGE
+
+
+def _open_standard_streams() -> None:
+    """Give each closed standard stream a descriptor that fails when it is used.
+
+    Otherwise the next file or socket gets its number, and is read or written in place of the
+    standard stream; uvloop even aborts the process.
+    """
+    for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)
+
+
+def _parser(words: list[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "penstock",
+        description="Run event pipelines that never accept more than they can process.",
+        epilog="See `penstock COMMAND --help`.",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    # Without `prog` argparse would format a usage to determine it.
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, prog="penstock", parser_class=Parser
+    )
+    # The parsers of the other commands are made only to list them.
+    wanted = words[:1] if words[:1] and words[0] in COMMANDS else COMMANDS
+    for name in wanted:
+        COMMANDS[name](commands.add_parser)
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version and ends."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        put(f"penstock {__version__}\n")
+        parser.exit()

@@ -1,0 +1,128 @@
+"""`penstock draw`: the stages of a pipeline, what each may hold, and where order ends."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Literal
+
+from penstock.command.load import load
+from penstock.command.output import counted, put
+from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.stage import StageInfo
+
+__all__ = [
+    "as_mermaid",
+    "as_text",
+    "bound_text",
+    "call",
+    "check_limit",
+    "draw",
+    "most_held",
+    "total_text",
+]
+
+Format = Literal["text", "mermaid", "svg"]
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    pipeline = load(options.file, for_the_file, whole=options.traceback)
+    if options.limit is not None:
+        check_limit(pipeline)
+    return draw(pipeline, options.format, options.output, options.limit)
+
+
+def draw(
+    pipeline: Pipeline, form: Format, output: str | None, limit: tuple[int, int] | None = None
+) -> int:
+    """Write the picture to `output`, or print it; returns the exit status.
+
+    `limit` is that of the running that it is about. Raises CannotOpen where the picture cannot be
+    written.
+    """
+    if form == "svg":
+        from penstock.command.picture import as_svg
+
+        picture = as_svg(pipeline, limit)
+    else:
+        picture = (as_mermaid if form == "mermaid" else as_text)(pipeline, limit)
+    if output is None:
+        return put(picture)
+    try:
+        Path(output).write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {output}: {error.strerror}.") from error
+    return 0
+
+
+def check_limit(pipeline: Pipeline) -> None:
+    """Raise BuildError if there is nothing that the option --limit could limit."""
+    if all(stage.under is None for stage in pipeline.describe()):
+        raise BuildError(
+            "--limit: this pipeline has no adaptive_flat_map() to limit; leave the option out"
+        )
+
+
+def as_text(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
+    """A line per stage, in columns, and the sum of what may be held."""
+    stages = pipeline.describe(limit)
+    rows = [("", "stage", "", "holds", "")]
+    rows += [(str(s.number), s.name, s.detail, bound_text(s), s.note) for s in stages]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [
+        f"{number:>{widths[0]}}  {name:<{widths[1]}}  {detail:<{widths[2]}}  "
+        f"{bound:>{widths[3]}}  {note}".rstrip()
+        for number, name, detail, bound, note in rows
+    ]
+    return "\n".join([*lines, "", total_text(stages), ""])
+
+
+def as_mermaid(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
+    """A Mermaid flowchart; several sinks side by side below the stage they read from."""
+    stages = pipeline.describe(limit)
+    lines = ["flowchart TD"]
+    for stage in stages:
+        parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
+        label = "<br>".join(_escaped(part) for part in parts if part)
+        lines.append(f'    s{stage.number}["{label}"]')
+    first_sink = len(stages) - len(pipeline.sinks)
+    for at, stage in enumerate(stages[1:], 1):
+        above = stages[min(at, first_sink) - 1]
+        note = f"|{_escaped(above.note)}|" if above.note else ""
+        lines.append(f"    s{above.number} -->{note} s{stage.number}")
+    lines.append(f'    total["{_escaped(total_text(stages))}"]')
+    lines.append("    style total fill:none,stroke:none")
+    return "\n".join([*lines, ""])
+
+
+def bound_text(stage: StageInfo) -> str:
+    """What a stage may hold; nothing for one that passes events on at once."""
+    if stage.holds is None:
+        return "no bound"
+    return "" if stage.holds == 0 else counted(stage.holds, "event")
+
+
+def most_held(stages: list[StageInfo]) -> int | None:
+    """The most events of the sources that can be unfinished at once; None without a bound."""
+    held = [stage.holds for stage in stages]
+    return None if None in held else sum(n for n in held if n is not None)
+
+
+def total_text(stages: list[StageInfo]) -> str:
+    """The most events that the pipeline can hold."""
+    bounded = sum(stage.bounded for stage in stages)
+    open_ended = [str(stage) for stage in stages if stage.holds is None]
+    if open_ended:
+        return (
+            f"Holds {counted(bounded, 'event')}, and what {' and '.join(open_ended)} may hold, "
+            "for which you set no bound."
+        )
+    return f"Holds at most {counted(bounded, 'event')} at once."
+
+
+def _escaped(text: str) -> str:
+    # Mermaid takes entities with # instead of &.
+    marks = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "|": "#124;", "#": "#35;"}
+    return "".join(marks.get(character, character) for character in text)

@@ -1,0 +1,165 @@
+"""Watches a run of the kata from outside and says which of its promises were broken.
+
+A run reports what happens to each delivery; it never judges itself:
+
+    arrived --+--> dropped                 on purpose, as a duplicate
+              +--> lost                    given up before the handler saw it
+              +--> started --+--> finished
+                             +--> failed   the handler raised
+
+Every arrival takes one of these ways, or is still waiting when the run is stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.command.kata.load import DUPLICATE_WINDOW, Event
+from penstock.streams import clock
+from penstock.streams.diagnostics.histogram import LatencyHistogram, Summary
+
+__all__ = ["Measured", "Observer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All numbers of one run. `arrived` = `finished` + `dropped` + `lost` + `unfinished`.
+
+    Times are seconds, `throughput` is events finished a second. `queue` is how many events the
+    last arrival found waiting, `peak_queue` the largest number that ever waited. `latency` is
+    creation to start of processing. `lost` includes events whose handler raised.
+
+    The broken promises: `duplicates_processed` started although their uuid had already started
+    and was created less than ten seconds apart; `overlapped` started while another event of
+    their client was being worked on; `overtaken` finished after a later event of their client.
+    """
+
+    variant: str
+    seconds: float
+    arrived: int
+    finished: int
+    dropped: int
+    lost: int
+    unfinished: int
+    throughput: float
+    queue: int
+    peak_queue: int
+    latency: Summary
+    duplicates_processed: int
+    overlapped: int
+    overtaken: int
+
+
+class Observer:
+    """Takes the reports of one run; every method may be called from any thread.
+
+    The run starts when its observer is made: `start` is that moment on the time line of `now`,
+    which is also the time line of the events' `created`.
+    Memory: the uuids that started, of the last twenty seconds of the events' own time, and two
+    numbers per client.
+    """
+
+    def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
+        self.now = now
+        self.start = now()
+        self._lock = threading.Lock()
+        self._latencies = LatencyHistogram()
+        self._counts: Counter[str] = Counter()
+        self._queue = 0
+        self._peak_queue = 0
+        self._last_finish = self.start
+        # uuid -> creation of its first start, oldest start first.
+        self._first: dict[str, float] = {}
+        self._in_flight: Counter[int] = Counter()
+        self._last_sequence: dict[int, int] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Arrived, and neither started nor given up."""
+        counts = self._counts
+        return counts["arrived"] - counts["dropped"] - counts["lost"] - counts["started"]
+
+    def arrived(self, count: int = 1) -> None:
+        """So many events became due, whether or not anybody took them."""
+        with self._lock:
+            self._queue = self.waiting
+            self._counts["arrived"] += count
+            self._peak_queue = max(self._peak_queue, self.waiting)
+
+    def dropped(self, event: Event) -> None:
+        """Recognised as a duplicate."""
+        with self._lock:
+            self._counts["dropped"] += 1
+
+    def lost(self, event: Event) -> None:
+        """Given up without being worked on."""
+        with self._lock:
+            self._counts["lost"] += 1
+
+    def started(self, event: Event) -> None:
+        """The handler begins."""
+        client = event["client_id"]
+        with self._lock:
+            self._latencies.record(self.now() - event["created"])
+            self._counts["started"] += 1
+            self._counts["duplicates"] += self._is_duplicate(event)
+            self._counts["overlapped"] += self._in_flight[client] > 0
+            self._in_flight[client] += 1
+
+    def finished(self, event: Event) -> None:
+        """The handler returned."""
+        client, sequence = event["client_id"], event["sequence"]
+        with self._lock:
+            self._counts["finished"] += 1
+            self._last_finish = self.now()
+            self._in_flight[client] -= 1
+            last = self._last_sequence.get(client, -1)
+            self._counts["overtaken"] += sequence < last
+            self._last_sequence[client] = max(sequence, last)
+
+    def failed(self, event: Event) -> None:
+        """The handler raised."""
+        with self._lock:
+            self._counts["failed"] += 1
+            self._in_flight[event["client_id"]] -= 1
+
+    def measured(self, variant: str) -> Measured:
+        """The numbers so far."""
+        with self._lock:
+            counts = self._counts
+            lost = counts["lost"] + counts["failed"]
+            seconds = self._last_finish - self.start
+            return Measured(
+                variant=variant,
+                seconds=seconds,
+                arrived=counts["arrived"],
+                finished=counts["finished"],
+                dropped=counts["dropped"],
+                lost=lost,
+                unfinished=counts["arrived"] - counts["finished"] - counts["dropped"] - lost,
+                throughput=counts["finished"] / seconds if seconds > 0 else 0.0,
+                queue=self._queue,
+                peak_queue=self._peak_queue,
+                latency=self._latencies.snapshot(),
+                duplicates_processed=counts["duplicates"],
+                overlapped=counts["overlapped"],
+                overtaken=counts["overtaken"],
+            )
+
+    def _is_duplicate(self, event: Event) -> bool:
+        identity, created = event["uuid"], event["created"]
+        # Twice the window: a variant without order may start an event later than younger ones.
+        while self._first:
+            oldest = next(iter(self._first))
+            if self._first[oldest] >= created - 2 * DUPLICATE_WINDOW:
+                break
+            del self._first[oldest]
+        first = self._first.get(identity)
+        if first is not None and abs(created - first) < DUPLICATE_WINDOW:
+            return True
+        self._first.pop(identity, None)
+        self._first[identity] = created
+        return False

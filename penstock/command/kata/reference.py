@@ -1,0 +1,128 @@
+"""The kata on this library: the pipeline that keeps every promise of it.
+
+    live load > distinct_within > group_by > spread > adaptive_flat_map > latency_histogram
+
+Source: T. Nurkiewicz, "Small scale stream processing kata", parts 1 and 2 (2016).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from penstock.command.kata.feed import live
+from penstock.command.kata.load import DUPLICATE_WINDOW, Event, Load
+from penstock.command.kata.observe import Measured, Observer
+from penstock.command.kata.work import Work
+from penstock.operators import adaptive_flat_map, distinct_within, group_by, spread
+from penstock.sinks.latency import latency_histogram
+from penstock.streams.clock import clock_of
+from penstock.streams.flowable import Flowable
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.acknowledgement import AckHook
+from penstock.streams.protocol.event import Ending
+from penstock.streams.protocol.event import Event as Envelope
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.running import Running
+
+__all__ = ["REFERENCE", "reference_pipeline", "run_reference"]
+
+REFERENCE = "penstock"
+"""Its name in the table, beside the article's variants."""
+
+Watch = Callable[[Running], AbstractContextManager[None]]
+
+
+def reference_pipeline(
+    load: Load, observer: Observer, handler: Callable[[Event], Awaitable[object]]
+) -> Pipeline:
+    """The kata's pipeline over a live load, every step of which is reported to `observer`."""
+
+    async def project(event: Event) -> Event:
+        observer.started(event)
+        try:
+            await handler(event)
+        except Exception:
+            observer.failed(event)
+            raise
+        observer.finished(event)
+        return event
+
+    source = Flowable.from_async_iterable(lambda: live(load, observer))
+    return (
+        _reporting_drops(source, observer)
+        .pipe(
+            distinct_within(DUPLICATE_WINDOW, by="uuid"),
+            group_by("client_id"),
+            spread(),
+            adaptive_flat_map(project),
+        )
+        .to(latency_histogram(None, report=None))
+    )
+
+
+async def run_reference(
+    load: Load,
+    handler: Callable[[Event], Awaitable[object]] | None = None,
+    *,
+    grace: float = 1.0,
+    watch: Watch = lambda running: nullcontext(),
+) -> Measured:
+    """Run the kata's pipeline on a load, and measure it.
+
+    `handler` is awaited for each event (`Work().pause` where none is given). After the end of the
+    load the pipeline has `grace` seconds to catch up; events still waiting then are returned and
+    counted as unfinished. `watch(running)` is entered for as long as it runs. Raises what the
+    handler raised.
+    """
+    loop = asyncio.get_running_loop()
+    observer = Observer(clock_of(loop))
+    pipeline = reference_pipeline(load, observer, handler or Work().pause)
+    running = pipeline.start()
+    deadline = loop.call_later(load.seconds + grace, running.cancel)
+    try:
+        with watch(running):
+            await running.wait()
+    finally:
+        deadline.cancel()
+    return observer.measured(REFERENCE)
+
+
+def _reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Event]:
+    """The same stream, whose duplicates are reported when they are dropped."""
+
+    def attach(downstream: Subscriber[Event], run: Run) -> None:
+        source.attach(_Reporting(downstream, observer), run)
+
+    return Flowable(attach, StageInfo("observed"), source)
+
+
+class _Reporting(Stage[Event, Event]):
+    def __init__(self, downstream: Subscriber[Event], observer: Observer) -> None:
+        super().__init__(downstream)
+        self._drops = _Drops(observer)
+
+    def on_events(self, events: list[Envelope[Any]], /) -> None:
+        for event in events:
+            event.outer = (event.origin, event.outer, event.value)
+            event.origin = self._drops
+        self.downstream.on_events(events)
+
+
+class _Drops(AckHook):
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def ended(
+        self,
+        event: Envelope[Any],
+        ending: Ending,
+        outer: tuple[Any, ...],
+        error: BaseException | None,
+        /,
+    ) -> None:
+        if ending is Ending.DROPPED:
+            self._observer.dropped(outer[2])

@@ -1,0 +1,170 @@
+"""Loads the pipeline named by `FILE` or `FILE:NAME`.
+
+The file is imported as a module, with its own folder first on Python's path as if it were run, but
+not as `__main__`. Every error is a BuildError that says what to do.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
+from traceback import format_exception_only
+from types import ModuleType
+from typing import TypeVar
+
+from penstock.command.explain import explain, users_line
+from penstock.streams.errors import BuildError, MissingExtra
+from penstock.streams.flowable import Flowable
+from penstock.streams.pipeline import Pipeline, loading
+
+__all__ = ["load", "load_module"]
+
+_FOLDERS = ("operators", "sinks", "sources", "streams")
+"""Of the repository, whose names are not those of installed packages."""
+
+T = TypeVar("T")
+
+
+def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> Pipeline:
+    """Import the file and return its pipeline; raises BuildError for every error.
+
+    `arguments` become the file's `sys.argv[1:]`; `whole` keeps penstock's own frames in the
+    traceback of an error of the file.
+    """
+    path, name = _split(where)
+    return _choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
+
+
+def load_module(
+    path: str, arguments: Sequence[str], what: str, *, whole: bool = False
+) -> ModuleType:
+    """Import the file, which is to have a `what`; otherwise as `load`."""
+    if os.path.isdir(path):
+        raise BuildError(f"{path} is a folder: name the file in it that has the {what}")
+    if not os.path.exists(path):
+        raise BuildError(f"{path} does not exist (seen from {os.getcwd()})")
+    folder = os.path.dirname(os.path.realpath(path))
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, folder)
+    return _import(path, what, whole)
+
+
+def _split(where: str) -> tuple[str, str | None]:
+    path, colon, name = where.rpartition(":")
+    if not colon or not path or os.path.exists(where) or not name.isidentifier():
+        return where, None
+    return path, name
+
+
+def _module_name(path: str) -> str:
+    # Its own name, so that a handler can be pickled for another process; unless that name is taken
+    # or not a valid name.
+    stem = os.path.splitext(os.path.basename(path))[0]
+    taken = stem in sys.modules or stem in sys.stdlib_module_names
+    return "penstock_pipeline_file" if taken or not stem.isidentifier() else stem
+
+
+def _import(path: str, what: str, whole: bool) -> ModuleType:
+    name = _module_name(path)
+    loader = SourceFileLoader(name, os.path.abspath(path))
+    spec = importlib.util.spec_from_file_location(name, loader.path, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with loading():
+            loader.exec_module(module)
+    except OSError as error:
+        if error.filename != loader.path:
+            raise BuildError(_raised(path, error, whole)) from error
+        raise BuildError(f"Cannot read {path}: {error.strerror}") from error
+    except SyntaxError as error:
+        raise BuildError(_syntax(path, error)) from error
+    except SystemExit as error:
+        raise BuildError(
+            f"{path} ended the process (SystemExit: {error.code}) while it was loaded, before "
+            f'there was a {what}. Put code for scripts only under `if __name__ == "__main__":`'
+        ) from error
+    except (BuildError, MissingExtra) as error:
+        line = users_line(error) or path
+        raise BuildError(f"{line}: this {what} cannot be built: {error}") from error
+    except ImportError as error:
+        raise BuildError(_raised(path, error, whole) + _hint(error)) from error
+    except Exception as error:
+        raise BuildError(_raised(path, error, whole)) from error
+    return module
+
+
+def _syntax(path: str, error: SyntaxError) -> str:
+    place = error.filename or path
+    shown = place if error.lineno is None else f"{place}:{error.lineno}"
+    # The first line of Python's own text repeats the place.
+    lines = "".join(format_exception_only(error)).rstrip().splitlines()
+    return "\n".join([f"{shown}: {error.msg}", *lines[1:-1]])
+
+
+def _raised(path: str, error: BaseException, whole: bool) -> str:
+    line = users_line(error) or path
+    return f"{line}: {path} raised an error while it was loaded\n{explain(error, whole=whole)}"
+
+
+def _hint(error: ImportError) -> str:
+    if not isinstance(error, ModuleNotFoundError) or error.name not in _FOLDERS:
+        return ""
+    return (
+        f"\n'{error.name}' of penstock is installed as 'penstock.{error.name}': "
+        "write `from penstock import ...`."
+    )
+
+
+def _choose(module: ModuleType, path: str, name: str | None) -> Pipeline:
+    if name is not None:
+        return _named(module, path, name)
+    found = _named_values(module, Pipeline)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if found:
+        names = ", ".join(found)
+        raise BuildError(
+            f"{path} has {len(found)} pipelines: {names}. Say which: {path}:{next(iter(found))}"
+        )
+    for loose in _names_of_streams(module):
+        raise BuildError(
+            f"{path} has no pipeline, but the stream '{loose}', which has no sink: end it in a "
+            "sink, as in `pipeline = stream.to(write_jsonl())`"
+        )
+    raise BuildError(
+        f"{path} has no pipeline: it needs one in a variable of the module, as in "
+        "`pipeline = read_jsonl().pipe(...).to(write_jsonl())`"
+    )
+
+
+def _named(module: ModuleType, path: str, name: str) -> Pipeline:
+    found = _named_values(module, Pipeline)
+    there_are = f"Its pipelines are: {', '.join(found)}" if found else "It has no pipeline"
+    if not hasattr(module, name):
+        raise BuildError(f"{path} has no '{name}'. {there_are}.")
+    value = getattr(module, name)
+    if not isinstance(value, Pipeline):
+        kind = type(value).__name__
+        raise BuildError(f"'{name}' of {path} is not a pipeline, but of type {kind}. {there_are}.")
+    return value
+
+
+def _named_values(module: ModuleType, kind: type[T]) -> dict[str, T]:
+    """Public variables of a kind; of several names for one value, the first."""
+    found: dict[str, T] = {}
+    seen: set[int] = set()
+    for name, value in vars(module).items():
+        if isinstance(value, kind) and not name.startswith("_") and id(value) not in seen:
+            seen.add(id(value))
+            found[name] = value
+    return found
+
+
+def _names_of_streams(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if isinstance(value, Flowable)]

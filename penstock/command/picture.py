@@ -1,0 +1,134 @@
+"""A pipeline as an SVG picture: stages from top to bottom, sinks side by side."""
+
+from __future__ import annotations
+
+from html import escape
+
+from penstock.command.draw import bound_text, total_text
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.stage import StageInfo
+
+__all__ = ["as_svg"]
+
+# All in pixels. Text is not measured; this is the width of a letter relative to its size.
+_LETTER = 0.58
+_WIDTH, _HEIGHT, _GAP, _MARGIN = 320, 58, 34, 24
+_NAME, _SMALL = 15, 12
+
+_STYLE = """
+    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+    .sheet { fill: #ffffff; }
+    .stage { fill: #f4f8fb; stroke: #9db8cc; }
+    .ends { fill: #eef6ef; stroke: #9cc3a3; }
+    .number { fill: #6b8499; font-size: 12px; }
+    .name { fill: #14344c; font-size: 15px; font-weight: 600; }
+    .detail, .note { fill: #52697a; font-size: 12px; }
+    .bound { fill: #0f5c8c; font-size: 12px; font-weight: 600; }
+    .badge { fill: #d9ebf7; }
+    .total { fill: #14344c; font-size: 13px; }
+    .pipe { stroke: #6ba3c7; stroke-width: 3; fill: none; }
+    .arrow { fill: #6ba3c7; }
+    @media (prefers-color-scheme: dark) {
+      .sheet { fill: #10181f; }
+      .stage { fill: #182530; stroke: #3d5a70; }
+      .ends { fill: #182820; stroke: #3f6a4b; }
+      .name, .total { fill: #e4eef5; }
+      .number, .detail, .note { fill: #9fb4c3; }
+      .bound { fill: #9fd3f5; }
+      .badge { fill: #1f3f55; }
+    }
+"""
+
+
+def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
+    """A document of its own, readable on light and dark backgrounds."""
+    stages = pipeline.describe(limit)
+    sinks = stages[-len(pipeline.sinks) :]
+    column = stages[: -len(pipeline.sinks)]
+    row = len(sinks) * _WIDTH + (len(sinks) - 1) * _MARGIN
+    total = total_text(stages)
+    notes = max((_text_width(line, _SMALL) for s in column for line in _lines(s)), default=0)
+    # Distances from the middle of the column, with the notes on its right.
+    left_half = max(row, _WIDTH, _text_width(total, _SMALL + 1)) / 2 + _MARGIN
+    right_half = max(left_half, _WIDTH / 2 + 16 + notes + _MARGIN if notes else 0)
+    middle, width = left_half, left_half + right_half
+    parts: list[str] = []
+    for at, stage in enumerate(column):
+        top = _MARGIN + at * (_HEIGHT + _GAP)
+        parts.append(_box(stage, middle - _WIDTH / 2, top, "ends" if at == 0 else "stage"))
+        if at + 1 < len(column):
+            parts.append(_pipe(middle, top + _HEIGHT, middle, top + _HEIGHT + _GAP))
+        parts += _note(_lines(stage), middle + _WIDTH / 2 + 16, top)
+    bottom = _MARGIN + len(column) * (_HEIGHT + _GAP)
+    for at, sink in enumerate(sinks):
+        left = middle - row / 2 + at * (_WIDTH + _MARGIN)
+        parts.append(_pipe(middle, bottom - _GAP, left + _WIDTH / 2, bottom))
+        parts.append(_box(sink, left, bottom, "ends"))
+    height = bottom + _HEIGHT + 2 * _MARGIN + 10
+    parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(repr(pipeline))}">\n'
+        f"  <style>{_STYLE}  </style>\n"
+        f'  <rect class="sheet" width="{width:g}" height="{height:g}" rx="12"/>\n'
+        + "".join(f"  {part}\n" for part in parts)
+        + "</svg>\n"
+    )
+
+
+def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
+    middle = top + (24 if stage.detail else _HEIGHT / 2 + 5)
+    parts = [
+        f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{_WIDTH}" height="{_HEIGHT}" '
+        'rx="10"/>',
+        _text("number", left + 16, middle, str(stage.number)),
+    ]
+    bound = bound_text(stage)
+    badge = _text_width(bound, _SMALL) + 16 if bound else 0
+    room = _WIDTH - 38 - 14
+    parts.append(_text("name", left + 38, middle, _shortened(stage.name, _NAME, room - badge)))
+    if stage.detail:
+        detail = _shortened(stage.detail, _SMALL, room)
+        parts.append(_text("detail", left + 38, top + 43, detail))
+    if bound:
+        right = left + _WIDTH - 12
+        parts.append(
+            f'<rect class="badge" x="{right - badge:g}" y="{middle - 15:g}" width="{badge:g}" '
+            'height="21" rx="10.5"/>'
+        )
+        parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
+    return "\n  ".join(parts)
+
+
+def _lines(stage: StageInfo) -> list[str]:
+    return stage.note.split("; ") if stage.note else []
+
+
+def _note(lines: list[str], left: float, top: float) -> list[str]:
+    first = top + _HEIGHT / 2 + 4 - (len(lines) - 1) * 8
+    return [_text("note", left, first + 16 * at, line) for at, line in enumerate(lines)]
+
+
+def _pipe(x: float, y: float, to_x: float, to_y: float) -> str:
+    tip = to_y - 8
+    if x == to_x:
+        path = f"M{x:g} {y:g}V{tip:g}"
+    else:
+        half = (y + tip) / 2
+        path = f"M{x:g} {y:g}C{x:g} {half + 8:g} {to_x:g} {half - 8:g} {to_x:g} {tip:g}"
+    head = f"M{to_x - 6:g} {tip - 1:g}H{to_x + 6:g}L{to_x:g} {to_y - 1:g}Z"
+    return f'<path class="pipe" d="{path}"/><path class="arrow" d="{head}"/>'
+
+
+def _text(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:
+    where = f'x="{x:g}" y="{y:g}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
+    return f'<text class="{kind}" {where}>{escape(text)}</text>'
+
+
+def _text_width(text: str, size: int) -> float:
+    return len(text) * size * _LETTER
+
+
+def _shortened(text: str, size: int, room: float) -> str:
+    most = int(room / (size * _LETTER))
+    return text if len(text) <= most else text[: most - 1] + "…"

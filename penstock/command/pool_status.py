@@ -1,0 +1,38 @@
+"""The text of `penstock status` for a work pool."""
+
+from __future__ import annotations
+
+from penstock.command.output import counted
+from penstock.streams.errors import BuildError
+from penstock.streams.work_pulling.view import PoolView
+from penstock.streams.work_pulling.wire import Wire
+
+__all__ = ["pool_as_text", "pool_called"]
+
+
+def pool_as_text(view: PoolView) -> str:
+    """A few lines."""
+    letters = counted(view.letters, "dead letter")
+    queue = f"  parcels of jobs: {view.waiting:,} in the queue, {view.held:,} at workers"
+    epic = view.epic
+    if epic is None:
+        return "\n".join([f"work pool {view.name}: no epic under way, {letters}", queue, ""])
+    rate = epic.done / epic.seconds if epic.seconds else 0.0
+    lines = [
+        f"work pool {view.name}: epic {epic.epic} under way for {epic.seconds:,.0f} s, "
+        f"{counted(epic.done, 'job')} done ({rate:,.0f}/s), {epic.failed:,} failed, {epic.out:,} "
+        f"out, {letters}",
+        f"  {counted(epic.workers, 'worker')} with room for {counted(epic.capacity, 'job')}",
+        queue,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def pool_called(pools: list[Wire], name: str) -> Wire:
+    """The pool of that name; raises BuildError that lists those that exist."""
+    for pool in pools:
+        if pool.name == name:
+            return pool
+    there = ", ".join(pool.name for pool in pools) or "none"
+    raise BuildError(f"the servers have no work pool '{name}'; there are: {there}")

@@ -1,0 +1,143 @@
+"""`penstock queue ACTION URL`: inspect and maintain a queue in a database table."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
+
+from penstock.command import queue_text
+from penstock.command.output import mention, put
+from penstock.command.run import Options, execute, warnings_to_standard_error
+from penstock.streams.errors import DatabaseUnavailable
+from penstock.streams.sql_queue import (
+    DEAD,
+    IN_PROCESS,
+    PROCESSED,
+    UNPROCESSED,
+    DatabaseLost,
+    Store,
+    open_store,
+    redacted,
+)
+from penstock.streams.sql_queue.analytics import measure
+from penstock.streams.sql_queue.upkeep import Found, peek, purge, retry, retry_some
+
+__all__ = ["call"]
+
+_STATES = {"waiting": UNPROCESSED, "in-work": IN_PROCESS, "finished": PROCESSED, "dead": DEAD}
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run an action; returns the exit status: 1 if not all of it could be done."""
+    if options.action == "put":
+        return _put(options)
+    try:
+        return asyncio.run(_with_store(options, _ACTIONS[options.action]))
+    except (DatabaseLost, DatabaseUnavailable) as error:
+        mention(f"{redacted(options.url)} could not be used: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 0
+
+
+def _put(options: argparse.Namespace) -> int:
+    from penstock.sinks import write_table
+    from penstock.sources import read_jsonl
+
+    warnings_to_standard_error()
+    sink = write_table(options.url, options.table, queue=_mapping(options), patience=10.0)
+    pipeline = read_jsonl().to(sink)
+    return execute(pipeline, Options(input=options.input, report=options.report))
+
+
+async def _with_store(
+    options: argparse.Namespace, action: Callable[[Store, argparse.Namespace], Awaitable[int]]
+) -> int:
+    store = open_store(options.url, options.table, _mapping(options))
+    try:
+        await store.open(make=False)
+        return await action(store, options)
+    finally:
+        await store.close()
+
+
+def _mapping(options: argparse.Namespace) -> dict[str, str] | None:
+    return dict(options.column) if options.column else None
+
+
+async def _stats(store: Store, options: argparse.Namespace) -> int:
+    name = f"{options.table} in {redacted(options.url)}"
+    while True:
+        stats = await measure(store, options.window)
+        if options.json:
+            text = dumps(stats, option=OPT_APPEND_NEWLINE).decode()
+        else:
+            # The cursor goes home and what is below it is cleared, as watch(1) does.
+            text = ("\x1b[H\x1b[J" if options.watch else "") + queue_text.as_text(name, stats)
+        status = put(text)
+        if status or options.watch is None:
+            return status
+        await asyncio.sleep(options.watch)
+
+
+async def _peek(store: Store, options: argparse.Namespace) -> int:
+    for row in await peek(store, options.count, _STATES[options.state]):
+        if status := put(_line(row)):
+            return status
+    return 0
+
+
+def _line(row: Found) -> str:
+    payload = row.payload
+    shown: object = payload
+    if payload is not None:
+        try:
+            loads(payload)
+            shown = Fragment(payload)
+        except JSONDecodeError:
+            if isinstance(payload, bytes):
+                shown = payload.decode("utf-8", "backslashreplace")
+    fields: dict[str, object] = {
+        "id": row.id,
+        "attempts": row.attempts,
+        "enqueued": _time(row.enqueued),
+        "run_at": _time(row.run_at),
+    }
+    fields |= {"owner": row.owner, "error": row.error}
+    fields = {name: value for name, value in fields.items() if value is not None}
+    # Ids in a user's own table may be bytes.
+    return dumps({**fields, "payload": shown}, str, OPT_APPEND_NEWLINE).decode()
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(round(seconds, 3), UTC)
+
+
+async def _retry(store: Store, options: argparse.Namespace) -> int:
+    if not options.id:
+        mention(f"{_rows(await retry(store))} will be tried again")
+        return 0
+    asked = set(options.id)
+    found = await retry_some(store, asked)
+    mention(f"{_rows(len(found))} will be tried again")
+    if others := sorted(asked - found):
+        mention(f"not {', '.join(map(str, others))}: there is no such row, or it has not failed")
+        return 1
+    return 0
+
+
+async def _purge(store: Store, options: argparse.Namespace) -> int:
+    count = await purge(store, options.older_than, dead=options.dead)
+    mention(f"{_rows(count)} deleted")
+    return 0
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
+
+
+_ACTIONS = {"stats": _stats, "peek": _peek, "retry": _retry, "purge": _purge}

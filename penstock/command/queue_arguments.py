@@ -1,0 +1,134 @@
+"""The arguments of `penstock queue`, one function per action."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from penstock.command.parsers import AddParser, add_input, add_report, number, plain, seconds
+
+__all__ = ["add_queue"]
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def add_queue(add_parser: AddParser) -> None:
+    """The sub-command with its actions."""
+    queue = plain(add_parser, "queue", "inspect and maintain a queue in a database table")
+    actions = queue.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, add in _ACTIONS.items():
+        add(actions.add_parser, name)
+
+
+def _add_stats(add_parser: AddParser, name: str) -> None:
+    stats = _action(add_parser, name, "show rows by state, rates, times and pollers")
+    stats.add_argument(
+        "--window",
+        type=_positive,
+        default=60.0,
+        metavar="SECONDS",
+        help="the time over which rates and durations are measured (default: 60)",
+    )
+    stats.add_argument("--json", action="store_true", help="as a line of JSON")
+    stats.add_argument(
+        "--watch",
+        type=_positive,
+        nargs="?",
+        const=1.0,
+        metavar="SECONDS",
+        help="show it anew each second, or every so many seconds",
+    )
+
+
+def _add_peek(add_parser: AddParser, name: str) -> None:
+    peek = _action(add_parser, name, "print the first rows in line as JSON lines")
+    peek.add_argument(
+        "--count", type=number, default=10, metavar="N", help="at most N rows (default: 10)"
+    )
+    peek.add_argument(
+        "--state",
+        choices=("waiting", "in-work", "finished", "dead"),
+        default="waiting",
+        help="rows in this state (default: those waiting, tried before or not)",
+    )
+
+
+def _add_put(add_parser: AddParser, name: str) -> None:
+    put = _action(add_parser, name, "enqueue JSON lines: one row for each")
+    add_input(put)
+    add_report(put)
+
+
+def _add_retry(add_parser: AddParser, name: str) -> None:
+    retry = _action(add_parser, name, "let rows that failed for good be tried again")
+    retry.add_argument(
+        "--id",
+        nargs="+",
+        action="extend",
+        metavar="ID",
+        help="these rows, which may also be waiting for their next attempt (default: all that "
+        "failed for good)",
+    )
+
+
+def _add_purge(add_parser: AddParser, name: str) -> None:
+    purge = _action(add_parser, name, "delete rows that are finished")
+    purge.add_argument(
+        "--older-than",
+        type=_age,
+        required=True,
+        metavar="AGE",
+        help="only those that finished so long ago: seconds, or as in 15m, 12h, 7d",
+    )
+    purge.add_argument(
+        "--dead", action="store_true", help="those that failed for good, not those that finished"
+    )
+
+
+def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+    parser = plain(add_parser, name, what)
+    parser.add_argument(
+        "url", metavar="URL", help="the database: sqlite:///work.db or postgresql://host/name"
+    )
+    parser.add_argument("--table", default="queue", help="its table (default: queue)")
+    parser.add_argument(
+        "--column",
+        type=_column,
+        action="append",
+        metavar="OURS=THEIRS",
+        help="the name of a queue's column in your own table; may be repeated",
+    )
+    return parser
+
+
+def _column(text: str) -> tuple[str, str]:
+    ours, equals, theirs = text.partition("=")
+    if not (ours and equals and theirs):
+        raise argparse.ArgumentTypeError(f"{text!r} is not OURS=THEIRS")
+    return ours, theirs
+
+
+def _age(text: str) -> float:
+    unit = _UNITS.get(text[-1:])
+    try:
+        return seconds(text if unit is None else text[:-1]) * (unit or 1.0)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an age such as 90, 15m, 12h or 7d"
+        ) from None
+
+
+def _positive(text: str) -> float:
+    found = seconds(text)
+    if not found:
+        raise argparse.ArgumentTypeError("more than 0 seconds are needed")
+    return found
+
+
+_ACTIONS: dict[str, Callable[[AddParser, str], None]] = {
+    "stats": _add_stats,
+    "peek": _add_peek,
+    "put": _add_put,
+    "retry": _add_retry,
+    "purge": _add_purge,
+}

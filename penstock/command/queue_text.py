@@ -1,0 +1,82 @@
+"""Formats the statistics of a queue as a few lines and two tables."""
+
+from __future__ import annotations
+
+from penstock.streams.sql_queue.analytics import Poller, QueueStats, Times
+
+__all__ = ["as_text"]
+
+
+def as_text(name: str, stats: QueueStats) -> str:
+    """The output of `penstock queue stats`."""
+    oldest = stats.oldest_waiting
+    line = "" if oldest is None else f"; row {oldest.id} is first, due for {_span(oldest.seconds)}"
+    delayed = (
+        f"; {stats.delayed:,} of them and of those failed are not due" if stats.delayed else ""
+    )
+    expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
+    repeated = f", {stats.repeated:,} deliveries repeated" if stats.repeated else ""
+    dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
+    lines = [
+        f"{name}:",
+        f"  waiting   {stats.waiting:,}{line}{delayed}",
+        f"  failed    {stats.failed:,}, to be tried again",
+        f"  in work   {stats.in_work:,}{expired}",
+        f"  finished  {stats.finished:,}",
+        f"  dead      {stats.dead:,}",
+        f"  rows/s over {stats.window:g} s: {_rate(stats.arrival_rate)} came, "
+        f"{_rate(stats.service_rate)} finished{dead}{repeated}",
+    ]
+    if stats.time_waiting is not None and stats.time_in_work is not None:
+        rows = [
+            ("seconds", "mean", "p50", "p95", "p99", "max"),
+            _times("waiting", stats.time_waiting),
+            _times("in work", stats.time_in_work),
+        ]
+        lines += _table(rows)
+    if stats.pollers:
+        heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
+        lines += _table([heading, *map(_poller, stats.pollers)])
+    return "\n".join([*lines, ""])
+
+
+def _rate(rate: float) -> str:
+    """Rows per second with two or more significant digits."""
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def _span(seconds: float) -> str:
+    """Seconds with about two digits, in a suitable unit."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _times(name: str, times: Times) -> tuple[str, ...]:
+    numbers = (times.mean, times.p50, times.p95, times.p99, times.max)
+    return (name, *(f"{number:,.3f}" for number in numbers))
+
+
+def _poller(poller: Poller) -> tuple[str, ...]:
+    seconds = poller.in_work_seconds
+    return (
+        poller.owner,
+        f"{poller.in_work:,}",
+        f"{poller.expired:,}",
+        f"{poller.finished:,}",
+        _rate(poller.service_rate),
+        "" if seconds is None else f"{seconds:,.3f}",
+    )
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            [first.ljust(widths[0])]
+            + [text.rjust(width) for text, width in zip(others, widths[1:], strict=True)]
+        )
+        for first, *others in rows
+    ]

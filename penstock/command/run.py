@@ -1,0 +1,250 @@
+"""`penstock run`: run the pipeline of a file until its input ends or a signal comes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import threading
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from penstock.command.explain import explain
+from penstock.command.load import load
+from penstock.command.output import flush, mention, say
+from penstock.command.report import as_json, as_text
+from penstock.command.status import on_a_terminal, status
+from penstock.streams.errors import BuildError
+from penstock.streams.io.standard import input_path, output_path
+from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.running import Report, Running
+
+__all__ = [
+    "Options",
+    "call",
+    "end_of",
+    "execute",
+    "redirect",
+    "run",
+    "tell",
+    "warnings_to_standard_error",
+]
+
+# The stages that read and write the standard streams: a name, and how the detail begins.
+_READER = (("read_jsonl", "read_lines"), "standard input")
+_WRITER = (("write_jsonl",), "standard output")
+
+# Options that require one of others.
+_GOES_WITH = {
+    **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "workers")),
+    **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
+    "data": ("workers",),
+}
+
+
+class Options(NamedTuple):
+    """The command-line options besides the file; the deadline in seconds."""
+
+    input: str | None = None
+    output: str | None = None
+    limit: tuple[int, int] | None = None
+    drain_deadline: float = 20.0
+    report: Literal["text", "json", "none"] = "text"
+    traceback: bool = False
+    arguments: tuple[str, ...] = ()
+
+
+def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
+    """Run the sub-command; returns the exit status."""
+    said = Options(
+        options.input,
+        options.output,
+        options.limit,
+        options.drain_deadline,
+        options.report,
+        options.traceback,
+        tuple(for_the_file),
+    )
+    _check_company(options)
+    if options.workers is not None:
+        from penstock.command.workers import run_workers
+
+        return run_workers(options, said)
+    if options.on is not None:
+        from penstock.command.run_on import Cluster, work
+
+        return work(options.file, said, Cluster.of(options))
+    return run(options.file, said, alone=options.alone)
+
+
+def _check_company(options: argparse.Namespace) -> None:
+    """Refuse options that would be ignored: most options of servers and workers need these."""
+    for option, company in _GOES_WITH.items():
+        if getattr(options, option) is None or any(
+            getattr(options, one) is not None for one in company
+        ):
+            continue
+        text = f"--{option} goes with {' or '.join(f'--{one}' for one in company)}"
+        if option == "attempts":
+            text += "; in one process set it in the pipeline, by on_error=retry(times)"
+        raise BuildError(text)
+
+
+def run(where: str, options: Options, *, alone: bool = False) -> int:
+    """Load, run, report on standard error; returns the exit status.
+
+    `alone`: the process serves only this call and ends after it.
+    """
+    pipeline = load(where, options.arguments, whole=options.traceback)
+    if alone:
+        # Loaded modules stay to the end. No garbage collection need search them again, least of all
+        # the one at exit, which takes a fifth of the time of a short run.
+        gc.freeze()
+    warnings_to_standard_error()
+    return execute(pipeline, options)
+
+
+def execute(pipeline: Pipeline, options: Options) -> int:
+    """Run a pipeline as the command does; returns the exit status. Raises BuildError."""
+    redirect(pipeline, options)
+    if options.limit is not None:
+        from penstock.command.draw import check_limit
+
+        check_limit(pipeline)
+    watching = _no_status
+    if on_a_terminal() and not _writes_to_the_terminal(pipeline, options):
+        pipeline, watching = _measured(pipeline), status
+    started: list[Running] = []
+
+    async def main() -> None:
+        running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
+        started.append(running)
+        deadline = options.drain_deadline
+        with drain_on_signals(running, deadline, mention), watching(running):
+            await end_of(running)
+
+    error: BaseException | None = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            runner.run(main())
+        except BaseException as raised:
+            if not started:
+                raise
+            error = raised
+            if not isinstance(raised, Exception):
+                # SystemExit and the like leave the loop at once, wherever it was.
+                started[0].cancel()
+                runner.run(end_of(started[0]))
+        # Reported before the loop is closed, which waits for tasks that do not end.
+        report = _naming_files(started[0].report(), options)
+        if error is not None and report.error is None:
+            report = replace(report, outcome="stopped", error=error)
+        code = tell(report, options)
+        if report.outcome in ("cancelled", "overrun") and _something_is_stuck(runner.get_loop()):
+            flush()
+            os._exit(code)
+    return code
+
+
+def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether a cancelled call is still running: a coroutine that refuses to end, or a thread."""
+    here = threading.current_thread()
+    threads = (one for one in threading.enumerate() if one is not here and not one.daemon)
+    return bool(asyncio.all_tasks(loop)) or any(threads)
+
+
+def redirect(pipeline: Pipeline, options: Options) -> None:
+    for option, path, variable, names, stream in (
+        ("--input", options.input, input_path, *_READER),
+        ("--output", options.output, output_path, *_WRITER),
+    ):
+        if path is None:
+            continue
+        stages = pipeline.describe()
+        if not any(_is(stage, names, stream) for stage in stages):
+            own = next((stage for stage in stages if stage.name in names), None)
+            name = names[0] if own is None else own.name
+            named = "" if own is None else f", for {own} has a path of its own, {own.detail}"
+            raise BuildError(
+                f"{option} {path}: this pipeline has no {name}() of {stream} that could be "
+                f"redirected{named}; leave the option out"
+            )
+        variable.set(path)
+
+
+def _naming_files(report: Report, options: Options) -> Report:
+    """The report with the names of the files that replaced the standard streams."""
+    stages = [dict(stage) for stage in report.statistics["stages"]]
+    for path, (names, stream) in ((options.input, _READER), (options.output, _WRITER)):
+        for stage in stages:
+            if path is not None and stage["name"] in names:
+                stage["detail"] = stage["detail"].replace(stream, path, 1)
+    return replace(report, statistics={**report.statistics, "stages": stages})
+
+
+def _measured(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline with a latency sink for the status line, if it has none."""
+    if any(stage.name == "latency_histogram" for stage in pipeline.describe()):
+        return pipeline
+    from penstock.sinks.latency import latency_histogram
+
+    # Last, so that the sinks of the user keep their numbers.
+    return replace(pipeline, sinks=(*pipeline.sinks, latency_histogram(None, report=None)))
+
+
+def _writes_to_the_terminal(pipeline: Pipeline, options: Options) -> bool:
+    # Results and a status line on one terminal would overwrite each other.
+    return (
+        options.output is None
+        and any(_is(stage, *_WRITER) for stage in pipeline.describe())
+        and os.isatty(1)
+    )
+
+
+def _no_status(running: Running) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _is(stage: StageInfo, names: tuple[str, ...], detail: str) -> bool:
+    return stage.name in names and stage.detail.startswith(detail)
+
+
+async def end_of(running: Running) -> None:
+    """Wait for the end, whether or not an error stopped it."""
+    try:
+        await running.wait()
+    except BaseException as error:
+        # The report has the error, unless it concerns this task and not the pipeline.
+        if error is not running.report().error:
+            raise
+
+
+def tell(report: Report, options: Options) -> int:
+    """Report how it ended, in the requested form; returns the exit status."""
+    status = report.exit_status
+    if options.report == "json":
+        say(as_json(report, status))
+        return status
+    if report.error is not None:
+        mention(explain(report.error, whole=options.traceback))
+    if options.report == "text":
+        say(as_text(report))
+    return status
+
+
+class _ToStandardError(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        mention(record.getMessage())
+
+
+def warnings_to_standard_error() -> None:
+    log = logging.getLogger("penstock")
+    # If the pipeline file has set up logging, that decides where warnings go.
+    if not log.hasHandlers():
+        log.addHandler(_ToStandardError())
+        log.propagate = False

@@ -1,0 +1,103 @@
+"""The live status line: how a run is going, on a terminal, four times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from penstock.command.output import mention
+from penstock.streams import clock
+from penstock.streams.runtime.running import Running
+
+__all__ = ["line", "on_a_terminal", "status"]
+
+_EVERY = 0.25
+# Events per second are averaged over this many readings: current, yet steady enough to read.
+_READINGS = 8
+
+
+@contextmanager
+def status(running: Running) -> Generator[None]:
+    """Show the status line inside the block, if standard error is a terminal and rich is installed.
+
+    Needs the running loop; costs one snapshot of the statistics each quarter of a second, and
+    nothing where nothing is shown.
+    """
+    if not on_a_terminal():
+        yield
+        return
+    try:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.text import Text
+    except ImportError:
+        from penstock.streams.extras import install_command
+
+        mention(f"no status line without rich: {install_command('terminal')}")
+        yield
+        return
+    console = Console(stderr=True)
+    loop = asyncio.get_running_loop()
+    readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
+    timers: deque[asyncio.TimerHandle] = deque(maxlen=1)
+
+    def show() -> None:
+        numbers = running.statistics()
+        readings.append((clock.monotonic(), numbers["finished"]))
+        live.update(Text(line(numbers, _rate(readings))), refresh=True)
+        timers.append(loop.call_later(_EVERY, show))
+
+    timers.append(loop.call_later(_EVERY, show))
+    # Refreshed by the loop, not by a thread of rich. It disappears at the end, when the report is
+    # printed; other output to standard error appears above it.
+    with Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False) as live:
+        try:
+            yield
+        finally:
+            timers.pop().cancel()
+
+
+def line(numbers: dict[str, Any], rate: float) -> str:
+    """The statistics as one line; `rate` is events finished a second."""
+    limit = "-" if numbers["limit"] is None else f"{numbers['limit']:,}"
+    parts = [
+        f"{rate:,.0f}/s",
+        f"in flight {numbers['in_flight']:,}/{limit}",
+        f"waiting {numbers['waiting']:,}",
+    ]
+    if numbers["groups"] is not None:
+        parts.append(f"groups {numbers['groups']:,}")
+    if (duplicates := numbers["dropped"].get("duplicate", 0)) or numbers["groups"] is not None:
+        parts.append(f"duplicates {duplicates:,}")
+    if numbers["failed"] or numbers["bad_lines"]:
+        parts.append(f"failed {numbers['failed']:,}, bad lines {numbers['bad_lines']:,}")
+    if numbers["latency"] is not None and numbers["latency"]["waiting"]["count"]:
+        waiting = numbers["latency"]["waiting"]
+        parts.append(f"p50 {waiting['median'] * 1000:,.1f} p99 {waiting['p99'] * 1000:,.1f} ms")
+    if numbers["state"] != "running":
+        parts.append(numbers["state"])
+    # Last, because it is long: a narrow terminal cuts it off first.
+    return "  ".join(parts) + _why(numbers["limit_reason"])
+
+
+def _why(reason: str) -> str:
+    # A limit chosen by the user needs no explanation.
+    is_own = set(reason.split("; ")) <= {"", "fixed"}
+    return "" if is_own else f"  ({reason})"
+
+
+def _rate(readings: deque[tuple[float, int]]) -> float:
+    (first, before), (last, after) = readings[0], readings[-1]
+    return (after - before) / (last - first) if last > first else 0.0
+
+
+def on_a_terminal() -> bool:
+    """Whether standard error is a terminal."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False

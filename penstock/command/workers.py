@@ -1,0 +1,256 @@
+"""`penstock run FILE --workers N`: a server and N worker processes on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from math import inf
+from pathlib import Path
+
+from penstock.command.load import load
+from penstock.command.output import counted, mention
+from penstock.command.publish import publishing
+from penstock.command.run import Options, end_of, redirect, warnings_to_standard_error
+from penstock.command.run_on import Cluster, name_of
+from penstock.command.scratch import scratch
+from penstock.streams import clock
+from penstock.streams.errors import BuildError
+from penstock.streams.nats.client.connection import connect
+from penstock.streams.nats.client.server import Servers, server_binary
+from penstock.streams.nats.cluster.publisher import Publisher
+from penstock.streams.nats.cluster.view import View, lag_of, look
+from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.runtime.lifeline import Lifeline, bound
+from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.running import Report, Running
+
+__all__ = ["run_workers"]
+
+# Seconds to wait for the servers and workers, which are all on this machine.
+_LEASE = 3.0
+_LOOK = 0.1
+# Partitions for each worker: enough for an even share.
+_SHARE = 8
+
+_DRAINED, _UNFINISHED = 4, 5
+# The exit statuses of a worker that was asked to end, perhaps before it had begun.
+_WELL = (0, _DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM)
+
+
+def run_workers(options: argparse.Namespace, said: Options) -> int:
+    """Start a server and workers, feed them the pipeline's own source, and stop all at its end.
+
+    Returns the exit status: the worst of the feeding and of the workers. Results that workers write
+    to their standard output are passed on to our own, line by line.
+    """
+    if options.on is not None:
+        raise BuildError(
+            "--workers starts its own server, --on uses existing servers: give one of them"
+        )
+    if options.workers < 1:
+        raise BuildError(f"--workers {options.workers}: at least 1 is needed")
+    pipeline = load(options.file, said.arguments, whole=said.traceback)
+    warnings_to_standard_error()
+    redirect(pipeline, said)
+    server_binary()
+    kept = bool(options.data)
+    with (
+        nullcontext(Path(options.data)) if kept else scratch() as folder,
+        Lifeline(None if kept else str(folder)) as lifeline,
+        Servers(folder, started=lifeline.tie, ended=lifeline.untie) as servers,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
+        cluster = Cluster(
+            tuple(servers.urls),
+            name_of(options.file, options.name),
+            options.partitions or _SHARE * options.workers,
+            1,
+            room=options.room,
+        )
+        return runner.run(_run(pipeline, options, said, cluster, lifeline))
+
+
+async def _run(
+    pipeline: Pipeline,
+    options: argparse.Namespace,
+    said: Options,
+    cluster: Cluster,
+    lifeline: Lifeline,
+) -> int:
+    layout = cluster.layout_of(pipeline)
+    client = await connect(cluster.urls)
+    try:
+        layout = await layout.prepare(client)
+        began = clock.monotonic()
+        async with (
+            _workers(options, said, cluster, lifeline) as workers,
+            Publisher(client, layout) as publisher,
+        ):
+            source = pipeline.flowable.chain()[0]
+            running = publishing(source, publisher, layout).start(
+                drain_deadline=said.drain_deadline
+            )
+            ending = _Ending(running, workers)
+            with drain_on_signals(ending, said.drain_deadline, mention):
+                report = await _unless_a_worker_ends(running, workers)
+                while report.outcome in ("completed", "drained") and not ending.is_over():
+                    if not sum((await lag_of(client, layout, layout.numbers)).values()):
+                        break
+                    await asyncio.sleep(_LOOK)
+                await _end(workers)
+        view = await look(client, layout)
+        seconds = clock.monotonic() - began
+        finished = publisher.published - view.unfinished - view.letters
+        mention(
+            f"{counted(options.workers, 'worker')}, {seconds:.1f} s, "
+            f"{max(finished, 0) / seconds:,.0f} events/s\n"
+            f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
+            f"(duplicate), {counted(view.letters, 'dead letter')}, {view.unfinished:,} unfinished"
+        )
+        return ending.status(report, view, kept=options.data is not None)
+    finally:
+        await client.close()
+
+
+class _Ending:
+    """Manages the shutdown: a signal drains, and the stored events are finished until the deadline;
+    a second signal ends the workers at once."""
+
+    def __init__(self, feeding: Running, workers: Sequence[asyncio.subprocess.Process]) -> None:
+        self._feeding = feeding
+        self._workers = workers
+        self._until = inf
+        self._signalled = self._cancelled = False
+
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
+        self._signalled = True
+        self._until = clock.monotonic() + (inf if deadline is None else deadline)
+        self._feeding.begin_drain(deadline, by_signal=by_signal)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._feeding.cancel()
+        for worker in self._workers:
+            if worker.returncode is None:
+                worker.kill()
+
+    def is_over(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        if self._cancelled or clock.monotonic() > self._until:
+            return True
+        return any(worker.returncode is not None for worker in self._workers)
+
+    def status(self, report: Report, view: View, *, kept: bool) -> int:
+        """The exit status; what is unfinished is lost unless it is `kept` for the next run."""
+        if not self._cancelled:
+            broken: list[int] = []
+            for number, worker in enumerate(self._workers, 1):
+                if worker.returncode not in _WELL:
+                    broken.append(worker.returncode or 0)
+                    mention(f"worker-{number} ended {_how(worker.returncode or 0)}")
+            if broken:
+                return next((status for status in broken if status > 0), 1)
+        if self._cancelled or (view.unfinished and not kept and report.exit_status in (0, 3, 4)):
+            return _UNFINISHED
+        if report.exit_status:
+            return report.exit_status
+        if view.unfinished or self._signalled:
+            return _DRAINED
+        return 3 if view.letters else 0
+
+
+def _how(returncode: int) -> str:
+    if returncode < 0:
+        return f"by {signal.Signals(-returncode).name}"
+    return f"with exit status {returncode}"
+
+
+async def _unless_a_worker_ends(
+    running: Running, workers: Sequence[asyncio.subprocess.Process]
+) -> Report:
+    """Feed to the end of the input; a worker that ends by itself ends the feeding too."""
+    ending = [asyncio.ensure_future(worker.wait()) for worker in workers]
+    feeding = asyncio.ensure_future(end_of(running))
+    try:
+        await asyncio.wait([feeding, *ending], return_when=asyncio.FIRST_COMPLETED)
+        if not feeding.done():
+            running.cancel()
+        await feeding
+        return running.report()
+    finally:
+        for one in ending:
+            one.cancel()
+
+
+@asynccontextmanager
+async def _workers(
+    options: argparse.Namespace, said: Options, cluster: Cluster, lifeline: Lifeline
+) -> AsyncGenerator[list[asyncio.subprocess.Process]]:
+    """Worker processes; at the end each gets a signal to drain, and is waited for."""
+    words = [sys.executable, "-m", "penstock", "run", options.file]
+    words += ["--on", ",".join(cluster.urls), "--name", cluster.name]
+    words += ["--lease", f"{_LEASE:g}", "--drain-deadline", f"{said.drain_deadline:g}"]
+    # Their work is reported here, in total.
+    words += ["--report", "none"]
+    if said.limit is not None:
+        words += ["--limit", f"{said.limit[0]}:{said.limit[1]}"]
+    if options.attempts is not None:
+        words += ["--attempts", str(options.attempts)]
+    if said.traceback:
+        words.append("--traceback")
+    if said.output is not None:
+        words += ["--output", said.output]
+    workers: list[asyncio.subprocess.Process] = []
+    forwarding: list[asyncio.Task[None]] = []
+    try:
+        for number in range(1, options.workers + 1):
+            worker = await asyncio.create_subprocess_exec(
+                *bound([*words, "--worker", f"worker-{number}", "--", *said.arguments]),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                # A signal from the terminal is for this process, which notifies the workers.
+                start_new_session=True,
+            )
+            workers.append(worker)
+            lifeline.tie(worker.pid)
+            forwarding.append(asyncio.create_task(_forward(worker)))
+        yield workers
+    finally:
+        await _end(workers)
+        for worker, forward in zip(workers, forwarding, strict=True):
+            lifeline.untie(worker.pid)
+            await forward
+
+
+async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:
+    """Drain each worker, and wait for it."""
+    for worker in workers:
+        if worker.returncode is None:
+            worker.send_signal(signal.SIGTERM)
+    for worker in workers:
+        await worker.wait()
+
+
+async def _forward(worker: asyncio.subprocess.Process) -> None:
+    """Pass a worker's results on, in whole lines, as fast as our own reader takes them."""
+    assert worker.stdout is not None
+    loop = asyncio.get_running_loop()
+    rest = b""
+    while data := await worker.stdout.read(1 << 18):
+        lines, newline, rest = (rest + data).rpartition(b"\n")
+        if newline:
+            # One after the other, in a thread of its own: a full pipe blocks nothing else.
+            await loop.run_in_executor(None, _write, lines + newline)
+    if rest:
+        await loop.run_in_executor(None, _write, rest)
+
+
+def _write(data: bytes) -> None:
+    with memoryview(data) as left:
+        while left:
+            left = left[os.write(1, left) :]

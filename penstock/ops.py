@@ -1,0 +1,15 @@
+"""Every operator under one roof: ours, and those of reactivex, which `Flowable.pipe` lifts.
+
+    from penstock import from_iterable, ops, run
+
+    run(from_iterable(range(9)).pipe(ops.filter(bool), ops.batch(work)).to(...))
+
+Where both have a name, as `group_by`, it is ours. One of reactivex that has no bounded meaning is
+refused by `pipe`, with the reason and the substitute. Importing this takes longer than importing
+`penstock`, because reactivex's operators are all imported.
+"""
+
+from reactivex.operators import *  # noqa: F403  # pyright: ignore[reportWildcardImportFromLibrary]
+
+# Ours take the place of those of the same name.
+from penstock.operators import *  # type: ignore[assignment]  # noqa: F403

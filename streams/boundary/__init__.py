@@ -1,0 +1,1 @@
+"""Where other protocols meet ours: plain Rx, iterables, foreign subscribers and stages."""

@@ -1,0 +1,235 @@
+"""Streams of iterables and async iterables; both do nothing before the first request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from operator import length_hint
+from typing import Any, TypeVar
+
+from penstock.streams.errors import WrongType
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.source_stage import SourceStage, source
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Pulling", "from_async_iterable", "from_iterable"]
+
+# These tell without being pulled whether anything is left; others would have to be pulled
+# ahead of the demand. Of a list that may still grow while it is read, this sees the end of now.
+_KNOW_THEIR_END: frozenset[type] = frozenset(
+    {type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(2**70)))}
+)
+
+# And what they are iterators of.
+_SIZED: frozenset[type] = frozenset({list, tuple, range})
+
+T = TypeVar("T")
+
+
+@source
+def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
+    """Emit the items of `iterable`, one for each unit of demand.
+
+        iterable        1 2 3
+        from_iterable   123|
+
+    Items:   every item, in order; each connection calls `iter` anew. A function that makes the
+             iterable is called anew for each connection too: give a generator's function, so
+             that the stream can be run many times. A bare generator can be run once.
+    Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
+             loop first.
+    Memory:  nothing but the iterator.
+    Demand:  the function and `iter` are called at the first request, `next` once for each unit.
+    Ends:    with the iterator: that of a list, tuple or range with the last item, or at once where
+             there is none, any other when one more is asked for. On cancel and drain a generator is
+             closed.
+    Errors:  what the iterator raises arrives as `on_error`; TypeError if it is not iterable.
+    """
+    if isinstance(iterable, Flowable):
+        raise WrongType("from_iterable() takes an iterable, and this is a stream already")
+    if not callable(iterable) and not hasattr(iterable, "__iter__"):
+        raise WrongType(
+            "from_iterable() takes an iterable or a function that makes one, "
+            f"not {type(iterable).__name__}"
+        )
+    info = StageInfo("from_iterable")
+
+    def attach(downstream: Subscriber[T], run: Run) -> None:
+        _Iteration(downstream, run, info, iterable).start()
+
+    return Flowable(attach, info)
+
+
+class _Iteration(SourceStage[T]):
+    _iterator: Iterator[T] | None = None
+
+    def __init__(
+        self,
+        downstream: Subscriber[T],
+        run: Run,
+        info: StageInfo,
+        iterable: Callable[[], Iterable[T]] | Iterable[T],
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._iterable = iterable
+
+    def start(self) -> None:
+        super().start()
+        if type(self._iterable) in _SIZED and not self._iterable:
+            # Nobody need ask for what is known not to be there, as where nobody has room for it.
+            self.complete()
+
+    def produce(self) -> None:
+        if self._iterator is None:
+            try:
+                made: Any = self._iterable
+                self._iterator = iter(made if hasattr(made, "__iter__") else made())
+            except Exception as error:
+                self.error(error)
+                return
+        self.produce_from(self._iterator)
+        if not (self.done or self.demand or self.demand_withheld) and self._at_its_end():
+            self.complete()
+
+    def _at_its_end(self) -> bool:
+        return type(self._iterator) in _KNOW_THEIR_END and not length_hint(self._iterator, 1)
+
+    def release(self) -> None:
+        iterator, self._iterator = self._iterator, None
+        close = getattr(iterator, "close", None)
+        # A generator that cancels its own stream is running: it cannot be closed from inside.
+        if close is None or getattr(iterator, "gi_running", False):
+            return
+        try:
+            close()
+        except Exception as error:
+            self.run.failed(error)
+
+
+@source
+def from_async_iterable(
+    factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
+) -> Flowable[T]:
+    """Emit the items of an async iterable, one pulled for each unit of demand.
+
+        async iterable        1--2--3|
+        from_async_iterable   1--2--3|
+
+    Items:   every item, in order. A factory is called anew for each connection, so that the
+             stream can be run many times; a bare async generator can be run once.
+    Time:    as the items come; if they come at once, the stream yields to the loop every few
+             milliseconds.
+    Memory:  the iterator, and during a pause the item that was being pulled.
+    Demand:  the factory is called at the first request; one `__anext__` for each unit, one
+             at a time.
+    Ends:    with the iterator. On cancel and drain the pull under way is cancelled and a
+             generator is closed; the run waits for that. An item that came during a pause goes
+             when the stream goes on or drains; a cancel counts it as returned. What the
+             iterable has not given out yet stays where it is: of a generator that reads your
+             own queue, a drain leaves all that still stands in the queue. `inbox` of `sources`
+             finishes what was put into it.
+    Errors:  what the iterator raises arrives as `on_error`.
+    """
+    if not callable(factory) and not hasattr(factory, "__aiter__"):
+        raise WrongType(
+            "from_async_iterable() takes an async iterable or a function that makes one, "
+            f"not {type(factory).__name__}"
+        )
+    info = StageInfo("from_async_iterable")
+
+    def attach(downstream: Subscriber[T], run: Run) -> None:
+        Pulling(downstream, run, info, factory).start()
+
+    return Flowable(attach, info)
+
+
+class Pulling(SourceStage[T]):
+    """The running source of an async iterable, also for sources that are made of one.
+
+    `_pulled` is an item that came while the source was paused, and when it came.
+    """
+
+    _task: asyncio.Task[None] | None = None
+    _pulled: tuple[T, float] | None = None
+    _stopped = False
+
+    def __init__(
+        self,
+        downstream: Subscriber[T],
+        run: Run,
+        info: StageInfo,
+        factory: Callable[[], AsyncIterable[T]] | AsyncIterable[T],
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._factory = factory
+        self._wanted = asyncio.Event()
+
+    def produce(self) -> None:
+        if self._pulled is not None:
+            pulled, self._pulled = self._pulled, None
+            self.emit(*pulled)
+            if self._stopped:
+                self.complete()
+        if self.done:
+            return
+        self._wanted.set()
+        if self._task is None:
+            self._task = self.run.spawn(self._pull(), self.info.name)
+
+    async def _pull(self) -> None:
+        iterator: AsyncIterator[T] | None = None
+        try:
+            factory: Any = self._factory
+            iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
+            now = self.run.now()
+            while True:
+                # A task that was cancelled from inside its own call takes notice here, or else
+                # where the iterator cleans up.
+                if self.done or self._slice.is_over(now):
+                    await asyncio.sleep(0)
+                if self.demand:
+                    value = await anext(iterator)
+                    now = self.run.now()
+                    self._arrived(value, now)
+                else:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+        except StopAsyncIteration:
+            self._task = None
+            self.complete()
+        except Exception as error:
+            self._task = None
+            self.error(error)
+        finally:
+            close: Any = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _arrived(self, value: T, now: float) -> None:
+        if self.demand:
+            self.emit(value, now)
+            return
+        self._pulled = (value, now)
+        if self.done:
+            self._return_pulled()
+
+    def stop(self) -> None:
+        """Pull no more; an item that came during a pause still goes."""
+        self._stopped = True
+        if self._pulled is None:
+            self.complete()
+
+    def release(self) -> None:
+        self._return_pulled()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _return_pulled(self) -> None:
+        if self._pulled is not None:
+            self._pulled = None
+            self.received += 1
+            self.counts["returned"] += 1
+
+    def statistics(self) -> dict[str, Any]:
+        return {**super().statistics(), "buffered": int(self._pulled is not None)}

@@ -1,0 +1,248 @@
+"""The door to foreign subscribers: every rule of Reactive Streams 1.0.4 is kept here.
+
+Between penstock's own stages the protocol is taken on trust (see
+`penstock.streams.protocol.stage`). Whoever comes by `Flowable.connect` may request from inside a
+signal, request nonsense, cancel twice, or raise; the door bears it, so that no stage has to.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import UNBOUNDED, EventSubscriber, Subscription
+from penstock.streams.runtime.context import Run
+
+__all__ = ["StrictSubscriber", "connect"]
+
+T = TypeVar("T")
+
+
+def connect(
+    source: Flowable[T], subscriber: EventSubscriber[T], run: Run | None = None
+) -> StrictSubscriber:
+    """Attach a foreign subscriber. TypeError when there is none (rule 1.9).
+
+    Whoever gives a `run` closes it; without one, what the stages opened is released after the
+    terminal signal or a cancel. Without a loop, what the subscriber raises is raised here, or by
+    the `request` that led to it.
+    """
+    if cast(Any, subscriber) is None:
+        raise TypeError("connect() needs a subscriber, not None")
+    door = StrictSubscriber(subscriber, run)
+    door.run.on_failure(door.failed)
+    with door.called():
+        try:
+            source.attach(door, door.run)
+        except Exception as error:
+            door.not_attached(error)
+    return door
+
+
+class StrictSubscriber:
+    """Subscriber to the last stage, and the subscription that the foreign subscriber gets.
+
+    A signal that comes inside another waits until that one has returned (rule 1.3), as does a
+    request; so there is never more than one call under way at the subscriber.
+    """
+
+    def __init__(self, subscriber: EventSubscriber[Any], run: Run | None = None) -> None:
+        self.run = Run() if run is None else run
+        self._to_close = run is None
+        self._subscriber: EventSubscriber[Any] | None = subscriber
+        self._upstream: Subscription | None = None
+        self._wanted = 0
+        self._greeted = False
+        self._signalling = False
+        self._going_on = False
+        self._called = False
+        self._raised: Exception | None = None
+        self._waiting: deque[Event[Any]] = deque()
+        self._ending: tuple[BaseException | None] | None = None
+
+    @contextmanager
+    def called(self) -> Generator[None, None, None]:
+        """While a call of the subscriber's side is under way: it raises what was reported.
+
+        Without a loop to tell, somebody must be told, and no stage in between may take what a
+        subscriber raises for an error of its own.
+        """
+        if self._called:
+            yield
+            return
+        self._called = True
+        try:
+            yield
+        finally:
+            self._called = False
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+
+    def not_attached(self, error: BaseException) -> None:
+        """The stream could not be attached: greet, then fail (rule 1.9)."""
+        if not self._greeted:
+            self._greeted = True
+            self._signal(lambda subscriber: subscriber.on_subscribe(self))
+        self.on_error(error)
+
+    def failed(self, error: BaseException) -> None:
+        """Something of the run failed beside the stream: a task, or a source's clean-up."""
+        if self._subscriber is None:
+            self.run.unhandled(error)
+        else:
+            self._refuse(error)
+
+    # From the stream.
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if cast(Any, subscription) is None:
+            raise TypeError("on_subscribe() needs a subscription, not None")
+        if self._greeted:
+            subscription.cancel()
+            return
+        self._upstream = subscription
+        self._greeted = True
+        self._signal(lambda subscriber: subscriber.on_subscribe(self))
+        self._go_on()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            subscriber = self._subscriber
+            if subscriber is None or self._ending is not None:
+                event.give_back()
+            elif self._signalling or self._waiting:
+                self._waiting.append(event)
+            else:
+                self._hand_over(subscriber, event)
+        if self._wanted or self._waiting or self._ending is not None:
+            self._go_on()
+
+    def _hand_over(self, subscriber: EventSubscriber[Any], event: Event[Any]) -> None:
+        self._signalling = True
+        try:
+            subscriber.on_next(event)
+        except Exception as error:
+            # Rule 2.13: a subscriber that raises counts as cancelled; the error is reported.
+            event.fail(error)
+            self._report(error)
+        finally:
+            self._signalling = False
+
+    def on_error(self, error: BaseException, /) -> None:
+        if cast(Any, error) is None:
+            raise TypeError("on_error() needs an error, not None")
+        self._end(error)
+
+    def on_completed(self) -> None:
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._upstream = None
+        if self._ending is None and self._subscriber is not None:
+            self._ending = (error,)
+            self._go_on()
+
+    def _signal(self, say: Callable[[EventSubscriber[Any]], None]) -> None:
+        if self._subscriber is not None:
+            self._signalling = True
+            try:
+                say(self._subscriber)
+            except Exception as error:
+                self._report(error)
+            finally:
+                self._signalling = False
+
+    def _go_on(self) -> None:
+        """Say what came inside a signal, and ask for what was asked for inside one."""
+        if self._going_on or self._signalling:
+            return
+        self._going_on = True
+        try:
+            while (subscriber := self._subscriber) is not None:
+                if self._waiting:
+                    self._hand_over(subscriber, self._waiting.popleft())
+                elif self._ending is not None:
+                    self._say_the_end(subscriber, *self._ending)
+                elif self._wanted and self._upstream is not None:
+                    wanted, self._wanted = self._wanted, 0
+                    self._ask(self._upstream, wanted)
+                else:
+                    return
+        finally:
+            self._going_on = False
+
+    def _ask(self, upstream: Subscription, n: int) -> None:
+        try:
+            upstream.request(n)
+        except Exception as error:
+            self._refuse(error)
+
+    def _say_the_end(self, subscriber: EventSubscriber[Any], error: BaseException | None) -> None:
+        self._subscriber = None
+        try:
+            if error is None:
+                subscriber.on_completed()
+            else:
+                subscriber.on_error(error)
+        except Exception as raised:
+            self._report(raised)
+        finally:
+            self._close()
+
+    # From the subscriber.
+
+    def request(self, n: int, /) -> None:
+        if self._subscriber is None:
+            return
+        given = cast(Any, n)
+        if not isinstance(given, int) or isinstance(given, bool):
+            self._refuse(TypeError(f"request({n!r}): a whole number is needed (rule 3.9)"))
+            return
+        if n <= 0:
+            self._refuse(
+                ValueError(f"request({n}): non-positive demand, at least 1 is needed (rule 3.9)")
+            )
+            return
+        # A request from inside a signal only sets the sum; the running loop sees it (rule 3.3).
+        self._wanted = min(self._wanted + n, UNBOUNDED)
+        with self.called():
+            self._go_on()
+
+    def cancel(self) -> None:
+        self._subscriber = self._ending = None
+        self._cancel_upstream()
+        self._close(hurry=True)
+
+    def _refuse(self, error: BaseException) -> None:
+        self._cancel_upstream()
+        self.on_error(error)
+
+    def _cancel_upstream(self) -> None:
+        while self._waiting:
+            self._waiting.popleft().give_back()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            try:
+                upstream.cancel()
+            except Exception as error:
+                self._report(error)
+
+    def _report(self, error: Exception) -> None:
+        self.cancel()
+        if self._called and not self.run.has_loop:
+            self._raised = self._raised or error
+        else:
+            self.run.unhandled(error)
+
+    def _close(self, *, hurry: bool = False) -> None:
+        """Release what the stages opened, such as pools and files; nobody waits for that."""
+        if self._to_close:
+            self._to_close = False
+            if hurry:
+                self.run.hurry()
+            self.run.close_soon()

@@ -1,0 +1,128 @@
+"""What stands before a stage that is not the library's own, which may raise.
+
+The library's stages do not raise: each settles what the user's functions raise in it. Of a
+stage that a user wrote nobody knows that, so what comes out of it is caught right there: the
+only place where the event is known, and from which the stages above and below can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.streams.failures.policy import blame
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["UserStage", "guarded"]
+
+S = TypeVar("S", bound=Subscriber[Any])
+
+_SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed"})
+
+
+def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:
+    """`stage` itself if all it is told goes to the library's code, else a guard before it.
+
+    A guard costs one more call an event. `info` says which stage it is, if that is known.
+    """
+    kind = type(stage)
+    if not any(_is_foreign(base) for base in kind.__mro__):
+        return stage
+    own: StageInfo = getattr(stage, "info", StageInfo(kind.__name__))
+    return UserStage(stage, info or own, run)
+
+
+def _is_foreign(kind: type) -> bool:
+    return not (is_ours(kind.__module__) or _SIGNALS.isdisjoint(vars(kind)))
+
+
+def is_ours(module: str) -> bool:
+    """Whether a module belongs to this library."""
+    return module.partition(".")[0] == "penstock"
+
+
+class UserStage:
+    """Fails the event and the stream with what the stage raises.
+
+    It is the stage's subscription as well: of a list, nothing more reaches a stage that has
+    cancelled inside it.
+    """
+
+    def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
+        self._stage = stage
+        self._info = info
+        self._run = run
+        self._upstream: Subscription | None = None
+        self.request: Callable[[int], None] = _nobody_above
+        self._ended = False
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if self._upstream is None:
+            self._upstream = subscription
+            # As its own attribute: asking costs no call more.
+            self.request = subscription.request
+            subscription = self
+        self._say(lambda: self._stage.on_subscribe(subscription))
+
+    def cancel(self) -> None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            self._ended = True
+            upstream.cancel()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        # One by one, or nobody could say which of them it was.
+        for event in events:
+            if self._ended:
+                event.give_back()
+                continue
+            try:
+                self._stage.on_events([event])
+            except Exception as error:
+                blame(error, self._info, event)
+                event.fail(error)
+                self._stop(error)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(lambda: self._stage.on_error(error))
+
+    def on_completed(self) -> None:
+        self._end(self._stage.on_completed)
+
+    def _end(self, signal: Callable[[], None]) -> None:
+        if not self._ended:
+            self._upstream = None
+            self._say(signal)
+            self._ended = True
+
+    def _say(self, signal: Callable[[], None]) -> None:
+        try:
+            signal()
+        except Exception as error:
+            error.add_note(f"in {self._info}")
+            self._stop(error)
+
+    def _stop(self, error: Exception) -> None:
+        """Cancel what is above the stage, and have the stage itself tell those below."""
+        if self._ended:
+            self._run.failed(error)
+            return
+        self._ended = True
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
+            upstream.cancel()
+        try:
+            self._stage.on_error(error)
+        except Exception as raised:
+            raised.add_note(f"in {self._info}")
+            self._run.failed(error)
+            if raised is not error:
+                self._run.failed(raised)
+
+
+def _nobody_above(n: int) -> None:
+    """What is asked for before there is a subscription."""

@@ -1,0 +1,1 @@
+"""What watches a running: a blocked event loop, and histograms."""

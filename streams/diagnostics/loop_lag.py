@@ -1,0 +1,177 @@
+"""Detects that handlers blocked the event loop, and names them.
+
+A timer that fires late shows that something kept the loop from running. It costs nothing per event:
+it is set when work begins, set again while there is work, and left when none is in flight or
+nothing has happened for a while, so that a deadlock stays one. (A watch that never ended would keep
+a virtual clock going for ever.) A block in progress is reported by
+`penstock.streams.diagnostics.blocked_loop`.
+
+If the system reports how long a thread was ready to run while others ran, that time is subtracted,
+so that an overloaded machine causes no false warnings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import get_native_id
+from typing import TYPE_CHECKING
+
+from penstock.streams.clock import queued_of
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
+
+BLOCKED = 0.1
+"""Seconds; a longer call or delay causes a warning. The same as asyncio's debug mode."""
+
+# So a blockage of BLOCKED + _EVERY is always noticed, and one below BLOCKED never.
+_EVERY = 0.05
+# Ticks without any progress after which the watch pauses until work begins again.
+_PATIENCE = 200
+# Seconds between two warnings about the same handler.
+_QUIET = 10.0
+
+_ADVICE = (
+    "Use asynchronous calls in it, or wrap a plain function in in_threads(n)(...) or "
+    "in_processes(n)(...)."
+)
+_OWN = "No function of yours was running, unless it is one of Python's own."
+_OWN_HANDLER = "Its handler is penstock's own: what blocked may be any other code on the loop."
+
+
+class Blocks:
+    """Warns about blocks of a run's loop: once per block, and once in ten seconds per stage.
+
+    `who` is the name of the stage in all warnings of it.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._quiet_until: dict[str, float] = {}
+        self._seen = float("-inf")
+        self._queued_of = queued_of(run.loop if run.has_loop else None)
+        self._queued = self.queued()
+        # A dict for its order.
+        self.at_work: dict[BlockingWatch, None] = {}
+
+    def queued(self) -> float:
+        """The total seconds for which the current thread was kept from running."""
+        return self._queued_of(get_native_id())
+
+    def turned(self) -> None:
+        """The loop is running again: no call is in progress."""
+        self._queued = self.queued()
+
+    def called(self, who: str, seconds: float, *, is_own: bool) -> None:
+        """Report how long a plain call has taken, until now.
+
+        The time for which the thread was kept from running is counted from the last reported loop
+        iteration: the amount subtracted is too large rather than too small.
+        """
+        began = self._run.now() - seconds
+        seconds -= self.queued() - self._queued
+        if seconds > BLOCKED:
+            text = f"{who} blocked the loop for {seconds:.2f} s"
+            self.ended(who, text, began, is_own=is_own)
+
+    def lasts(self, who: str, text: str, *, is_own: bool) -> None:
+        """The loop is blocked; called from another thread.
+
+        `is_own`: by the library's own code, about which the user can do nothing.
+        """
+        self.seen()
+        self._warn(
+            who, f"{text}: everything else on the loop stands still", _OWN if is_own else _ADVICE
+        )
+
+    def seen(self) -> None:
+        """A block was reported while it lasted: its end need not be reported."""
+        self._seen = self._run.now()
+
+    def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:
+        """The loop was blocked from then until now; `is_own`: in a stage with a handler of ours."""
+        advice = _OWN_HANDLER if is_own else _ADVICE
+        if began > self._seen:
+            self._warn(who, f"{text}: everything else on the loop stood still", advice)
+
+    def _warn(self, who: str, text: str, advice: str) -> None:
+        now = self._run.now()
+        if now >= self._quiet_until.get(who, now):
+            self._quiet_until[who] = now + _QUIET
+            self._run.on_warning(f"{text}. {advice}")
+
+
+class BlockingWatch:
+    """Watches the loop for one stage. `who` names handler and stage.
+
+    `progress()` is any value that changes as the stage makes progress, None when nothing is in
+    flight; its first number is how many events are. `is_own`: the handler is one of the library's,
+    and `who` the stage alone.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        who: str,
+        progress: Callable[[], tuple[int, ...] | None],
+        *,
+        is_own: bool = False,
+    ) -> None:
+        self._run = run
+        self.who = who
+        self._progress = progress
+        self._is_own = is_own
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = self._queued = 0.0
+        self._seen: object = None
+        self._patience = 0
+
+    def begin(self) -> None:
+        """Work begins."""
+        self._patience = _PATIENCE
+        if self._timer is None:
+            self._run.blocks.at_work[self] = None
+            self._set()
+
+    def end(self) -> None:
+        """Stop watching."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._leave()
+            self._look()
+
+    def _leave(self) -> None:
+        self._timer = None
+        del self._run.blocks.at_work[self]
+
+    def _look(self) -> None:
+        late = self._run.now() - self._due
+        if late <= BLOCKED:
+            return
+        late -= self._run.blocks.queued() - self._queued
+        if late > BLOCKED:
+            text = f"the loop was blocked for {late:.2f} s while {self.who} was at work"
+            if self._is_own:
+                in_flight, *_ = self._progress() or (0,)
+                text += f", events in flight now: {in_flight:,}"
+            self._run.blocks.ended(self.who, text, self._due, is_own=self._is_own)
+
+    def _set(self) -> None:
+        self._due = self._run.now() + _EVERY
+        self._queued = self._run.blocks.queued()
+        self._timer = self._run.loop.call_later(_EVERY, self._tick)
+
+    def _tick(self) -> None:
+        self._look()
+        progress = self._progress()
+        if progress == self._seen:
+            self._patience -= 1
+        else:
+            self._seen, self._patience = progress, _PATIENCE
+        if progress is not None and self._patience > 0:
+            self._set()
+        else:
+            self._leave()

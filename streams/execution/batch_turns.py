@@ -1,0 +1,81 @@
+"""The turns of groups whose events are in batch calls, and their waiting events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from penstock.streams.execution.siblings import Siblings
+from penstock.streams.protocol.event import Event, Turn
+
+__all__ = ["BatchTurns"]
+
+
+class BatchTurns:
+    """A turn is at work while an event of it is in a call, or waits for its next attempt.
+
+    Other events of the turn, such as the children of a fan-out, wait among the `siblings`.
+    Memory: an entry for each turn at work.
+    """
+
+    def __init__(self, siblings: Siblings) -> None:
+        self._siblings = siblings
+        self._at_work: Counter[Turn] = Counter()
+        self._retried: dict[Turn, Event[object]] = {}
+        # Events of a turn that were in a call and wait once more, before those that never were.
+        self._put_off: Counter[Turn] = Counter()
+
+    def must_wait(self, event: Event[object]) -> bool:
+        """Whether another of its turn is at work; it then waits until that one has ended."""
+        turn = event.turn
+        if turn is None or turn not in self._siblings:
+            return False
+        self._siblings.may_begin(turn, event)
+        return True
+
+    def begin(self, event: Event[object]) -> None:
+        """An event goes into a call, for the first time."""
+        turn = event.turn
+        if turn is not None:
+            if turn not in self._siblings:
+                self._siblings.may_begin(turn, event)
+            self._at_work[turn] += 1
+
+    def put_off(self, event: Event[object]) -> None:
+        """It was to begin, and waits once more."""
+        turn = event.turn
+        assert turn is not None
+        self._at_work[turn] -= 1
+        self._siblings.wait_at(self._put_off[turn], turn, event)
+        self._put_off[turn] += 1
+
+    def end(self, turn: Turn | None) -> Iterable[Event[object]]:
+        """One event of a turn is settled. With the last of them, those that may begin now."""
+        if turn is not None and _is_last(self._at_work, turn):
+            del self._put_off[turn]
+            while (following := self._siblings.next(turn)) is not None:
+                yield following
+
+    def park(self, event: Event[object]) -> None:
+        """An event will be tried again; the others of its turn wait until it is settled."""
+        if event.turn is not None:
+            self._retried[event.turn] = event
+
+    def settle(self, event: Event[object]) -> None:
+        """There will be no more attempts at an event that still has its turn."""
+        turn = event.turn
+        if turn is not None and self._retried.get(turn) is event:
+            del self._retried[turn]
+
+    def waits_for_another(self, event: Event[object]) -> bool:
+        """Whether another of its turn is tried again."""
+        turn = event.turn
+        return turn is not None and self._retried.get(turn, event) is not event
+
+
+def _is_last(counts: Counter[Turn], turn: Turn) -> bool:
+    counts[turn] -= 1
+    if counts[turn]:
+        return False
+    del counts[turn]
+    return True

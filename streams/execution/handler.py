@@ -1,0 +1,284 @@
+"""Handlers: plain or asynchronous, on the loop or in a pool."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from reactivex import Observable
+
+from penstock.streams.boundary.user_stage import is_ours
+from penstock.streams.errors import (
+    BuildError,
+    HandlerCancelled,
+    UnfinishedResult,
+    as_raised,
+    describe,
+)
+from penstock.streams.validation import is_count
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = [
+    "Opened",
+    "Pooled",
+    "cancelled_inside",
+    "check_handler",
+    "check_plain",
+    "check_result",
+    "handler_name",
+    "is_async",
+    "is_being_cancelled",
+    "is_coroutine_function",
+    "is_own",
+    "not_awaited",
+    "opened_pool",
+    "pool_size",
+    "tells_of_its_type",
+    "unfinished",
+]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def check_handler(handler: object, stage: str) -> None:
+    """BuildError for what cannot be called; one easily calls a handler instead of giving it."""
+    if inspect.iscoroutine(handler):
+        handler.close()
+        raise BuildError(
+            f"{stage}({handler.__name__}(...)): the handler was called already: give "
+            f"{handler.__name__} itself, without parentheses"
+        )
+    if not callable(handler):
+        raise BuildError(f"{stage}({handler!r}): the handler must be callable")
+    if isinstance(handler, Pooled):
+        handler.check(stage)
+
+
+def handler_name(handler: Callable[..., Any]) -> str:
+    """The name of a handler in messages."""
+    inner = getattr(handler, "func", handler)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def is_own(handler: Callable[..., Any]) -> bool:
+    """Whether a handler is one of the library's own functions, or a method of such."""
+    inner = getattr(handler, "func", handler)
+    return is_ours(getattr(inner, "__module__", None) or type(inner).__module__)
+
+
+def is_coroutine_function(handler: Callable[..., Any]) -> bool:
+    """Whether calling `handler` makes a coroutine, as far as can be told without a call."""
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether `handler` is known to return before its work is done."""
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - wanted unbound
+    return (
+        is_coroutine_function(handler)
+        or inspect.isasyncgenfunction(handler)
+        or inspect.isasyncgenfunction(call)
+    )
+
+
+def cancelled_inside(what: str, cause: asyncio.CancelledError) -> HandlerCancelled:
+    """What a call of `what` failed with that nobody outside of it cancelled."""
+    inside = HandlerCancelled(f"{what} was cancelled from inside")
+    inside.__cause__ = cause
+    return inside
+
+
+def is_being_cancelled(run: Run) -> bool:
+    """Whether somebody ends the task that runs now, who cannot be told from its own call."""
+    task = asyncio.current_task() if run.has_loop else None
+    return task is not None and bool(task.cancelling())
+
+
+def not_awaited(call: object) -> None:
+    """Let go of what a handler returned: a coroutine would warn that nobody awaited it."""
+    close: Callable[[], None] | None = getattr(call, "close", None)
+    if close is not None:
+        close()
+
+
+def unfinished(result: object, name: str) -> UnfinishedResult | None:
+    """What is wrong with a result that is work to do, or a list of such, for which nobody waits.
+
+    It depends on the type alone of what is no list, so that one look at each type is enough.
+    """
+    if isinstance(result, list | tuple):
+        items = cast("Sequence[object]", result)
+        to_await = [item for item in items if _is_to_be_awaited(item)]
+        if not to_await:
+            return None
+        for item in to_await:
+            not_awaited(item)
+        return UnfinishedResult(
+            f"'{name}' returned a list with {describe(to_await[0], 80)} in it, which is never "
+            "awaited: write `return await asyncio.gather(...)` in an async handler"
+        )
+    if _is_to_be_awaited(result):
+        not_awaited(result)
+        return UnfinishedResult(
+            f"'{name}' returned {describe(result, 80)}, which nobody awaits: write "
+            "`return await ...` in it"
+        )
+    if isinstance(result, Generator):
+        return UnfinishedResult(
+            f"'{name}' returned a generator, which is never read: for several results write an "
+            "async generator (`async def` with `yield`), for one use `return`"
+        )
+    return None
+
+
+def _is_to_be_awaited(result: object) -> bool:
+    # An Observable can be awaited, and is a value like any other.
+    return hasattr(type(result), "__await__") and not isinstance(result, Observable)
+
+
+def tells_of_its_type(result: object) -> bool:
+    """Whether what a look at it says holds of all results of its type, unlike an empty list."""
+    return not isinstance(result, list | tuple) or bool(cast("Sequence[object]", result))
+
+
+def check_result(result: object, name: str) -> bool:
+    """Raise UnfinishedResult for what is work to do instead of a result.
+
+    Whether results of this type need no further look.
+    """
+    if (error := unfinished(result, name)) is not None:
+        raise error
+    return tells_of_its_type(result)
+
+
+def check_plain(result: object, name: str, stage: str) -> None:
+    """Raise UnfinishedResult for a coroutine that a function returned which `stage` only calls."""
+    if isinstance(result, Coroutine):
+        not_awaited(cast(object, result))
+        raise UnfinishedResult(
+            f"'{name}' returned {describe(cast(object, result), 80)}, which {stage} does not "
+            "await: give the function to adaptive_flat_map, which does"
+        )
+
+
+class Pooled(Generic[T, R]):
+    """A plain handler that runs in a pool of threads or processes.
+
+    The pool is made by `make_pool` at the first call of a running and shut down at its end.
+    Cancelling a call does not stop work that has begun: the call ends when the work has, so
+    that its slot and its turn are kept that long. A second cancellation gives up waiting.
+    """
+
+    def __init__(
+        self, handler: Callable[[T], R], make_pool: Callable[[], Executor], kind: str
+    ) -> None:
+        if is_async(handler):
+            raise BuildError(
+                f"{kind} takes plain handlers; '{handler_name(handler)}' is asynchronous and runs "
+                "on the loop: give it to adaptive_flat_map as it is"
+            )
+        self.func = handler
+        self._make_pool = make_pool
+
+    def check(self, stage: str) -> None:
+        """BuildError for a handler that `stage` could not call in such a pool."""
+
+    def open(self) -> Opened[T, R]:
+        """The handler for one running."""
+        return Opened(self.func, self._make_pool)
+
+    async def __call__(self, value: T) -> R:
+        opened = self.open()
+        try:
+            return await opened(value)
+        finally:
+            await opened.close()
+
+
+class Opened(Generic[T, R]):
+    """A handler and its pool, for one running."""
+
+    def __init__(self, handler: Callable[[T], R], make_pool: Callable[[], Executor]) -> None:
+        self.func = handler
+        self._make_pool = make_pool
+        self._pool: Executor | None = None
+        self._working: set[Future[R]] = set()
+
+    async def __call__(self, value: T) -> R:
+        if self._pool is None:
+            self._pool = self._make_pool()
+        try:
+            future = self._pool.submit(_call, self.func, value)
+        except RuntimeError:
+            # A pool whose worker died takes no more work: this and later calls get a new one.
+            self._pool.shutdown(wait=False)
+            self._pool = self._make_pool()
+            future = self._pool.submit(_call, self.func, value)
+        pool = self._pool
+        self._working.add(future)
+        future.add_done_callback(self._working.discard)
+        result = asyncio.wrap_future(future)
+        try:
+            return await asyncio.shield(result)
+        except asyncio.CancelledError as cancelled:
+            if future.cancel():
+                raise
+            try:
+                await asyncio.wait([result])
+            except asyncio.CancelledError:
+                # Given up: nobody will ask what became of it, perhaps not even the loop.
+                result.cancel()
+                raise
+            raise cancelled from result.exception()
+        except BrokenExecutor as error:
+            raise await self.explained(error, pool) from None
+
+    async def explained(self, error: BrokenExecutor, pool: Executor) -> BrokenExecutor:
+        """`error`, with which `pool` broke, in words that help."""
+        return error
+
+    async def close(self) -> None:
+        """Shut the pool down; work that is stuck is left behind instead of waited for."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            stuck = bool(self._working)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, lambda: pool.shutdown(not stuck, cancel_futures=True))
+
+
+def _call(handler: Callable[[T], R], value: T) -> R:
+    try:
+        return handler(value)
+    except StopIteration as error:
+        # A future does not take it, and whoever awaits that would wait for ever.
+        raise as_raised(error) from error
+
+
+def opened_pool(handler: Callable[[Any], Any] | Pooled[Any, Any], run: Run) -> Callable[[Any], Any]:
+    """What to call in `run`: the handler itself, or its pool, which ends with the run."""
+    if not isinstance(handler, Pooled):
+        return handler
+    opened: Opened[Any, Any] = cast(Any, handler).open()
+    run.on_close(opened.close)
+    return opened
+
+
+def pool_size(kind: str, n: int) -> int:
+    """`n`, or BuildError if that many workers make no pool."""
+    if callable(n):
+        # Typed as a number, but that is what is easily forgotten.
+        name = handler_name(n)
+        raise BuildError(
+            f"{kind}({name}): the number of workers comes first: write {kind}(4)({name}), or "
+            f"@{kind}(4) above the function"
+        )
+    if not is_count(n):
+        raise BuildError(f"{kind}({n!r}): at least 1 worker is needed")
+    return n

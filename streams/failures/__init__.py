@@ -1,0 +1,1 @@
+"""What a stage does with an event that fails: error policies and dead letters."""

@@ -1,0 +1,192 @@
+"""The dead-letter channel: sends failed events to their dead-letter sink."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from penstock.streams.failures.policy import DeadLetter
+from penstock.streams.protocol.acknowledgement import AckHook, OneByOne
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.stage import MOST_LETTERS
+
+if TYPE_CHECKING:
+    from penstock.streams.protocol.sink_stage import Sink
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["DeadLetterChannel"]
+
+
+class DeadLetterChannel(AckHook):
+    """The channel to one dead-letter sink: a source of letters, each tied to its event.
+
+    A letter is open until the sink has accepted it. While 1,024 letters are open, beside those
+    that the sink says it holds, the run's sources pause. What they have emitted before may still
+    fail, so that the letters that are open are at most that many more than the events in the
+    pipeline. An event that has a place in a buffer, as one inside a group has, keeps it until its
+    letter is out.
+    """
+
+    def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
+        self.settled = 0
+        """Letters that the sink is done with, by which to see that it is not stuck."""
+        self._run = run
+        self._info = sink.info
+        self._waiting: deque[Event[Any]] = deque()
+        self._open = 0
+        # Of a sink without a bound nobody knows how many it takes before it accepts the first.
+        self._most = sink.info.most_open
+        self._rest: Iterator[Event[Any]] = iter(())
+        self._demand = 0
+        self._done = self._sink_closed = self._sending = False
+        self._when_closed: asyncio.Future[None] | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self._subscriber = sink.open(run, self._closed)
+        self._subscriber.on_subscribe(self)
+
+    def send(
+        self,
+        event: Event[Any],
+        error: BaseException,
+        stage: str,
+        attempts: int,
+        accepted: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Send the letter of `event`; the event is acknowledged when the sink has `accepted` it."""
+        letter = Event(
+            DeadLetter(
+                event.value, error, stage, attempts, event.created, self._run.now(), event.token
+            ),
+            event.created,
+            _Given(event, error, accepted),
+            event.token,
+        )
+        letter.turn = event.place()
+        event.end_turn()
+        self.put(letter)
+
+    def put(self, letter: Event[Any]) -> None:
+        """Send anything, after all that waits."""
+        if self._done:
+            letter.give_back()
+        else:
+            self._waiting.append(self._opened(letter))
+            self._send_waiting()
+
+    def _opened(self, letter: Event[Any]) -> Event[Any]:
+        letter.outer = (letter.origin, letter.outer)
+        letter.origin = self
+        self._open += 1
+        return letter
+
+    def put_all(self, letters: Iterator[Event[Any]]) -> None:
+        """Send any number, each made when the sink asks for it."""
+        self._rest = chain(self._rest, map(self._opened, letters))
+        self._send_waiting()
+
+    async def close(self) -> None:
+        """No more letters will come: have the sink flush what it got, and wait for that."""
+        if not self._done and not self._waiting:
+            self._done = True
+            self._subscriber.on_completed()
+        if not self._sink_closed:
+            self._when_closed = self._run.loop.create_future()
+            await self._when_closed
+
+    def hurry(self, grace: float) -> None:
+        """Wait at most `grace` seconds more for the sink; then take back what is not out."""
+        if not self._sink_closed and self._overdue is None:
+            self._overdue = self._run.call_later(grace, self._info, self._give_up)
+
+    def _give_up(self) -> None:
+        self.cancel()
+        self._subscriber.cancel()
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        self._send_waiting()
+        if self._when_closed is not None and not self._waiting and not self._done:
+            self._done = True
+            self._subscriber.on_completed()
+
+    def _send_waiting(self) -> None:
+        # A sink may ask for the next letter while it gets one.
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while (self._waiting or self._take_one()) and self._demand:
+                self._demand -= 1
+                self._subscriber.on_events([self._waiting.popleft()])
+        finally:
+            self._sending = False
+        self._hold_or_release()
+
+    def ended(
+        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+    ) -> None:
+        self._open -= 1
+        self.settled += 1
+        # Inside of a sending that is looked at when it is over.
+        if not self._sending:
+            self._hold_or_release()
+
+    def _hold_or_release(self) -> None:
+        open_, most = self._open, self._most
+        if most is None:
+            open_, most = len(self._waiting), MOST_LETTERS
+        if open_ >= most:
+            self._run.hold(self)
+        elif open_ <= most - MOST_LETTERS // 2:
+            self._run.release(self)
+
+    def _take_one(self) -> bool:
+        self._waiting.extend(islice(self._rest, 1))
+        return bool(self._waiting)
+
+    def cancel(self) -> None:
+        self._done = True
+        self._rest = iter(())
+        while self._waiting:
+            self._waiting.popleft().give_back()
+
+    def _closed(self, error: BaseException | None) -> None:
+        self._sink_closed = True
+        if self._overdue is not None:
+            self._overdue.cancel()
+        if self._when_closed is not None and not self._when_closed.done():
+            self._when_closed.set_result(None)
+        if error is not None:
+            self.cancel()
+            self._run.failed(error)
+        else:
+            self._run.release(self)
+
+
+class _Given(OneByOne):
+    """The origin of a letter: what becomes of the letter decides about the failed event."""
+
+    __slots__ = ("_accepted", "_error", "_event")
+
+    def __init__(
+        self, event: Event[Any], error: BaseException, accepted: Callable[[], None]
+    ) -> None:
+        self._accepted = accepted
+        self._event = event
+        self._error = error
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._accepted()
+        self._event.fail(self._error, acknowledged=True)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._event.fail(self._error, acknowledged=True)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self._event.fail(self._error, acknowledged=acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._event.fail(self._error)

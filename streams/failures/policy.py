@@ -1,0 +1,230 @@
+"""Error policies: what a stage does with a failed event (stop, skip, revert, retry, route)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
+
+from penstock.streams.errors import BadArgument, BuildError, describe
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.validation import is_count
+
+if TYPE_CHECKING:
+    import random
+
+    from penstock.streams.protocol.sink_stage import Sink
+    from penstock.streams.runtime.context import Run
+
+__all__ = [
+    "Backoff",
+    "DeadLetter",
+    "ErrorPolicy",
+    "LettersOnly",
+    "OnError",
+    "Retry",
+    "Route",
+    "blame",
+    "check_policy",
+    "event_name",
+    "retry",
+    "route",
+    "routed_by",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
+
+    A random share of up to `jitter` is subtracted (from `seed`), so that events that failed
+    together are not retried together. Source: "Exponential Backoff And Jitter", AWS Architecture
+    Blog, 2015.
+    """
+
+    first: float = 0.1
+    cap: float = 30.0
+    jitter: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.first < 0 or self.cap < self.first or not 0 <= self.jitter <= 1:
+            raise ValueError(
+                f"{self} is invalid: 0 <= first <= cap and 0 <= jitter <= 1 are needed"
+            )
+
+    def delay(self, attempts: int, rng: random.Random) -> float:
+        """Seconds to wait after `attempts` failed attempts (1 or more)."""
+        # 2 ** 64 seconds outlasts every cap; without the bound the power overflows a float.
+        whole = min(self.cap, self.first * 2.0 ** min(attempts - 1, 64))
+        return whole * (1 - self.jitter * rng.random())
+
+
+class Route(NamedTuple):
+    """Hand the failed event to `sink` as a `DeadLetter` and carry on."""
+
+    sink: Sink[DeadLetter]
+
+
+class Retry(NamedTuple):
+    """Try up to `times` times in all, then do `then`."""
+
+    times: int
+    backoff: Backoff
+    then: Literal["stop", "skip", "revert"] | Route
+
+
+OnError = Literal["stop", "skip", "revert"] | Retry | Route
+"""`stop` the pipeline; `skip` the event; `revert` it, so that a source that can, such as
+`read_table`, redelivers it later; retry it here; or write it to the dead letters."""
+
+_WORDS = ("stop", "skip", "revert")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A value that failed for good: with its error, stage, attempts and times.
+
+    `created` and `failed` are seconds of the loop's clock; `token` is the source's own identifier.
+    """
+
+    value: Any
+    error: BaseException
+    stage: str
+    attempts: int
+    created: float
+    failed: float
+    token: Any = None
+
+
+class LettersOnly:
+    """Mixed into a sink that takes only dead letters, and so cannot be a sink for results."""
+
+
+def route(sink: Sink[DeadLetter]) -> Route:
+    """Send failed events to a sink, such as `dead_letters(path)`, and carry on.
+
+    An event counts as failed and is acknowledged once its letter has been accepted. While 1,024
+    letters are not accepted, and as many more as the sink says it holds, the sources pause.
+    """
+    if not hasattr(sink, "open"):
+        raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
+    return Route(sink)
+
+
+def retry(
+    times: int,
+    backoff: Backoff | None = None,
+    then: Literal["stop", "skip", "revert"] | Route = "stop",
+) -> Retry:
+    """Try a handler up to `times` times in all, each with its own timeout, then do `then`.
+
+    While it waits for its next attempt an event keeps its group's turn but takes no working
+    slot. BadArgument unless `times` is at least 1.
+    """
+    if not is_count(times):
+        raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
+    if backoff is not None and not isinstance(cast(Any, backoff), Backoff):
+        raise BuildError(f"retry(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
+    if then not in _WORDS and not isinstance(cast(Any, then), Route):
+        raise BuildError(f'retry(then={then!r}): use "stop", "skip", "revert" or route(sink)')
+    return Retry(times, backoff or Backoff(), then)
+
+
+def check_policy(
+    policy: OnError, stage: str, *, retries: bool = False, option: str = "on_error"
+) -> None:
+    """Raise BuildError unless `policy` can be used in `stage`."""
+    if isinstance(policy, Retry):
+        if not retries:
+            raise BuildError(
+                f"{stage}({option}=retry(...)): only adaptive_flat_map and batch can retry; use "
+                '"stop", "skip", "revert" or route(sink) here.'
+            )
+    elif isinstance(getattr(policy, "info", None), StageInfo):
+        sink = cast(Any, policy).info.name
+        raise BuildError(
+            f"{stage}({option}={sink}(...)): what fails goes to a sink by route: "
+            f"{option}=route({sink}(...))"
+        )
+    elif not isinstance(policy, Route) and policy not in _WORDS:
+        raise BuildError(
+            f'{stage}({option}={policy!r}): use "stop", "skip", "revert", retry(times) or '
+            "route(sink)."
+        )
+
+
+def routed_by(*policies: object) -> tuple[StageInfo, ...]:
+    """The sinks of dead letters that these policies send to."""
+    lasts = (policy.then if isinstance(policy, Retry) else policy for policy in policies)
+    return tuple(last.sink.info for last in lasts if isinstance(last, Route))
+
+
+def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
+    """Note the stage and the event on the user's exception, which keeps its type."""
+    note = f"in {info}, on the event {event_name(event)}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def event_name(event: Event[Any]) -> str:
+    """The name of an event in messages: its value, and its source's identifier if it has one."""
+    token = event.token
+    if token is None:
+        return describe(event.value)
+    # A bare number, as read_jsonl's, is that of a line; other sources say what theirs are.
+    mark = f"line {token}" if isinstance(token, int) else token
+    return f"{describe(event.value)} ({mark})"
+
+
+class Placed(Protocol):
+    """A stage that knows who it is only when it runs, as a sink does."""
+
+    info: StageInfo
+
+
+class ErrorPolicy:
+    """One stage's policy at run time."""
+
+    def __init__(self, policy: OnError, run: Run, stage: StageInfo | Placed) -> None:
+        self.skipped = self.reverted = self.routed = 0
+        self._stage = stage
+        self._run = run
+        policy = run.policy(policy)
+        last = policy.then if isinstance(policy, Retry) else policy
+        self._letters = run.letters(last.sink) if isinstance(last, Route) else None
+        self._reverts = last == "revert"
+        # Whether an event that it survives is done with, and not its source's again.
+        self.gives_up = last == "skip" or isinstance(last, Route)
+
+    @property
+    def _info(self) -> StageInfo:
+        return self._stage if isinstance(self._stage, StageInfo) else self._stage.info
+
+    def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
+        """Settle a failed event. False: the policy is to stop, and the event has failed.
+
+        What is no Exception, such as a BaseException of the user's own, always stops.
+        """
+        blame(error, self._info, event)
+        if not isinstance(error, Exception):
+            event.fail(error)
+            return False
+        if not (self.gives_up or self._reverts):
+            event.fail(error)
+            return False
+        self._run.count_error(self._info, error)
+        if self._letters is not None:
+            self._letters.send(event, error, str(self._info), attempts, self._was_routed)
+        else:
+            self.skipped += self.gives_up
+            self.reverted += self._reverts
+            event.fail(error, acknowledged=self.gives_up)
+        return True
+
+    def _was_routed(self) -> None:
+        self.routed += 1
+
+    def statistics(self) -> dict[str, int]:
+        """How many events were `skipped`, `reverted` and `routed`."""
+        return {"skipped": self.skipped, "reverted": self.reverted, "routed": self.routed}

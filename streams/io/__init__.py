@@ -1,0 +1,1 @@
+"""Bytes, lines and values, in and out of files, pipes and terminals."""

@@ -1,0 +1,355 @@
+"""A running source of lines: reading, counting, bad lines, drain, position.
+
+What a line means is its `Format`; everything else is the same for JSON and for plain text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from operator import length_hint
+from typing import Any, Generic, Literal, TypeVar
+
+from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
+from penstock.streams.failures.policy import Route, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
+from penstock.streams.io.event_time import Creation
+from penstock.streams.io.lines import Line, LineSplitter, TooLong
+from penstock.streams.io.paths import Path, input_name, is_path
+from penstock.streams.io.position import Position
+from penstock.streams.io.reader import CHUNK, open_input
+from penstock.streams.io.tail import Following
+from penstock.streams.keyed.key import By, key_name
+from penstock.streams.protocol.acknowledgement import Nobody
+from penstock.streams.protocol.event import Event, new_events
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import fitting
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Format", "LineOptions", "NotAValue", "read_lines_as"]
+
+T = TypeVar("T")
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class NotAValue(Exception):
+    """Why a line is bad, as the end of a sentence that begins with the line's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format(Generic[T]):
+    """What a line means.
+
+    `decode` gets the bytes of one line without its end, and raises `NotAValue` for a bad one.
+    `decode_all`, for speed, gets several, and returns None where one of them may be bad or blank.
+    """
+
+    decode: Callable[[bytes], T]
+    decode_all: Callable[[list[Line]], list[T] | None]
+    skips_blank: bool
+    mappings: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """What all sources of lines take; see `read_jsonl`."""
+
+    path: Path
+    follow: bool
+    created: By[Any] | None
+    on_bad_line: Literal["report", "stop"] | Route
+    max_line: int
+    position: str | os.PathLike[str] | None
+
+
+def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Flowable[T]:
+    """The source `name`. Raises BuildError and MissingExtra for options that cannot be."""
+    path = options.path
+    source = input_name(path)
+    compressed = compression_by_name(source) is not None
+    if options.max_line < 1:
+        raise BuildError(f"{name}(max_line={options.max_line!r}): at least 1 byte is needed")
+    if options.on_bad_line not in ("report", "stop") and type(options.on_bad_line) is not Route:
+        raise BuildError(
+            f'{name}(on_bad_line={options.on_bad_line!r}): use "report", "stop" or route(sink)'
+        )
+    if options.follow and (path == "-" or isinstance(path, int) or compressed):
+        raise BuildError(
+            f"{name}({source!r}, follow=True): only a plain file can be followed, by its name; "
+            "standard input is read until it ends anyway"
+        )
+    if options.position is not None and not is_path(options.position):
+        raise BuildError(
+            f"{name}(position={options.position!r}): the path of a file is needed, in which the "
+            "position is kept"
+        )
+    if options.position is not None and compressed:
+        raise BuildError(
+            f"{name}({source!r}, position=...): in a compressed file there is no place to go on "
+            "from; decompress it first"
+        )
+    check_suffix(source)
+    details = [source]
+    if options.follow:
+        details.append("followed")
+    if options.created is not None:
+        details.append(f"created by {key_name(options.created)}")
+    if options.position is not None:
+        details.append(f"position in {os.fspath(options.position)}")
+    info = StageInfo(
+        name,
+        ", ".join(details),
+        0,
+        f"reads {CHUNK // 1024} KiB at a time",
+        path=path,
+        routed=routed_by(options.on_bad_line),
+        continues=options.position is not None,
+    )
+
+    def attach(downstream: Subscriber[T], run: Run) -> None:
+        _Reading(downstream, run, flowable.info, line_format, options).start()
+
+    flowable: Flowable[T] = Flowable(attach, info, mappings=line_format.mappings)
+    return flowable
+
+
+class _Reading(SourceStage[T]):
+    """`_lines` are those of the last read that are not out yet, `_ends` where each ends."""
+
+    _input: Unpacked | Following | None = None
+    _lines: Iterator[Line] = iter(())
+    _ends: Iterator[int] = iter(())
+    _read_at = 0.0
+    # Whether nothing follows the lines at hand.
+    _ended = False
+    # The bad line that ends the stream, once the events before it are out.
+    _failure: BadLine | None = None
+    # Whether the next line read is the first of another file.
+    _another_file = False
+
+    def __init__(
+        self,
+        downstream: Subscriber[T],
+        run: Run,
+        info: StageInfo,
+        line_format: Format[T],
+        options: LineOptions,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._format = line_format
+        self._path = options.path
+        self._name = input_name(options.path)
+        self._follow = options.follow
+        created, route = options.created, options.on_bad_line
+        self._created = None if created is None else Creation(created, run.now)
+        self._stop_at_bad_line = route == "stop"
+        self._letters = run.letters(route.sink) if isinstance(route, Route) else None
+        self._stage = str(info)
+        self._splitter = LineSplitter(options.max_line)
+        self._max_line = options.max_line
+        self._number = self._blank = self._bad = 0
+        self._position: Position | None = None
+        if options.position is not None:
+            self._position = Position(os.fspath(options.position), run, self.wake_soon)
+            self.ack = self._position.settle
+
+    def produce(self) -> None:
+        now = self.run.now()
+        while self.demand and not self._slice.is_over(now):
+            if length_hint(self._lines):
+                self._emit_lines()
+                before, now = now, self.run.now()
+                self._chunk = fitting(self._chunk, now - before)
+            elif self._read():
+                now = self._read_at
+            else:
+                return
+            if self._failure is not None:
+                self.error(self._failure)
+            elif self._ended and not length_hint(self._lines):
+                self.complete()
+
+    def _read(self) -> bool:
+        """Read some lines, if there is something to read."""
+        position = self._position
+        if self._another_file and position is not None and position.unfinished:
+            # A position is that of one file: woken when the last line of it has finished.
+            return False
+        try:
+            if self._input is None:
+                self._input = self._open()
+            data = self._input.read()
+        except (PenstockError, OSError) as error:
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = self._name
+            self.error(error)
+            return False
+        if data is None:
+            return False
+        self._read_at = self.run.now()
+        if data:
+            if self._another_file:
+                self._another_file = False
+                self._number = 0
+            lines = self._splitter.feed(data)
+        else:
+            lines = self._splitter.end()
+            self._another_file = self._follow
+            self._ended = not self._follow
+        self._lines = iter(lines)
+        if position is not None:
+            self._ends = iter(position.ends_of(lines, data))
+        return True
+
+    def _open(self) -> Unpacked | Following:
+        opened = self._begin_at if self._position is not None else None
+        if self._follow:
+            return Following(self._name, self.run, self.info, self.wake, opened)
+        return open_input(self._path, self.run, self.wake, opened)
+
+    def _begin_at(self, descriptor: int) -> int:
+        position = self._position
+        assert position is not None
+        offset = position.begin(descriptor, self._name)
+        self._number = position.line
+        return offset
+
+    def _emit_lines(self) -> None:
+        """Emit a chunk of what is at hand."""
+        lines = list(islice(self._lines, min(self._chunk, self.demand)))
+        position = self._position
+        if position is not None:
+            position.take(self._number + 1, list(islice(self._ends, len(lines))))
+        if self._number == 0:
+            lines[0] = _without_byte_order_mark(lines[0])
+        resuming = position is not None and position.resuming
+        values = None if resuming else self._format.decode_all(lines)
+        if values is None:
+            events = self._good_ones(lines)
+        else:
+            events = new_events(values, self._read_at, self, count(self._number + 1))
+            self._number += len(lines)
+        if self._created is not None:
+            for event in events:
+                event.created = self._created(event.value, self._read_at)
+        self.send(events)
+
+    def _good_ones(self, lines: list[Line]) -> list[Event[T]]:
+        """The events of a chunk that has other lines too, up to one that ends the stream."""
+        events: list[Event[T]] = []
+        line_format, position = self._format, self._position
+        for line in lines:
+            self._number = number = self._number + 1
+            if position is not None and position.was_finished(number):
+                position.settle_line(number)
+            elif isinstance(line, TooLong):
+                what = f"is longer than max_line ({self._max_line:,} bytes)"
+                self._bad_line(line, number, what)
+            elif line_format.skips_blank and not line.strip():
+                self._blank += 1
+                self._over_with(number)
+            else:
+                try:
+                    value = line_format.decode(bytes(line.removesuffix(b"\r")))
+                except NotAValue as bad:
+                    self._bad_line(line, number, str(bad))
+                else:
+                    events.append(Event(value, self._read_at, self, number))
+            if self._failure is not None:
+                break
+        return events
+
+    def _bad_line(self, line: Line, number: int, what: str) -> None:
+        raw = line.head if isinstance(line, TooLong) else line
+        text = raw.decode("utf-8", "backslashreplace").removesuffix("\r")
+        kind = LineTooLong if isinstance(line, TooLong) else BadLine
+        if kind is LineTooLong:
+            # Only its head is known, not its size.
+            shown = f"it begins with {text[:80]!r}"
+        else:
+            # Not the repr of its text, which would escape the backslashes anew.
+            shown = describe(text if _is_utf8(raw) else raw.removesuffix(b"\r"))
+        error = kind(f"{self._name}, line {number} {what}: {shown}")
+        self._bad += 1
+        self.run.count_bad_line(error)
+        if self._stop_at_bad_line:
+            self._failure = error
+        elif self._letters is None:
+            self._over_with(number)
+        else:
+            event = Event(text, self._read_at, _Routed(self._over_with), number)
+            self._letters.send(event, error, self._stage, 1)
+
+    def _over_with(self, number: int) -> None:
+        if self._position is not None:
+            self._position.settle_line(number)
+
+    def stop(self) -> None:
+        opened = self._input
+        if self.done or self._ended:
+            return
+        if opened is None or isinstance(opened, Following) or opened.lasting:
+            self.complete()
+            return
+        opened.stop()
+        if not length_hint(self._lines):
+            self._read()
+        if self._ended and not length_hint(self._lines):
+            self.complete()
+        elif self.demand_withheld:
+            self.resume()
+        else:
+            self.wake()
+
+    def release(self) -> None:
+        opened, self._input = self._input, None
+        if opened is not None:
+            opened.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """What every source has, and what became of the lines that are not events.
+
+        `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet asked for); with
+        `created`, events whose time was `created_in_future` or `created_unknown`; and with
+        `position`, the `offset` in bytes up to which everything is finished.
+        """
+        numbers = super().statistics()
+        numbers["bad_lines"] = self._bad
+        numbers["blank_lines"] = self._blank
+        numbers["read_ahead"] = length_hint(self._lines)
+        if self._created is not None:
+            numbers["created_in_future"] = self._created.in_future
+            numbers["created_unknown"] = self._created.unknown
+        if self._position is not None:
+            numbers["offset"] = self._position.offset
+        return numbers
+
+
+class _Routed(Nobody):
+    """The origin of a bad line on its way to the dead letters: not an event of the source."""
+
+    __slots__ = ("_over_with",)
+
+    def __init__(self, over_with: Callable[[int], None]) -> None:
+        self._over_with = over_with
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        if acknowledged:
+            self._over_with(event.token)
+
+
+def _without_byte_order_mark(line: Line) -> Line:
+    return line if isinstance(line, TooLong) else line.removeprefix(_BYTE_ORDER_MARK)
+
+
+def _is_utf8(data: bytes | bytearray) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

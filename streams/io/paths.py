@@ -1,0 +1,175 @@
+"""Paths of inputs and outputs, their names in messages, and checks for conflicts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeGuard
+
+from penstock.streams.errors import BuildError, CannotOpen
+from penstock.streams.io.compression import compression_by_name
+from penstock.streams.io.standard import actual_input, actual_output
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = [
+    "Path",
+    "Written",
+    "input_mode",
+    "input_name",
+    "is_path",
+    "output_mode",
+    "output_name",
+    "refuse_overwriting",
+    "refuse_same_file",
+    "refuse_to_empty",
+]
+
+Path = str | os.PathLike[str] | int
+"""A file's name, "-" for a standard stream, or an open descriptor, which stays open."""
+
+
+def input_name(path: Path) -> str:
+    """An input's name; its suffix tells how it is compressed."""
+    path = actual_input(path)
+    return "standard input" if path == "-" else _name(path)
+
+
+def output_name(path: Path) -> str:
+    """An output's name; its suffix tells how it is compressed."""
+    path = actual_output(path)
+    return "standard output" if path == "-" else _name(path)
+
+
+def _name(path: Any) -> str:
+    if isinstance(path, int):
+        return f"descriptor {path}"
+    if not is_path(path):
+        raise BuildError(
+            f'{path!r} is not the path of a file: give a str or a Path, "-", or an open descriptor'
+        )
+    return os.fspath(path)
+
+
+def is_path(path: Any) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether this can be the path of a file, by its type, and is not empty."""
+    return isinstance(path, str | os.PathLike) and os.fspath(path) not in ("", b"")
+
+
+def input_mode(descriptor: int, name: str) -> int:
+    """What kind of file is to be read, as `st_mode`. CannotOpen if it is not open for that."""
+    try:
+        return _mode(descriptor, os.O_RDONLY)
+    except OSError as error:
+        raise CannotOpen(
+            f"Cannot read {name}: it is closed, or only open to be written."
+        ) from error
+
+
+def output_mode(descriptor: int, name: str) -> int:
+    """What kind of file is to be written, as `st_mode`. CannotOpen if it is not open for that."""
+    try:
+        return _mode(descriptor, os.O_WRONLY)
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {name}: it is closed, or only open to be read.") from error
+
+
+def _mode(descriptor: int, access: int) -> int:
+    # Windows does not tell how a descriptor is open; there the first use of a wrong one fails.
+    if sys.platform != "win32":
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        if flags not in (access, os.O_RDWR):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    return os.fstat(descriptor).st_mode
+
+
+def refuse_same_file(read: Path | None, written: Path | None) -> None:
+    """BuildError if what is written would destroy what is read: they are one regular file."""
+    if read is None or written is None:
+        return
+    source = _regular_file(actual_input(read), 0)
+    if source is not None and source == _regular_file(actual_output(written), 1):
+        raise BuildError(
+            f"{input_name(read)} and {output_name(written)} are the same file: writing would "
+            "destroy it before it is read, or its output would be read as input. Write to another "
+            "one."
+        )
+
+
+class Written(NamedTuple):
+    """An output: who writes it, and whether only ever at the end of its file."""
+
+    stage: str
+    path: Path
+    appends: bool
+
+
+def refuse_overwriting(outputs: Iterable[Written]) -> None:
+    """BuildError if two outputs would write over each other: they are one regular file."""
+    by_file: dict[object, list[Written]] = {}
+    for output in outputs:
+        file = _regular_file(actual_output(output.path), 1)
+        if file is None:
+            continue
+        others = by_file.setdefault(file, [])
+        for other in others:
+            if not _can_share(other, output):
+                raise BuildError(
+                    f"{other.stage} and {output.stage} would write over each other: "
+                    f"{_both(other.path, output.path)}. Give each a file of its own, or, unless "
+                    "it is compressed, let both append, as write_jsonl(path, append=True) does."
+                )
+        others.append(output)
+
+
+def _both(one: Path, other: Path) -> str:
+    first, second = output_name(one), output_name(other)
+    return f"both write {first}" if first == second else f"{first} and {second} are the same file"
+
+
+def _can_share(one: Written, other: Written) -> bool:
+    paths = [actual_output(one.path), actual_output(other.path)]
+    if all(path == "-" or isinstance(path, int) for path in paths):
+        # Whoever opened them has said how they share their place in the file.
+        return True
+    if any(compression_by_name(output_name(path)) for path in paths):
+        return False
+    return all(_appends(output) for output in (one, other))
+
+
+def _appends(output: Written) -> bool:
+    path = actual_output(output.path)
+    descriptor = 1 if path == "-" else path
+    if not isinstance(descriptor, int):
+        return output.appends
+    if sys.platform == "win32":
+        return False
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
+
+
+def _regular_file(path: Path, standard: int) -> object:
+    """What all paths of one regular file have in common, there yet or not; None for others."""
+    try:
+        status = os.stat(standard if path == "-" else path)
+    except FileNotFoundError:
+        return None if isinstance(path, int) else os.path.realpath(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def refuse_to_empty(written: Path | None) -> None:
+    """BuildError if this is a file by its name: what an earlier running wrote would be lost."""
+    if written is None:
+        return
+    path = actual_output(written)
+    if path != "-" and not isinstance(path, int):
+        raise BuildError(
+            f"This pipeline continues where the last run ended, but {output_name(path)} is emptied "
+            "first, which would destroy the results of earlier runs: use write_jsonl(path, "
+            "append=True), or append standard output by `>>`."
+        )

@@ -1,0 +1,314 @@
+"""The checkpoint of a reader: how far into a file everything is finished, kept in a small file.
+
+The position is an offset at which a line begins: every line before it is finished, so a process
+that begins there loses nothing, whenever the last one was killed. The lines behind it that are
+finished too, as ranges of their numbers, are kept with it, so that only those are repeated that
+were unfinished. It is written in the loop iteration after lines have finished, to a new file that
+then takes the old one's name, so a reader finds either the old position or the new one (rename in
+POSIX.1-2017). It is not forced to the disk: after a power failure an older one may be found, and
+more is repeated.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+from zlib import crc32
+
+from orjson import JSONDecodeError, dumps, loads
+
+from penstock.streams.errors import CannotOpen
+from penstock.streams.io.compression import compression_of
+from penstock.streams.io.lines import Line, TooLong
+from penstock.streams.protocol.event import Event
+from penstock.streams.runtime.context import Run
+
+if sys.platform != "win32":
+    import fcntl
+
+__all__ = ["Position"]
+
+# Bytes before the position by which the file is recognized. Chosen: some lines of a log.
+_CHECKED = 1024
+
+
+class Position:
+    """The position in one file, which changes when another takes its name.
+
+    `finished` is called when no line is unfinished any more. Memory: a few numbers for each line
+    that is unfinished. Time: O(1) per line, and one small file written per loop iteration in which
+    lines finish.
+    """
+
+    def __init__(self, path: str, run: Run, finished: Callable[[], None]) -> None:
+        self._path = path
+        self._run = run
+        self._info = run.attaching
+        self._finished = finished
+        self._saved = _saved(path)
+        self._lock = _locked(f"{path}.lock")
+        # The file itself, to look at what is before the position in it.
+        self._file: int | None = None
+        self._inode = self._size = 0
+        # Where each line begins that was taken and is not finished, in order.
+        self._starts: OrderedDict[int, int] = OrderedDict()
+        # The numbers of finished lines behind the first unfinished one, as ranges: the end of each
+        # by its beginning, and its beginning by its end.
+        self._ends: dict[int, int] = {}
+        self._begins: dict[int, int] = {}
+        # Those that the last process had finished, in order.
+        self._known: deque[tuple[int, int]] = deque()
+        # Where the next line begins that will be taken, and its number.
+        self._next, self._number, self._floor = 0, 1, 1
+        # Where the next line begins that will be read, and the bytes read.
+        self._unread = self._read = 0
+        self._in_long_line = False
+        self._writing = False
+        run.on_close(self._close)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a line was taken that is not finished."""
+        return bool(self._starts)
+
+    @property
+    def offset(self) -> int:
+        """The bytes of the file before which everything is finished."""
+        return next(iter(self._starts.values())) if self._starts else self._next
+
+    @property
+    def resuming(self) -> bool:
+        """Whether lines that the last process has finished are still to come."""
+        return bool(self._known)
+
+    def was_finished(self, number: int) -> bool:
+        """Whether the last process has finished this line; asked of each line in order."""
+        known = self._known
+        while known and known[0][1] <= number:
+            known.popleft()
+        return bool(known) and known[0][0] <= number
+
+    @property
+    def line(self) -> int:
+        """How many lines were taken before the one that is read next."""
+        return self._number - 1
+
+    def begin(self, descriptor: int, name: str) -> int:
+        """Place `descriptor`, just opened, at the position in it, and return that.
+
+        Raises CannotOpen if it has no place to go on from, or is not the file that the position
+        is of. A file that takes its place later is read from its start.
+        """
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise CannotOpen(f"Cannot keep a position in {name}: it is not a regular file.")
+        kind = compression_of(os.pread(descriptor, 4, 0))
+        if kind is not None:
+            raise CannotOpen(
+                f"Cannot keep a position in {name}: it is compressed ({kind}). Decompress it first."
+            )
+        saved, self._saved = self._saved, None
+        offset, line = 0, 0
+        if saved is not None:
+            offset, line = self._checked(saved, descriptor, name), saved["line"]
+            self._known.extend(sorted((first, end) for first, end in saved["finished"]))
+            if offset and offset < status.st_size and os.pread(descriptor, 1, offset - 1) != b"\n":
+                # The last line was read although its end was missing.
+                if os.pread(descriptor, 1, offset) != b"\n":
+                    raise self._refused(name, "the line that was its last has grown")
+                offset += 1
+        self._let_go_of_the_file()
+        self._file = os.dup(descriptor)
+        self._inode, self._size = status.st_ino, status.st_size
+        self._next = self._unread = self._read = offset
+        self._number = self._floor = line + 1
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        try:
+            self._write()
+        except OSError as error:
+            raise CannotOpen(f"Cannot write {self._path}: {error.strerror}.") from error
+        return offset
+
+    # Any: numbers, but for the ranges.
+    def _checked(self, saved: dict[str, Any], descriptor: int, name: str) -> int:
+        status = os.fstat(descriptor)
+        if saved["inode"] != status.st_ino:
+            raise self._refused(
+                name,
+                f"it is not the file that was read (inode {saved['inode']}). If that was renamed, "
+                "as log rotation does, finish it first: read it once under its new name with the "
+                "same position, without follow=True",
+                "Then, or if it is gone, remove {}: this reads {} from its start.",
+            )
+        if status.st_size < saved["size"] or status.st_size < saved["offset"]:
+            raise self._refused(name, "it is shorter than it was")
+        if saved["checksum"] != _checksum(descriptor, saved["offset"]):
+            raise self._refused(name, "the part that was read has changed")
+        offset: int = saved["offset"]
+        return offset
+
+    def _refused(
+        self, name: str, why: str, advice: str = "To read it from its start, remove {}."
+    ) -> CannotOpen:
+        return CannotOpen(
+            f"Cannot go on in {name} from the position in {self._path}: {why}. "
+            f"{advice.format(self._path, name)}"
+        )
+
+    def ends_of(self, lines: list[Line], data: bytes) -> list[int]:
+        """Where each of `lines` ends, which `data` was cut into; b"" at the end of the file."""
+        self._size = max(self._size, self._read + len(data))
+        if self._in_long_line or any(isinstance(line, TooLong) for line in lines):
+            ends = self._ends_by_newlines(lines, data)
+        else:
+            lengths = (len(line) + 1 for line in lines if not isinstance(line, TooLong))
+            ends = list(accumulate(lengths, initial=self._unread))[1:]
+            if lines and not data:
+                # The last line lacks its newline.
+                ends[-1] -= 1
+        self._read += len(data)
+        if ends:
+            self._unread = ends[-1]
+        if not data:
+            self._in_long_line = False
+        return ends
+
+    def _ends_by_newlines(self, lines: list[Line], data: bytes) -> list[int]:
+        """The same where the length of a line is unknown.
+
+        A line that is too long is known before its newline is. It then counts as ending where it
+        begins, so that whoever begins there does not begin in the middle of it.
+        """
+        newlines = [self._read + at + 1 for at, byte in enumerate(data) if byte == 0x0A]
+        if self._in_long_line and newlines:
+            self._in_long_line = False
+            self._unread = newlines.pop(0)
+        ends = newlines[: len(lines)]
+        if len(ends) < len(lines):
+            self._in_long_line = True
+            ends.append(ends[-1] if ends else self._unread)
+        return ends
+
+    def take(self, number: int, ends: list[int]) -> None:
+        """Lines from `number` on, which end at `ends`, are on their way."""
+        self._number = number + len(ends)
+        for end in ends:
+            self._starts[number] = self._next
+            self._next = end
+            number += 1
+
+    def settle(self, event: Event[Any]) -> None:
+        """The event's line is finished."""
+        self.settle_line(event.token)
+
+    def settle_line(self, number: int) -> None:
+        """The line is finished, or need not be."""
+        del self._starts[number]
+        begin = self._begins.pop(number, number)
+        end = self._ends.pop(number + 1, number + 1)
+        self._begins[end] = begin
+        self._ends[begin] = end
+        if begin == self._floor:
+            self._floor = end
+            del self._begins[end], self._ends[begin]
+        if not self._writing:
+            self._writing = True
+            self._run.call_soon(self._info, self._write_finished)
+        if not self._starts:
+            self._finished()
+
+    def _write_finished(self) -> None:
+        if not self._writing:
+            # Written when the running was closed.
+            return
+        self._writing = False
+        try:
+            self._write()
+        except OSError as error:
+            error.filename = self._path
+            self._run.failed(error)
+
+    def _write(self) -> None:
+        content = {
+            "inode": self._inode,
+            "size": self._size,
+            "offset": self.offset,
+            "checksum": 0 if self._file is None else _checksum(self._file, self.offset),
+            "line": self._floor - 1,
+            "finished": list(self._ends.items()),
+        }
+        new = f"{self._path}.new"
+        with open(new, "wb") as file:
+            file.write(dumps(content) + b"\n")
+        os.replace(new, self._path)
+
+    async def _close(self) -> None:
+        self._write_finished()
+        self._let_go_of_the_file()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _let_go_of_the_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _checksum(descriptor: int, offset: int) -> int:
+    """Of the last bytes before the offset: the same inode may be another file by now."""
+    start = max(0, offset - _CHECKED)
+    return crc32(os.pread(descriptor, offset - start, start))
+
+
+def _locked(path: str) -> int | None:
+    """A lock that ends with the process, so that no two runs use one position."""
+    if sys.platform == "win32":
+        return None
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise CannotOpen(
+            f"{path} is locked: another run keeps its position there. Wait until it has ended, or "
+            "give this one a position of its own."
+        ) from error
+    return lock
+
+
+def _saved(path: str) -> dict[str, Any] | None:
+    """The position that the last process saved, None if there was none."""
+    try:
+        with open(path, "rb") as file:
+            # Any: whatever the file holds.
+            saved: Any = loads(file.read())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CannotOpen(f"Cannot read {path}: {error.strerror}.") from error
+    except JSONDecodeError:
+        saved = None
+    names = ("inode", "size", "offset", "checksum", "line")
+    try:
+        numbers: list[Any] = [saved[name] for name in names]
+        for first, end in saved["finished"]:
+            numbers += [first, end]
+        good = all(type(number) is int for number in numbers)
+    except (LookupError, TypeError, ValueError):
+        good = False
+    if not good:
+        raise CannotOpen(
+            f"Cannot go on from {path}: it is not a position that penstock wrote. To read the "
+            f"input from its start, remove {path}."
+        )
+    found: dict[str, Any] = saved
+    return found

@@ -1,0 +1,107 @@
+"""Follows a growing file, also when it is truncated or replaced, as `tail -F` does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable
+
+from penstock.streams.errors import CannotOpen
+from penstock.streams.io.reader import CHUNK, OPEN_FLAGS
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
+
+__all__ = ["INTERVAL", "Following"]
+
+# Seconds between two polls of a file that has nothing new. Chosen: a quarter of what `tail` does;
+# no portable call reports a growing file on every file system.
+INTERVAL = 0.25
+
+
+class Following:
+    """An `Input` that never ends; `read` gives b"" where one file ends and another begins.
+
+    A file that does not exist yet is waited for. It counts as truncated when it is shorter
+    than what was read of it: one that is rewritten and longer again between two looks is not
+    noticed, which is so for `tail` too.
+    """
+
+    lasting = True
+
+    def __init__(
+        self,
+        name: str,
+        run: Run,
+        info: StageInfo,
+        ready: Callable[[], None],
+        opened: Callable[[int], int] | None = None,
+    ) -> None:
+        self._name = name
+        self._run = run
+        self._info = info
+        self._ready = ready
+        self._opened = opened
+        self._descriptor: int | None = None
+        self._read = 0
+        self._timer: asyncio.TimerHandle | None = None
+        if not self._open():
+            run.on_warning(f"{name} does not exist yet: waiting for it.")
+
+    def _open(self) -> bool:
+        try:
+            descriptor = os.open(self._name, OPEN_FLAGS)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise CannotOpen(f"Cannot read {self._name}: {error.strerror}.") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise CannotOpen(f"Cannot follow {self._name}: it is not a regular file.")
+        self._descriptor = descriptor
+        self._read = 0 if self._opened is None else self._opened(descriptor)
+        return True
+
+    def read(self) -> bytes | None:
+        if self._descriptor is not None or self._open():
+            data = self._read_on()
+            if data is not None:
+                return data
+        if self._timer is None:
+            self._timer = self._run.call_later(INTERVAL, self._info, self._look)
+        return None
+
+    def _read_on(self) -> bytes | None:
+        descriptor = self._descriptor
+        assert descriptor is not None
+        replaced = self._is_replaced(descriptor)
+        # Read after the look: what the writer appended last to a replaced file is not missed.
+        data = os.read(descriptor, CHUNK)
+        if data:
+            self._read += len(data)
+            return data
+        if replaced or os.fstat(descriptor).st_size < self._read:
+            os.close(descriptor)
+            self._descriptor = None
+            return b""
+        return None
+
+    def _is_replaced(self, descriptor: int) -> bool:
+        try:
+            found = os.stat(self._name)
+        except FileNotFoundError:
+            # Moved away: its successor is not there yet.
+            return False
+        return not os.path.samestat(found, os.fstat(descriptor))
+
+    def _look(self) -> None:
+        self._timer = None
+        self._ready()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

@@ -1,0 +1,206 @@
+"""Non-blocking writes to files, pipes, sockets and terminals.
+
+A pipe is written when the loop says that there is room, and at most PIPE_BUF bytes after each
+look, which then fit (POSIX, write(2)); so a shared standard output need not be switched to
+non-blocking, which would switch it for every process that has it. Regular files, and devices
+that cannot be polled, are written directly. On a loop that cannot watch pipes (Windows), a
+thread waits for room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import select
+import stat
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.streams.errors import CannotOpen
+from penstock.streams.io.descriptor import watch
+from penstock.streams.io.paths import Path, output_mode, output_name
+from penstock.streams.io.standard import actual_output
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Output", "open_output"]
+
+STANDARD_OUTPUT = 1
+_FLAGS: int = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# Windows has no PIPE_BUF, but its pipes are written by a thread, which may wait.
+_PIECE: int = getattr(select, "PIPE_BUF", 512)
+
+
+class Output(Protocol):
+    """An open output."""
+
+    def write(self, data: memoryview, /) -> int:
+        """Write some of `data` and say how many bytes; 0 when `ready` will be called for more.
+
+        After 0 the next call gives the same bytes again. Raises OSError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Write no more. Raises OSError if the system could not keep what was written."""
+
+
+def open_output(path: Path, run: Run, ready: Callable[[], None], *, append: bool) -> Output:
+    """Open `path`, emptied unless `append`; `ready` is called when a full output has room.
+
+    Raises CannotOpen.
+    """
+    path = actual_output(path)
+    if path == "-":
+        return _of_descriptor(STANDARD_OUTPUT, path, None, run, ready)
+    if isinstance(path, int):
+        return _of_descriptor(path, path, None, run, ready)
+    name = output_name(path)
+    try:
+        descriptor = os.open(name, _FLAGS | (os.O_APPEND if append else os.O_TRUNC), 0o666)
+    except OSError as error:
+        reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+        raise CannotOpen(f"Cannot write {name}: {reason}.") from error
+    try:
+        return _of_descriptor(descriptor, path, descriptor, run, ready)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _of_descriptor(
+    descriptor: int, path: Path, own: int | None, run: Run, ready: Callable[[], None]
+) -> Output:
+    if not stat.S_ISREG(output_mode(descriptor, output_name(path))):
+        try:
+            return _Polled(descriptor, own, run.loop, ready)
+        except NotImplementedError:
+            return _Threaded(descriptor, own, run.loop, ready)
+        except PermissionError:
+            # The kernel refuses to poll what never makes a writer wait, such as /dev/null.
+            pass
+    return _Direct(descriptor, own)
+
+
+class _Direct:
+    """An output whose writes return at once."""
+
+    def __init__(self, descriptor: int, own: int | None) -> None:
+        self._descriptor = descriptor
+        self._own = own
+
+    def write(self, data: memoryview, /) -> int:
+        return os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            os.close(own)
+
+
+class _Polled:
+    """An output that may have no room."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        own: int | None,
+        loop: asyncio.AbstractEventLoop,
+        ready: Callable[[], None],
+    ) -> None:
+        self._descriptor = descriptor
+        self._own = own
+        self._watch = watch(loop, descriptor, ready, writing=True)
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+
+    def write(self, data: memoryview, /) -> int:
+        try:
+            if self._poll.poll(0):
+                return os.write(self._descriptor, self._piece(data))
+        except BlockingIOError:
+            # Somebody else made it non-blocking, or took the room that was there.
+            pass
+        self._watch.arm()
+        return 0
+
+    @staticmethod
+    def _piece(data: memoryview) -> memoryview:
+        """As much as surely fits, whole lines if possible.
+
+        Up to PIPE_BUF bytes are written in one go: with whole lines, several processes that
+        write to one pipe do not cut each other's lines, and a cancel does not cut one.
+        """
+        piece = data[:_PIECE]
+        if len(data) <= _PIECE:
+            return piece
+        whole = bytes(piece).rfind(b"\n") + 1
+        return piece[:whole] if whole else piece
+
+    def close(self) -> None:
+        self._watch.close()
+        own, self._own = self._own, None
+        if own is not None:
+            os.close(own)
+
+
+class _Threaded:
+    """An output that a thread writes to, one piece at a time.
+
+    The thread is not part of the loop's executor: that one waits for its threads when the loop
+    is closed, and nobody can wake a thread that waits for a reader.
+    """
+
+    def __init__(
+        self,
+        descriptor: int,
+        own: int | None,
+        loop: asyncio.AbstractEventLoop,
+        ready: Callable[[], None],
+    ) -> None:
+        self._descriptor = descriptor
+        self._own = own
+        self._loop = loop
+        self._ready = ready
+        self._writing = self._closed = False
+        self._written: int | OSError = 0
+
+    def write(self, data: memoryview, /) -> int:
+        written, self._written = self._written, 0
+        if isinstance(written, OSError):
+            raise written
+        if not written and not self._writing:
+            self._writing = True
+            threading.Thread(
+                target=self._wait, args=(bytes(data),), name="penstock output", daemon=True
+            ).start()
+        return min(written, len(data))
+
+    def _wait(self, data: bytes) -> None:
+        written: int | OSError
+        try:
+            written = os.write(self._descriptor, data)
+        except OSError as error:
+            written = error
+        try:
+            self._loop.call_soon_threadsafe(self._done, written)
+        except RuntimeError:
+            # The loop was closed meanwhile; nobody is left who could close the descriptor.
+            self._writing = False
+            self.close()
+
+    def _done(self, written: int | OSError) -> None:
+        self._writing = False
+        self._written = written
+        if self._closed:
+            self.close()
+        else:
+            self._ready()
+
+    def close(self) -> None:
+        self._closed = True
+        own = self._own
+        if own is not None and not self._writing:
+            self._own = None
+            os.close(own)

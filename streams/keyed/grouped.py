@@ -1,0 +1,60 @@
+"""Groups: the streams of one key each, and the stream of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["Group", "Grouped"]
+
+K_co = TypeVar("K_co", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Group(Flowable[T_co], Generic[K_co, T_co]):
+    """The stream of the events of one key; `key` is what they have in common.
+
+    `within` is the `group_by` that made it. `is_key_read`: whether anybody has looked at the key.
+    """
+
+    is_key_read = False
+
+    def __init__(
+        self, key: K_co, attach: Callable[[Subscriber[T_co], Run], None], within: StageInfo
+    ) -> None:
+        super().__init__(attach, StageInfo("group", within=within))
+        self._key = key
+
+    @property
+    def key(self) -> K_co:
+        self.is_key_read = True
+        return self._key
+
+
+class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
+    """A stream of groups, as `group_by` makes it, which only `spread` can read.
+
+    `rotate(downstream, run, feeders, info)` is `spread`'s way in: it connects a reader of the
+    groups' events, and no group object is made. Attaching anything else is a BuildError.
+    """
+
+    groups = True
+
+    def __init__(
+        self,
+        rotate: Callable[[Subscriber[Any], Run, int | None, StageInfo], None],
+        info: StageInfo,
+        above: Flowable[Any],
+    ) -> None:
+        super().__init__(self._refuse, info, above)
+        self.rotate = rotate
+
+    def _refuse(self, downstream: Subscriber[Any], run: Run) -> NoReturn:
+        raise BuildError(f"{self.info} makes groups, which only spread() reads: insert spread()")

@@ -1,0 +1,1 @@
+"""The connection to NATS: addresses, credentials, requests, what is under way."""

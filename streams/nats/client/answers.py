@@ -1,0 +1,57 @@
+"""Requests to servers that may be unavailable or electing a leader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from penstock.streams.errors import CannotConnect
+
+__all__ = ["answered"]
+
+T = TypeVar("T")
+
+# Seconds: longer than a server takes to restart; if no server has JetStream, which may be
+# permanent; and between two tries.
+_PATIENCE, _UNHEARD, _PAUSE = 30.0, 3.0, 0.25
+
+
+async def answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """The result of `ask`, which is repeated while the servers cannot answer.
+
+    Raises permanent errors at once, and in the end CannotConnect.
+    """
+    from nats.errors import NoRespondersError
+    from nats.js.errors import APIError
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        try:
+            return await ask()
+        except (APIError, NoRespondersError, TimeoutError) as error:
+            patience = _patience(error)
+            if not patience:
+                raise
+            if loop.time() >= began + patience:
+                raise CannotConnect(
+                    f"the NATS server answers no JetStream requests ({_text(error)}): start it "
+                    "with -js, or wait until its cluster has a leader and all of its servers"
+                ) from error
+        await asyncio.sleep(_PAUSE)
+
+
+def _patience(error: Exception) -> float:
+    from nats.js.errors import APIError, ServiceUnavailableError
+
+    if isinstance(error, ServiceUnavailableError):
+        return _PATIENCE if error.code else _UNHEARD
+    if isinstance(error, APIError):
+        # "no suitable peers for placement", which is permanent for any other reason.
+        return _PATIENCE if "offline" in (error.description or "") else 0
+    return _PATIENCE if isinstance(error, TimeoutError) else _UNHEARD
+
+
+def _text(error: Exception) -> str:
+    return getattr(error, "description", None) or type(error).__name__

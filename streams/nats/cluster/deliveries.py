@@ -1,0 +1,236 @@
+"""The source of a worker's pipeline: the deliveries of all its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING, Any
+
+from orjson import JSONDecodeError, loads
+
+from penstock.streams import clock
+from penstock.streams.errors import BadLine, PenstockError, WorkerLost
+from penstock.streams.flowable import Flowable
+from penstock.streams.nats.partition.arrival import Arrival, Delivery
+from penstock.streams.nats.partition.body import value_of
+from penstock.streams.nats.partition.partition import Partition
+from penstock.streams.protocol.event import Event, new_events
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from penstock.streams.failures.policy import DeadLetter
+    from penstock.streams.protocol.sink_stage import Sink
+
+__all__ = ["Deliveries"]
+
+_CHUNK = 256
+# Seconds for which an event that must be alone waits for the others, if a lease is longer.
+_PATIENCE = 10.0
+
+
+class Deliveries:
+    """The events that have arrived, for the current run; runs may follow one another.
+
+    Events leave in the order in which they were stored, across partitions; otherwise the keys of
+    some would wait while those of others fill the pipeline. For the same reason the events of a
+    full message do not all leave at once.
+
+    Memory: the delivered, unfinished events, 128 per partition, or four full messages.
+    """
+
+    def __init__(self, stream: str, letters: Sink[DeadLetter]) -> None:
+        self.flowable: Flowable[Any] = Flowable(
+            self._attach, StageInfo("jetstream", stream, 0, "128 unfinished a partition")
+        )
+        # A heap of the partitions with waiting events, by their first event.
+        self.ready: list[tuple[float, int, Partition]] = []
+        self.letters = letters
+        self._stage: _Stage | None = None
+        # The partition whose events alone may leave, and the number of all events in the pipeline.
+        self._only: Partition | None = None
+        self._one = asyncio.Lock()
+        self._in_pipe = 0
+        self._empty: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any may leave."""
+        return bool(self.ready) if self._only is None else bool(self._only.queue)
+
+    @asynccontextmanager
+    async def alone(self, partition: Partition) -> AsyncGenerator[None]:
+        async with self._one:
+            self._only = partition
+            try:
+                await self._until_empty(partition)
+                yield
+            finally:
+                self._only = None
+                if self._stage is not None:
+                    self._stage.wake_soon()
+
+    async def _until_empty(self, partition: Partition) -> None:
+        if self._in_pipe > 0:
+            self._empty = asyncio.get_running_loop().create_future()
+            # Events that operators hold until more come do not leave.
+            lease = partition.lease
+            patience = min(lease.deadline - lease.now(), _PATIENCE)
+            await asyncio.wait([self._empty], timeout=max(0.0, patience))
+
+    def entered(self, partition: Partition, count: int) -> None:
+        """So many events go into the pipeline."""
+        self._in_pipe += count
+        partition.entered(count)
+
+    def left(self, count: int) -> None:
+        self._in_pipe -= count
+        if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    def _attach(self, downstream: Subscriber[Any], run: Run) -> None:
+        self._in_pipe = 0
+        self._stage = _Stage(downstream, run, self.flowable.info, self)
+        self._stage.start()
+
+    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
+        partition = arrival.partition
+        partition.queue.append((arrival, places))
+        if len(partition.queue) == 1:
+            heappush(self.ready, _entry(partition))
+        if self._stage is not None:
+            self._stage.wake_soon()
+
+    def repeated(self, count: int) -> None:
+        if self._stage is not None:
+            self._stage.repeated(count)
+
+    def first(self, most: int) -> tuple[Arrival, Sequence[int]]:
+        """What was stored before all others, of one message, so many events at most, and no more
+        than its partition's share of a chunk."""
+        partition = self.ready[0][2] if self._only is None else self._only
+        queue = partition.queue
+        arrival, places = queue.popleft()
+        most = min(most, -(-_CHUNK // len(self.ready)))
+        if len(places) > most:
+            queue.appendleft((arrival, places[most:]))
+            places = places[:most]
+        if partition is not self.ready[0][2]:
+            self._forget(partition)
+            if queue:
+                heappush(self.ready, _entry(partition))
+        elif queue:
+            heapreplace(self.ready, _entry(partition))
+        else:
+            heappop(self.ready)
+        return arrival, places
+
+    def _forget(self, partition: Partition) -> None:
+        self.ready[:] = [one for one in self.ready if one[2] is not partition]
+        heapify(self.ready)
+
+    def withdraw(self, partition: Partition) -> None:
+        if partition.queue:
+            self._forget(partition)
+            partition.queue.clear()
+
+
+def _entry(partition: Partition) -> tuple[float, int, Partition]:
+    arrival, places = partition.queue[0]
+    return arrival.position(places[0]), partition.number, partition
+
+
+class _Stage(SourceStage[Any]):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        deliveries: Deliveries,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self.ack = self._done
+        self.nack = self._returned
+        self._deliveries = deliveries
+        # From the servers' clock, which is wall time, to the loop's.
+        self._offset = run.now() - clock.wall()
+        run.lessors.append(self)
+
+    def holds(self, token: Delivery, /) -> bool:
+        return token[0].partition.lease.held
+
+    def produce(self) -> None:
+        deliveries = self._deliveries
+        while deliveries.waiting and self.demand:
+            events: list[Event[Any]] = []
+            room = min(self.demand, _CHUNK)
+            while deliveries.waiting and room:
+                arrival, places = deliveries.first(room)
+                room -= len(places)
+                if arrival.partition.lease.held:
+                    deliveries.entered(arrival.partition, len(places))
+                    events += self._events(arrival, places)
+            self.send(events)
+            if self._slice.is_over(self.run.now()):
+                return
+
+    def _events(self, arrival: Arrival, places: Sequence[int]) -> list[Event[Any]]:
+        created = min(arrival.stored + self._offset, self.run.now())
+        found = arrival.deliveries(places)
+        if len(found) > 1:
+            said = arrival.events
+            with suppress(JSONDecodeError):
+                return new_events([loads(said[place]) for place in places], created, self, found)
+        # One by one: so that an error names its event, and a single event leaves sooner.
+        return [event for event in map(partial(self._event, created), found) if event]
+
+    def _event(self, created: float, delivery: Delivery) -> Event[Any] | None:
+        error: PenstockError
+        try:
+            event: Event[Any] = Event(value_of(delivery.data, delivery), created, self, delivery)
+        except BadLine as bad:
+            event = Event(delivery.data, created, self, delivery)
+            error, attempts = bad, 1
+            self.run.count_bad_line(bad)
+        else:
+            suspects = delivery[0].partition.suspects
+            if suspects is None or (attempts := suspects.cost_if_given_up(delivery)) == 0:
+                return event
+            error = WorkerLost(
+                f"{attempts} workers that had this event at work died, or were blocked for longer "
+                "than their leases last"
+            )
+            self.run.on_warning(f"{delivery} goes to the dead letters: {error}")
+        self.received += 1
+        letters = self.run.letters(self._deliveries.letters)
+        letters.send(event, error, "jetstream", attempts)
+        return None
+
+    def repeated(self, count: int) -> None:
+        """Count events that were dropped before they arrived here."""
+        self.received += count
+        self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        self._finished += len(events)
+        for arrival, count in Counter([event.token[0] for event in events]).items():
+            arrival.partition.done(arrival, count)
+
+    def _done(self, event: Event[Any]) -> None:
+        arrival, _ = event.token
+        arrival.partition.done(arrival, 1)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.count_failure(acknowledged)
+        if acknowledged:
+            self._done(event)
+        else:
+            event.token[0].partition.reverted(event.token)
+
+    def _returned(self, event: Event[Any]) -> None:
+        event.token[0].partition.returned()

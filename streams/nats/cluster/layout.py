@@ -1,0 +1,314 @@
+"""The layout of a pipeline on the servers: a stream of events, one of dead letters, and buckets."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b, sha256
+from typing import TYPE_CHECKING, Any
+
+from orjson import OPT_NON_STR_KEYS, OPT_SORT_KEYS, dumps, loads
+
+from penstock.streams.errors import BuildError, StreamDiffers, describe
+from penstock.streams.keyed.key import By, key_function, key_name
+from penstock.streams.nats.client.answers import answered
+from penstock.streams.nats.client.connection import jetstream
+from penstock.streams.nats.client.tables import table_of
+from penstock.streams.nats.cluster.letters import stream_of_letters
+from penstock.streams.nats.cluster.roster import LEASE, Roster
+from penstock.streams.nats.partition.batches import LARGEST
+from penstock.streams.nats.partition.floors import Floors
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+    from nats.js.api import ConsumerConfig, StreamInfo
+
+    from penstock.streams.nats.client.client import Client
+    from penstock.streams.pipeline import Pipeline
+
+__all__ = ["PARTITIONS", "Layout", "layout_of", "token"]
+
+PARTITIONS = 64
+"""How many partitions a stream gets: some 4 to 8 for each worker there will ever be."""
+
+# Default seconds in which the server drops a repeated identity.
+_WINDOW = 10.0
+# Seconds after which servers delete a consumer of a partition whose worker was killed.
+_FORGOTTEN = 60.0
+# Bytes of events that a stream holds; a server reserves them when the stream is created.
+_ROOM = 1 << 30
+# Characters of a key's token. A server closes the connection for a line of more than 4,096 bytes,
+# including the subject and the reply subject.
+_LONGEST_TOKEN = 128
+# Characters of a pipeline's name: a stream's name has 255 at most, including the prefix.
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The names of one pipeline on the servers, and its settings there.
+
+    `identity` and `key` are the fields (or functions) by which events are unique within `window`
+    seconds and keep their order. `partitions` and `replicas` are None for those of an existing
+    stream, or else the default, and so are `room`, the bytes of events that the stream may hold,
+    and `batch`, the events that publishers put into one message at most.
+    """
+
+    name: str
+    identity: By[Any] | None
+    key: By[Any] | None
+    window: float = _WINDOW
+    partitions: int | None = None
+    replicas: int | None = None
+    room: int | None = None
+    batch: int | None = None
+
+    @property
+    def numbers(self) -> range:
+        """The partitions, of a layout that `prepare` returned."""
+        return range(self.partitions or 0)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether messages hold several events."""
+        return (self.batch or 1) > 1
+
+    @property
+    def stream(self) -> str:
+        return f"penstock-{self.name}"
+
+    @property
+    def doubt(self) -> float:
+        """Seconds for which an event that may be stored is retried: later it could be stored
+        twice."""
+        return max(self.window / 2, self.window - 2.0)
+
+    @property
+    def letters(self) -> str:
+        return f"penstock-{self.name}-dead"
+
+    @property
+    def inlet(self) -> str:
+        """The subject to which events are published, without its last token."""
+        return f"penstock.{self.name}.in"
+
+    @property
+    def news(self) -> str:
+        """The subject on which workers announce that they join, leave, or release a partition."""
+        return f"penstock.{self.name}.news"
+
+    @property
+    def letters_subject(self) -> str:
+        return f"penstock.{self.name}.dead"
+
+    def consumer(
+        self, partition: int, start: int | None = None, since: float = 0.0
+    ) -> ConsumerConfig:
+        """A consumer of one partition from message `start` on, or from the time `since`. It lives
+        in one server's memory and tracks no acknowledgements, so servers have nothing to replicate;
+        it is recreated at will."""
+        from datetime import UTC, datetime
+
+        from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+        policy = DeliverPolicy.BY_START_TIME if start is None else DeliverPolicy.BY_START_SEQUENCE
+        return ConsumerConfig(
+            filter_subject=self.subject(partition),
+            deliver_policy=policy,
+            opt_start_seq=start,
+            opt_start_time=datetime.fromtimestamp(since, UTC) if start is None else None,
+            ack_policy=AckPolicy.NONE,
+            num_replicas=1,
+            mem_storage=True,
+            inactive_threshold=_FORGOTTEN,
+        )
+
+    def subject(self, partition: int) -> str:
+        """The subjects of all events of a partition."""
+        return f"penstock.{self.name}.p.{partition}.>"
+
+    def batches(self, partition: int | str) -> str:
+        """The subject of messages with several events. No key's token is equal to it."""
+        return f"penstock.{self.name}.p.{partition}.batch"
+
+    def partition_of(self, token: str) -> int:
+        """The partition of a key, computed as servers do: 32-bit FNV-1a of its token."""
+        code = 2166136261
+        for byte in token.encode():
+            code = (code ^ byte) * 16777619 & 0xFFFFFFFF
+        return code % len(self.numbers)
+
+    def key_of(self, data: bytes) -> str:
+        """The token of the key in an event's JSON; an event without a key, or that cannot be read,
+        has a unique one."""
+        if self.key is not None:
+            with suppress(Exception):
+                return token(key_function(self.key)(loads(data)))
+        return blake2b(data, digest_size=16).hexdigest()
+
+    async def prepare(self, client: Client) -> Layout:
+        """Create what does not exist yet; returns the layout that exists. Raises StreamDiffers."""
+        from nats.js.errors import NotFoundError
+
+        js = jetstream(client, 5)
+        try:
+            info = await answered(lambda: js.stream_info(self.stream))
+        except NotFoundError:
+            info = await self._make(client, js)
+        self._compare(info)
+        return self.as_there(info)
+
+    async def roster(self, client: Client, ttl: float | None = None) -> Roster:
+        """The bucket of workers and the owners of partitions. Its entries expire `ttl` seconds
+        after a renewal, by default as it was created. Raises StreamDiffers if that is another
+        time."""
+        await table_of(jetstream(client), self.stream, self.stream, ttl or LEASE)
+        roster = await Roster.open(client, self.stream)
+        if ttl is not None and ttl != roster.ttl:
+            raise StreamDiffers(
+                f"The workers of '{self.name}' have leases of {roster.ttl:g} s, this one was given "
+                f"{ttl:g} s, and they have to be the same. Leave --lease out. To change it, let "
+                f"all workers leave, and delete the stream 'KV_{self.stream}'."
+            )
+        return roster
+
+    async def floors(self, js: JetStreamContext) -> Floors:
+        """The bucket of the partitions' floors."""
+        born = str((await answered(lambda: js.stream_info(self.stream))).created)
+        # Cannot clash with the bucket of another pipeline.
+        return Floors(await table_of(js, self.stream, f"penstock_floors-{self.name}"), born)
+
+    async def _make(self, client: Client, js: JetStreamContext) -> StreamInfo:
+        from nats.js.api import DiscardPolicy, RetentionPolicy, StreamConfig, SubjectTransform
+        from nats.js.errors import APIError
+
+        partitions = self.partitions or PARTITIONS
+        replicas = self.replicas or (3 if len(client.servers) >= 3 else 1)
+        config = StreamConfig(
+            name=self.stream,
+            subjects=[f"{self.inlet}.*", *([self.batches("*")] if self.in_batches else [])],
+            num_replicas=replicas,
+            # Not a work queue: with the events, that would forget the identities it has seen.
+            retention=RetentionPolicy.LIMITS,
+            # A full stream refuses new events, which is back-pressure, and keeps the old ones.
+            discard=DiscardPolicy.NEW,
+            max_bytes=self.room or _ROOM,
+            duplicate_window=self.window,
+            # For direct reads, which report how many events follow one.
+            allow_direct=True,
+            subject_transform=SubjectTransform(
+                src=f"{self.inlet}.*",
+                dest=f"penstock.{self.name}.p.{{{{partition({partitions},1)}}}}.{{{{wildcard(1)}}}}",
+            ),
+            metadata=self._metadata(),
+        )
+        letters = stream_of_letters(self.letters, self.letters_subject, replicas)
+        untyped: Any = js
+        try:
+            info: StreamInfo = await answered(lambda: untyped.add_stream(config))
+            await answered(lambda: untyped.add_stream(letters))
+        except APIError as error:
+            raise StreamDiffers(
+                f"The servers refuse to make the stream '{self.stream}' of "
+                f"{config.max_bytes:,} bytes, kept {replicas} times: {error.description}. "
+                "Give it less room (--room) or fewer copies (--replicas), or the servers more."
+            ) from error
+        return info
+
+    def as_there(self, info: StreamInfo) -> Layout:
+        """The same, with the partitions and the batch size of an existing stream."""
+        there = info.config.metadata or {}
+        return replace(
+            self,
+            partitions=int(there["penstock.partitions"]),
+            batch=int(there.get("penstock.batch", 1)),
+        )
+
+    def _metadata(self) -> dict[str, str]:
+        return {
+            "penstock.partitions": str(self.partitions or PARTITIONS),
+            "penstock.batch": str(self.batch or 1),
+            "penstock.identity": "" if self.identity is None else key_name(self.identity),
+            "penstock.key": "" if self.key is None else key_name(self.key),
+        }
+
+    def _compare(self, info: StreamInfo) -> None:
+        there = info.config.metadata or {}
+        if "penstock.partitions" not in there:
+            raise StreamDiffers(
+                f"There is a stream '{self.stream}' that penstock did not make. Give this pipeline "
+                "another name (--name)."
+            )
+        known = self.as_there(info)
+        wanted = replace(
+            self,
+            partitions=self.partitions or known.partitions,
+            batch=self.batch or known.batch,
+        )._metadata()
+        differences = [
+            f"{name.removeprefix('penstock.')} is {there.get(name) or 'none'} there, "
+            f"{value or 'none'} here"
+            for name, value in wanted.items()
+            if there.get(name, "") != value
+        ]
+        window = info.config.duplicate_window
+        if self.identity is not None and window != self.window:
+            differences.append(
+                f"the window for duplicates is {window:g} s there, {self.window:g} s here"
+            )
+        for what, there_is, here in (
+            ("replicas", info.config.num_replicas, self.replicas),
+            ("room", info.config.max_bytes, self.room),
+        ):
+            if here is not None and here != there_is:
+                differences.append(f"{what} is {there_is} there, {here} here")
+        if differences:
+            raise StreamDiffers(
+                f"The stream '{self.stream}' has other settings: {'; '.join(differences)}. Nothing "
+                "was changed. Two pipelines need two names (--name); to change a pipeline's own "
+                "settings let its workers finish, and delete the stream."
+            )
+
+
+def layout_of(
+    pipeline: Pipeline,
+    name: str,
+    partitions: int | None = None,
+    replicas: int | None = None,
+    room: int | None = None,
+    batch: int | None = None,
+) -> Layout:
+    """The layout that the stages of a pipeline require. Raises BuildError for an invalid name."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise BuildError(
+            f"{name!r} is not a valid name for a pipeline on a server: use letters, digits, - and _"
+        )
+    if len(name) > _LONGEST_NAME:
+        raise BuildError(
+            f"{describe(name, 40)} is too long for a pipeline's name on a server: use at most "
+            f"{_LONGEST_NAME} characters (--name)"
+        )
+    given = {"partitions": partitions, "replicas": replicas, "room": room, "batch": batch}
+    for option, value in given.items():
+        if value is not None and value < 1:
+            raise BuildError(f"{option}={value}: at least 1 is needed")
+    if batch is not None and batch > LARGEST:
+        raise BuildError(f"batch={batch}: at most {LARGEST:,} events go into one message")
+    stages = pipeline.describe()
+    key = next((stage.by for stage in stages if stage.name == "group_by"), None)
+    head = stages[1]
+    if head.name == "distinct_within":
+        return Layout(name, head.by, key, head.seconds or _WINDOW, **given)
+    return Layout(name, None, key, _WINDOW, **given)
+
+
+def token(key: object) -> str:
+    """A key as one token of a subject: base64url of its JSON, without padding, or, for a long one,
+    "=" and that of its SHA-256."""
+    text = dumps(key, default=repr, option=OPT_NON_STR_KEYS | OPT_SORT_KEYS)
+    encoded = urlsafe_b64encode(text)
+    if len(encoded) <= _LONGEST_TOKEN:
+        return encoded.rstrip(b"=").decode("ascii")
+    return "=" + urlsafe_b64encode(sha256(text).digest()).rstrip(b"=").decode("ascii")

@@ -1,0 +1,301 @@
+"""A worker: owns a share of the partitions, and runs the pipeline on their events."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from penstock.streams import clock
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import retry, route
+from penstock.streams.nats.client.outbox import Outbox
+from penstock.streams.nats.cluster.assignment import assign
+from penstock.streams.nats.cluster.deliveries import Deliveries
+from penstock.streams.nats.cluster.layout import token
+from penstock.streams.nats.cluster.letters import JetStreamLetters, id_of
+from penstock.streams.nats.cluster.members import News, about
+from penstock.streams.nats.cluster.roster import LEASE
+from penstock.streams.nats.partition.partition import Partition
+from penstock.streams.runtime.overrides import Engine
+from penstock.streams.runtime.running import Report, Running
+
+if TYPE_CHECKING:
+    from penstock.streams.nats.client.client import Client
+    from penstock.streams.nats.cluster.layout import Layout
+    from penstock.streams.nats.cluster.roster import Roster
+    from penstock.streams.pipeline import Pipeline
+
+__all__ = ["ATTEMPTS", "Worker"]
+
+ATTEMPTS = 3
+"""The default number of attempts for an event."""
+
+# Seconds until failed work on a partition is tried again.
+_LOOK = 1.0
+# Least seconds between two looks at the roster.
+_GATHERED = 0.02
+
+
+class Worker:
+    """Renews its leases five times in their length; takes and hands over partitions as workers join
+    and leave, which they announce, and which it also checks twenty times in that length.
+
+    A partition that is handed over is no longer read; its events in the pipeline are finished, and
+    the next owner continues at once. A lost lease cancels the run: its unfinished work does not
+    count. Another run begins with the remaining partitions.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        layout: Layout,
+        pipeline: Pipeline,
+        *,
+        name: str = "",
+        ttl: float | None = None,
+        attempts: int = ATTEMPTS,
+        drain_deadline: float = 20.0,
+        limit: tuple[int, int] | None = None,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        if ttl is not None and ttl <= 0:
+            raise BuildError(f"a lease of {ttl:g} s: must be positive seconds")
+        if attempts < 1:
+            raise BuildError(f"{attempts} attempts: at least 1 is needed")
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.running: Running | None = None
+        self.partitions: dict[int, Partition] = {}
+        self.restarts = 0
+        # Two workers may have been given one name, by mistake or on purpose.
+        self._id = f"{token(self.name)}-{uuid4().hex[:8]}"
+        self._client = client
+        self._layout = layout
+        self._pipeline = pipeline
+        self._ttl_wanted, self._ttl = ttl, LEASE
+        self._attempts = attempts
+        # The last owners of partitions whose leases this worker lost although its loop was running.
+        self._blameless: dict[int, str] = {}
+        self._drain_deadline = drain_deadline
+        self._limit = limit
+        self._warn = warn
+        self._since = clock.wall()
+        self._roster: Roster | None = None
+        # Whether it has announced itself.
+        self._known = False
+        self._news = News(client, layout.news)
+        self._leaving = False
+        self._lost = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._work: dict[Partition, asyncio.Task[None]] = {}
+        self._outbox = Outbox(client)
+        letters = JetStreamLetters(
+            lambda: self._outbox,
+            layout.letters,
+            layout.letters_subject,
+            partial(id_of, layout.stream),
+        )
+        self._deliveries = Deliveries(layout.stream, letters)
+        self._engine = Engine(
+            self._deliveries.flowable,
+            retry(attempts, then=route(letters)),
+            unique_by=layout.identity,
+        )
+
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
+        """Take in no more, finish what is in, hand all partitions over; `run` then returns."""
+        self._leaving = True
+        if self.running is not None:
+            self.running.begin_drain(deadline, by_signal=by_signal)
+
+    def cancel(self) -> None:
+        """Stop at once; what is unfinished goes to other workers when they have the leases."""
+        self._leaving = True
+        if self.running is not None:
+            self.running.cancel()
+
+    async def run(self) -> Report:
+        """Work until drained; returns the report. Raises the error that ends the pipeline."""
+        self._layout = await self._layout.prepare(self._client)
+        self._roster = await self._layout.roster(self._client, self._ttl_wanted)
+        self._ttl = self._roster.ttl
+        self._floors = await self._layout.floors(self._roster.js)
+        self._floors.start()
+        await self._news.start()
+        await self._outbox.start()
+        keeping = asyncio.create_task(self._keep(), name="penstock leases")
+        try:
+            while True:
+                self._lost = False
+                self.running = self._pipeline.start(
+                    drain_deadline=self._drain_deadline, limit=self._limit, engine=self._engine
+                )
+                if self._leaving:
+                    self.running.begin_drain(self._drain_deadline, by_signal=True)
+                for partition in self.partitions.values():
+                    partition.begin_anew()
+                    self._attend(partition)
+                report = await self.running.wait()
+                if self._leaving or not self._lost:
+                    return report
+                self.restarts += 1
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await self._go()
+            await self._news.stop()
+            await self._floors.stop()
+            await self._outbox.stop()
+
+    async def _keep(self) -> None:
+        """Renew, take and hand over, until this task is cancelled."""
+        roster = self._roster
+        assert roster is not None
+        renewed = looked = -inf
+        while True:
+            began = clock.monotonic()
+            self._news.clear()
+            try:
+                if began >= renewed + self._ttl / 5:
+                    renewed = began
+                    await self._renew()
+                if not self._lost and not self._leaving:
+                    await self._share()
+            except Exception as error:
+                # The servers are unavailable, or electing a leader. Leases expire by the clock.
+                self._warn(f"worker {self.name}: {type(error).__name__}: {error}")
+            self._drop_lost()
+            if began >= looked + _LOOK:
+                looked = began
+                for partition in self.partitions.values():
+                    self._attend(partition)
+            # News from several workers is handled together.
+            await asyncio.sleep(_GATHERED)
+            due = min(renewed + self._ttl / 5, began + self._ttl / 20, roster.soonest)
+            await self._news.wait(max(0.0, due - clock.monotonic()))
+
+    async def _renew(self) -> None:
+        roster = self._roster
+        assert roster is not None
+        renewed = await asyncio.gather(
+            roster.tell(
+                self._id,
+                about(self.name, self._since, self.partitions, self.restarts, self.running),
+            ),
+            *(partition.lease.renew(self._ttl) for partition in self.partitions.values()),
+            return_exceptions=True,
+        )
+        self._drop_lost()
+        for error in renewed:
+            if isinstance(error, Exception):
+                raise error
+        if not self._known:
+            self._known = True
+            await self._news.tell()
+
+    async def _share(self) -> None:
+        """Hand over the partitions of others' shares, and take free ones of our own share."""
+        assert self._roster is not None
+        workers = {self._id, *await self._roster.members()}
+        shares = assign(len(self._layout.numbers), workers)
+        mine = {one for one, worker in shares.items() if worker == self._id}
+        for number in set(self.partitions) - mine:
+            self._work_on(self.partitions[number], partial(self._hand_over, number))
+        await asyncio.gather(*(self._take(one) for one in mine - set(self.partitions)))
+
+    def _drop_lost(self) -> None:
+        """Abandon partitions whose lease is lost, at its deadline at the latest."""
+        lost = [one for one in self.partitions.values() if not one.lease.held]
+        for partition in lost:
+            if clock.monotonic() < partition.lease.deadline + self._ttl / 5:
+                # The loop was not blocked: the servers were unavailable, or the lease was deleted.
+                self._blameless[partition.number] = partition.owner
+            del self.partitions[partition.number]
+            self._work_on(partition, partition.abandon, at_once=True)
+        if lost and self.running is not None:
+            numbers = ", ".join(str(partition.number) for partition in lost)
+            self._warn(
+                f"worker {self.name} lost the lease of partition {numbers}: what it had begun is "
+                "abandoned, and begun again by the new owner"
+            )
+            self._lost = True
+            self.running.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self.partitions:
+            loop = asyncio.get_running_loop()
+            first = min(partition.lease.deadline for partition in self.partitions.values())
+            self._alarm = loop.call_later(max(0.0, first - clock.monotonic()), self._drop_lost)
+
+    def _attend(self, partition: Partition) -> None:
+        self._work_on(partition, partition.look)
+
+    def _work_on(
+        self,
+        partition: Partition,
+        work: Callable[[], Coroutine[Any, Any, None]],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Run work on a partition concurrently with the renewals; one task at a time, or `at_once`
+        in place of the present one."""
+        under_way = self._work.get(partition)
+        if under_way is not None and not under_way.done():
+            if not at_once:
+                return
+            under_way.cancel()
+        task = asyncio.create_task(work(), name=f"penstock partition {partition.number}")
+        self._work[partition] = task
+        task.add_done_callback(partial(self._worked, partition))
+
+    def _worked(self, partition: Partition, task: asyncio.Task[None]) -> None:
+        if self._work.get(partition) is task:
+            del self._work[partition]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # It is tried again in the next round: opened anew where opening has failed.
+            self._warn(
+                f"worker {self.name}, partition {partition.number}: {type(error).__name__}: {error}"
+            )
+
+    async def _take(self, number: int) -> None:
+        assert self._roster is not None
+        lease = await self._roster.take(number, self._id.encode())
+        if lease is not None:
+            partition = Partition(
+                number,
+                lease,
+                self._client,
+                self._layout,
+                self._deliveries,
+                self._floors,
+                self._attend,
+                attempts=self._attempts,
+                blameless=self._blameless.pop(number, ""),
+            )
+            self.partitions[number] = partition
+            self._attend(partition)
+
+    async def _hand_over(self, number: int) -> None:
+        partition = self.partitions[number]
+        await partition.stop()
+        if self.partitions.pop(number, None) is not None:
+            await partition.lease.release()
+            await self._news.tell()
+
+    async def _go(self) -> None:
+        """Hand everything over, as far as the servers can be reached."""
+        for task in list(self._work.values()):
+            task.cancel()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        with suppress(Exception):
+            async with asyncio.timeout(self._ttl):
+                if self._roster is not None:
+                    await self._roster.leave(self._id)
+                await asyncio.gather(*(self._hand_over(one) for one in list(self.partitions)))

@@ -1,0 +1,227 @@
+"""The floor of each partition, up to which it is done: a key-value bucket written by owners only.
+
+An entry also names the owner, until it hands the partition over, so that the next owner knows
+whether a worker was lost, and which events are in doubt since
+(`penstock.streams.nats.partition.doubt`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orjson import JSONDecodeError, dumps, loads
+
+from penstock.streams.errors import describe
+from penstock.streams.nats.partition.doubt import Doubt
+
+if TYPE_CHECKING:
+    from nats.js.kv import KeyValue
+
+__all__ = ["Floor", "Floors", "Mark"]
+
+log = logging.getLogger("penstock")
+
+# Least seconds between two writes of a floor: events finished in between are repeated if the worker
+# is killed, and a write costs about as much as an event.
+_GATHERED = 0.1
+# Seconds until the next write after a failed one.
+_PAUSE = 1.0
+
+
+class Mark(NamedTuple):
+    """The last message up to which everything is done: its number, 0 for none, and when it was
+    stored, in seconds since 1970."""
+
+    sequence: int = 0
+    stored: float = 0.0
+
+
+class Floors:
+    """The bucket, which anybody may read, and the task that writes the floors of one worker.
+
+    `born` distinguishes this stream from an earlier one of the same name, whose floors do not
+    apply.
+    """
+
+    def __init__(self, table: KeyValue, born: str) -> None:
+        self._table = table
+        self._born = born
+        self._risen: set[Floor] = set()
+        self._wanted = asyncio.Event()
+        self._writing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start writing floors that rise."""
+        self._writing = asyncio.get_running_loop().create_task(
+            self._write(), name="penstock floors"
+        )
+
+    async def stop(self) -> None:
+        """Stop writing; floors that must be known have to be settled before."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.gather(self._writing, return_exceptions=True)
+
+    async def read(self, partition: int) -> tuple[Mark, int]:
+        """The floor, and the entry's revision."""
+        said, revision = await self._entry(partition)
+        return _mark(said), revision
+
+    async def _entry(self, partition: int) -> tuple[dict[str, Any], int]:
+        """The entry for this stream, which may be empty, and its revision."""
+        from nats.js.errors import KeyNotFoundError
+
+        try:
+            entry = await self._table.get(f"p.{partition}")
+        except KeyNotFoundError:
+            return {}, 0
+        value = entry.value or b""
+        said = _said(value)
+        match said:
+            case {"floor": int(), "stored": int() | float(), "of": str(born)}:
+                return (said if born == self._born else {}), entry.revision or 0
+            case _:
+                log.warning(
+                    "the floor of partition %d cannot be read, another program wrote it: %s. "
+                    "Everything stored of the partition is processed again",
+                    *(partition, describe(value)),
+                )
+                return {}, entry.revision or 0
+
+    async def claim(
+        self, partition: int, owner: str, suspects: int, attempts: int, blameless: str = ""
+    ) -> Floor:
+        """Take the floor over: writes of former owners that are still under way are refused.
+
+        An owner that has not handed over was lost, unless it is the `blameless` one: any of so many
+        events, its `suspects`, may have cost it.
+        """
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        while True:
+            said, revision = await self._entry(partition)
+            known, doubt = _mark(said), Doubt.of(said)
+            if said.get("owner", "") not in ("", blameless):
+                doubt = doubt.after_a_loss(suspects, attempts, known.sequence)
+            with suppress(KeyWrongLastSequenceError):
+                revision = await self.put(partition, owner, known, doubt, revision)
+                return Floor(self, partition, owner, known, doubt, revision)
+
+    async def put(
+        self, partition: int, owner: str, floor: Mark, doubt: Doubt, revision: int
+    ) -> int:
+        """Write, unless the entry has changed since that revision, which raises
+        KeyWrongLastSequenceError; returns the new revision."""
+        said = {"floor": floor.sequence, "stored": floor.stored, **doubt.said()}
+        value = dumps({**said, "owner": owner, "of": self._born})
+        return await self._table.update(f"p.{partition}", value, revision)
+
+    async def is_of(self, partition: int, owner: str) -> int:
+        """The entry's revision if it is the owner's, or else 0."""
+        entry = await self._table.get(f"p.{partition}")
+        said = _said(entry.value or b"")
+        return (entry.revision or 0) if said.get("owner") == owner else 0
+
+    def risen(self, floor: Floor) -> None:
+        """Write this one soon."""
+        self._risen.add(floor)
+        self._wanted.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            risen, self._risen = self._risen, set()
+            answers = await asyncio.gather(
+                *(floor.write() for floor in risen), return_exceptions=True
+            )
+            failed = [one for one, e in zip(risen, answers, strict=True) if e is not None]
+            await asyncio.sleep(_PAUSE if failed else _GATHERED)
+            for floor in failed:
+                self.risen(floor)
+
+
+def _mark(said: dict[str, Any]) -> Mark:
+    return Mark(said["floor"], said["stored"]) if said else Mark()
+
+
+class Floor:
+    """The floor of one partition, while one worker owns it; `doubt` is written with it."""
+
+    def __init__(
+        self,
+        floors: Floors,
+        partition: int,
+        owner: str,
+        known: Mark,
+        doubt: Doubt,
+        revision: int,
+    ) -> None:
+        self.known = known
+        """The floor that the servers have."""
+        self.doubt = doubt
+        self._known_doubt: Doubt | None = doubt
+        self._floors = floors
+        self._partition = partition
+        self._owner = owner
+        self._revision = revision
+        self._reached = known
+        self._lost = False
+        self._one = asyncio.Lock()
+
+    @property
+    def _is_known(self) -> bool:
+        return self.known == self._reached and self._known_doubt == self.doubt
+
+    def rise(self, floor: Mark) -> None:
+        """Raise the floor; it is written soon."""
+        self._reached = floor
+        self._floors.risen(self)
+
+    async def settle(self) -> None:
+        """Wait until the present floor is written, unless another owner has taken over.
+
+        Raises what the servers' silence raises.
+        """
+        while not (self._is_known or self._lost):
+            await self.write()
+
+    async def hand_over(self) -> None:
+        """The same, and record that the owner has left the partition voluntarily."""
+        self._owner, self._known_doubt = "", None
+        await self.settle()
+
+    async def write(self) -> None:
+        """Write the present floor, unless another owner has taken over.
+
+        Raises what the servers' silence raises.
+        """
+        from nats.js.errors import KeyWrongLastSequenceError
+
+        async with self._one:
+            reached, doubt = self._reached, self.doubt
+            if self._lost or self._is_known:
+                return
+            try:
+                self._revision = await self._floors.put(
+                    self._partition, self._owner, reached, doubt, self._revision
+                )
+                self.known, self._known_doubt = reached, doubt
+            except KeyWrongLastSequenceError:
+                # Written by ourselves, with the answer lost?
+                revision = await self._floors.is_of(self._partition, self._owner)
+                self._lost = revision <= self._revision
+                self._revision = max(revision, self._revision)
+                self._floors.risen(self)
+
+
+def _said(value: bytes) -> dict[str, Any]:
+    """The fields of an entry; none if it is not a JSON object."""
+    try:
+        said: Any = loads(value)
+    except JSONDecodeError:
+        return {}
+    return said if said.__class__ is dict else {}

@@ -1,0 +1,382 @@
+"""A partition that this worker owns: reads it in order, and tracks what is not done yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
+
+from penstock.streams.errors import StreamMissing
+from penstock.streams.nats.client.connection import jetstream
+from penstock.streams.nats.client.requests import Requests
+from penstock.streams.nats.partition.arrival import Arrival, Delivery
+from penstock.streams.nats.partition.batches import identities_of
+from penstock.streams.nats.partition.floors import Mark
+from penstock.streams.nats.partition.place import place_of
+from penstock.streams.nats.partition.purge import Purge
+from penstock.streams.nats.partition.seen import Seen
+from penstock.streams.nats.partition.suspects import Suspects
+
+if TYPE_CHECKING:
+    from nats.js.api import ConsumerConfig
+
+    from penstock.streams.nats.client.client import Client
+    from penstock.streams.nats.client.message import Message
+    from penstock.streams.nats.cluster.layout import Layout
+    from penstock.streams.nats.cluster.lease import Lease
+    from penstock.streams.nats.partition.floors import Floor, Floors
+
+__all__ = ["Partition", "Reader"]
+
+# Unfinished events of a partition in this worker, or as many as so many full messages hold. More
+# are requested at half of that or less, as a request costs servers as much as a message.
+_WINDOW, _MESSAGES = 128, 4
+# Events done above the floor, which one slow event holds down; beyond it no more are requested.
+_MOST_ABOVE = 4096
+# Seconds in which a server creates a consumer, or counts as unavailable.
+_ANSWER = 3.0
+# Seconds until an event that a stage reverted is redelivered.
+_AGAIN = 1.0
+
+
+class Reader(Protocol):
+    """Puts delivered events into the pipeline."""
+
+    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """A message arrived, in its partition's order, or parts of it again; its events at these
+        places are to be processed."""
+
+    def repeated(self, count: int) -> None:
+        """So many events were dropped as duplicates."""
+
+    def left(self, count: int) -> None:
+        """So many events have left the pipeline."""
+
+    def alone(self, partition: Partition) -> AbstractAsyncContextManager[None]:
+        """Inside the block, only events of this partition enter the pipeline, and no others are in
+        it, except those that have been there for as long as a lease."""
+        ...
+
+    def withdraw(self, partition: Partition) -> None:
+        """Drop what is not in the pipeline yet: it is delivered to the next owner."""
+
+
+class Partition:
+    """Delivers in order, tracks what is done, and detects lost deliveries.
+
+    A consumer without acknowledgements delivers from a message on. If a delivery is missing, or the
+    consumer is gone, another one continues after the last message received. The floor, up to which
+    everything is done, is in a bucket; events done above it are delivered again to the next owner,
+    but not processed again by this one.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        lease: Lease,
+        client: Client,
+        layout: Layout,
+        reader: Reader,
+        floors: Floors,
+        attend: Callable[[Partition], None] = lambda partition: None,
+        *,
+        attempts: int = 3,
+        blameless: str = "",
+    ) -> None:
+        self.number = number
+        self.lease = lease
+        self.layout = layout
+        self.reads_anew = True
+        # Arrived and not yet in the pipeline; belongs to the reader.
+        self.queue: deque[tuple[Arrival, Sequence[int]]] = deque()
+        self.owner = f"{lease.owner.decode()} {lease.epoch}"
+        self._attempts = attempts
+        self._blameless = blameless
+        self.suspects: Suspects | None = None
+        self._client = client
+        self._js = jetstream(client, _ANSWER)
+        self._reader = reader
+        self._floors = floors
+        self._attend = attend
+        self._kept: Floor | None = None
+        self._consumer = ""
+        self._requests: Requests | None = None
+        # The delivered messages in order, from the floor on; and those done that will come again.
+        self._above: deque[Arrival] = deque()
+        self._done: set[int] = set()
+        # The number of their events, of those not done, and of those in the pipeline.
+        self._events = self._here = self._in_pipe = 0
+        # The last message received, or 0, and how many events one may hold.
+        self._last, self._largest = 0, layout.batch or 1
+        self._window = max(_WINDOW, _MESSAGES * self._largest)
+        self._seen = self._nothing_seen()
+        # Deliveries that wait to be redelivered.
+        self._reverted: dict[Delivery, asyncio.TimerHandle] = {}
+        self._empty: asyncio.Future[None] | None = None
+        self._closing = False
+        self._fault: Exception | None = None
+        self._last_delivery: int = 0
+        # How many messages came after the last one when it was sent.
+        self._behind = 1
+        self._floor = Mark()
+        self._purge = Purge(number, lease, self._js, layout)
+
+    async def open(self) -> None:
+        """Continue reading after the last message received, with another consumer."""
+        if self._kept is None:
+            self._kept = await self._floors.claim(
+                self.number, self.owner, self._window, self._attempts, self._blameless
+            )
+            self._floor = self._kept.known
+            self._doubt()
+        await self._close()
+        js: Any = self._js
+        stream = self.layout.stream
+        made = await js.add_consumer(stream, self._wanted())
+        self._consumer = made.name
+        self._last_delivery = 0
+        self.reads_anew = False
+        self._requests = Requests(
+            self._client,
+            stream,
+            self._consumer,
+            self._room,
+            self._arrived,
+            self._gone,
+            easily=True,
+            beat=self._delivered,
+        )
+        await self._requests.start()
+
+    def _doubt(self) -> None:
+        """Process the events in doubt first."""
+        if self._kept is not None and self._kept.doubt.left:
+            self.suspects = Suspects(self._kept, self._attempts, self)
+
+    def arrived(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """Pass these events on."""
+        self._reader.arrived(arrival, places)
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Inside, nothing else is in the pipeline."""
+        return self._reader.alone(self)
+
+    def _wanted(self) -> ConsumerConfig:
+        """The consumer to continue with; the first one begins before the floor, for the identities
+        to remember."""
+        number, layout = self.number, self.layout
+        if not self._last:
+            if self._seen is not None and self._floor.sequence:
+                return layout.consumer(number, since=self._floor.stored - 2 * layout.window)
+            self._last = self._floor.sequence
+        return layout.consumer(number, self._last + 1)
+
+    def _nothing_seen(self) -> Seen | None:
+        """Servers know the identities of messages; the owner has to remember those of events in
+        batches."""
+        layout = self.layout
+        return Seen(layout.window) if layout.in_batches and layout.identity is not None else None
+
+    async def _close(self) -> None:
+        """Read no more from the consumer that was."""
+        from nats.errors import Error
+
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            await requests.stop()
+            # It need not arrive: the consumer expires in any case.
+            with suppress(Error):
+                stream = self.layout.stream
+                await self._client.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{self._consumer}")
+
+    def _room(self) -> int:
+        room = self._window - self._here
+        done = self._events - self._here
+        if self._closing or room < self._window // 2 or done >= _MOST_ABOVE:
+            return 0
+        return max(1, room // self._largest)
+
+    def _arrived(self, message: Message) -> None:
+        if self._closing or self.reads_anew or not self.lease.held:
+            return
+        place = place_of(message.reply)
+        if place.delivery != self._last_delivery + 1:
+            self.read_anew()
+            return
+        self._last_delivery = place.delivery
+        # A copy of the stream that lags behind begins earlier.
+        if place.sequence <= self._last:
+            return
+        self._behind = place.pending
+        several = identities_of(message)
+        key = message.subject.rpartition(".")[2] if several is None else ""
+        identities, count = several or ([], 1)
+        places: Sequence[int] = range(count)
+        if self._seen is not None and identities:
+            repeated = self._seen.repeats(identities, place.stored)
+            if repeated:
+                places = [one for one in places if one not in repeated]
+        before, self._last = self._last, place.sequence
+        self._take_in(
+            Arrival(self, place.sequence, before, place.stored, message.data, key, count), places
+        )
+
+    def _take_in(self, arrival: Arrival, places: Sequence[int]) -> None:
+        """Take in a message; all its events but those at these places are duplicates."""
+        if arrival.sequence <= self._floor.sequence:
+            return
+        self._above.append(arrival)
+        self._events += arrival.count
+        if arrival.sequence in self._done:
+            self._done.remove(arrival.sequence)
+        else:
+            arrival.left = len(places)
+            if len(places) < arrival.count:
+                self._reader.repeated(arrival.count - len(places))
+        if arrival.left:
+            self._here += arrival.left
+            if self.suspects is None or self.suspects.is_over:
+                self._reader.arrived(arrival, places)
+            else:
+                self.suspects.take_in(arrival, places)
+        else:
+            self._rise()
+
+    def _delivered(self, count: int) -> None:
+        """The consumer has nothing more at the moment, and has delivered so many."""
+        if count > self._last_delivery:
+            self.read_anew()
+
+    def _gone(self, error: Exception) -> None:
+        """Its server is away, somebody deleted it, or a message cannot be taken in."""
+        if not isinstance(error, StreamMissing):
+            self._fault = error
+        self.read_anew()
+
+    # Outcomes of events.
+
+    def entered(self, count: int) -> None:
+        """So many of its events are in the pipeline."""
+        self._in_pipe += count
+
+    def done(self, arrival: Arrival, count: int) -> None:
+        """So many events of a message are done: every sink accepted them, or they were dropped on
+        purpose."""
+        arrival.left -= count
+        if not arrival.left and self.lease.held:
+            self._rise()
+        self._left(count)
+
+    def _rise(self) -> None:
+        above = self._above
+        last: Arrival | None = None
+        while above and not above[0].left:
+            last = above.popleft()
+            self._events -= last.count
+        if last is not None:
+            self._floor = Mark(last.sequence, last.stored)
+            if self._kept is not None:
+                self._kept.rise(self._floor)
+
+    def returned(self) -> None:
+        """An event left the pipeline unfinished: it is delivered again, to whoever owns it then."""
+        self._left(1)
+
+    def reverted(self, delivery: Delivery) -> None:
+        """A stage reverted the event: it is redelivered later. Later events go on."""
+        self._out_of_pipe(1)
+        if not self._closing:
+            loop = asyncio.get_running_loop()
+            again = loop.call_later(_AGAIN, self._give_again, delivery)
+            self._reverted[delivery] = again
+
+    def _give_again(self, delivery: Delivery) -> None:
+        del self._reverted[delivery]
+        arrival, place = delivery
+        self._reader.arrived(arrival, (place,))
+
+    def _withdraw(self) -> None:
+        if self.suspects is not None:
+            self.suspects.stop()
+            self.suspects = None
+        self._reader.withdraw(self)
+        for again in self._reverted.values():
+            again.cancel()
+        self._reverted.clear()
+
+    def _left(self, count: int) -> None:
+        self._here -= count
+        if self._here <= self._window // 2 and self._requests is not None:
+            self._requests.look()
+        self._out_of_pipe(count)
+
+    def _out_of_pipe(self, count: int) -> None:
+        self._in_pipe -= count
+        self._reader.left(count)
+        if self.suspects is not None:
+            self.suspects.ended()
+        if self._in_pipe <= 0 and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    # Life.
+
+    def read_anew(self) -> None:
+        """A delivery is missing: take in no more, and let `look` continue after the last message
+        received."""
+        if not self.reads_anew:
+            self.reads_anew = True
+            self._attend(self)
+
+    def begin_anew(self) -> None:
+        """The pipeline was cancelled: read again from the floor."""
+        self._withdraw()
+        self._done |= {one.sequence for one in self._above if not one.left}
+        self._above.clear()
+        self._events = self._here = self._in_pipe = self._last = 0
+        self._seen = self._nothing_seen()
+        self.reads_anew = True
+        self._doubt()
+
+    async def stop(self) -> None:
+        """Take in no more, wait until what is in the pipeline has ended, and have it written."""
+        from nats.errors import Error
+
+        self._closing = True
+        await self._close()
+        self._withdraw()
+        if self._in_pipe > 0:
+            self._empty = asyncio.get_running_loop().create_future()
+            await self._empty
+        if self._kept is not None:
+            with suppress(Error, TimeoutError):
+                await self._kept.hand_over()
+
+    async def abandon(self) -> None:
+        """The lease is lost: ignore the outcomes of events in the pipeline."""
+        self._closing = True
+        await self._close()
+        self._withdraw()
+
+    def _oldest(self) -> float:
+        """When the first unfinished message was stored."""
+        if self._above:
+            return self._above[0].stored
+        return self._floor.stored if self._behind else inf
+
+    async def look(self) -> None:
+        """Periodic work, about once a second: read again if a delivery is missing; delete what is
+        long done.
+
+        Raises what the server's silence raises, and why a message could not be taken in; it is then
+        tried again the next time.
+        """
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+        if self.reads_anew:
+            await self.open()
+        elif self._kept is not None:
+            await self._purge.look(self._kept.known, self._oldest())

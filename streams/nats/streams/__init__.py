@@ -1,0 +1,1 @@
+"""The source and the sink of streams of JetStream that others own."""

@@ -1,0 +1,1 @@
+"""What stages say to each other: events, demand, acknowledgements, ends."""

@@ -1,0 +1,230 @@
+"""Origins that stand in for a source: fan-out, fan-in, hooks on the end of events.
+
+Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
+an operator that wants to hear how events end stands in front of their origin (`AckHook`).
+
+A source that has its events on lease is a `Lessor`: what it does not hold any more must not begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.streams.protocol.event import Ending, Event, Origin
+
+__all__ = [
+    "AckHook",
+    "Family",
+    "Joined",
+    "Lessor",
+    "Nobody",
+    "OneByOne",
+    "Withdrawn",
+    "may_begin",
+    "roots",
+]
+
+T = TypeVar("T")
+
+
+class OneByOne:
+    """An origin that is told of several events that finished as of each of them."""
+
+    __slots__ = ()
+
+    def finished_all(self: Origin, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.finished(event)
+
+
+class Family(OneByOne):
+    """The origin of an event's children: the parent ends when the last of them has ended.
+
+    Whoever makes the children holds the family open until `close`, so that children may
+    come one by one. A failed child fails the parent, else a returned one returns it, else it
+    finishes; with no child, or none but dropped ones, it is dropped for `cause`.
+    """
+
+    __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_returned", "parent")
+
+    def __init__(self, parent: Event[Any], cause: str) -> None:
+        self.parent = parent
+        self._cause = cause
+        self._open = 1
+        self._finished = self._returned = False
+        self._error: BaseException | None = None
+        self._forgive = True
+
+    def child(self, value: T) -> Event[T]:
+        """One more event that came of the parent; it shares the parent's times and turn."""
+        parent = self.parent
+        child = Event(value, parent.created, self, parent.token)
+        if parent.started is not None:
+            child.started = parent.started
+            child.ended = getattr(parent, "ended", parent.started)
+        turn = parent.turn
+        if turn is not None:
+            turn.holders += 1
+            child.turn = turn
+        self._open += 1
+        return child
+
+    def close(self) -> None:
+        """No more children will come."""
+        self.parent.end_turn()
+        self._one_less()
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._finished = True
+        self._one_less()
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._cause = cause
+        self._one_less()
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        if self._error is None:
+            self._error = error
+        self._forgive = self._forgive and acknowledged
+        self._one_less()
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._returned = True
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._open -= 1
+        if self._open:
+            return
+        if self._error is not None and not self._forgive:
+            self.parent.fail(self._error)
+        elif self._returned:
+            self.parent.give_back()
+        elif self._error is not None:
+            self.parent.fail(self._error, acknowledged=True)
+        elif self._finished:
+            self.parent.finish()
+        else:
+            self.parent.drop(self._cause)
+
+
+class AckHook(OneByOne):
+    """An origin in front of another: it hears how events end before that one does.
+
+    Whoever wants to hear of an event sets `event.outer = (event.origin, event.outer, ...)`, or
+    whatever else `behind` finds these two by, and `event.origin` to this.
+    """
+
+    __slots__ = ()
+
+    def behind(self, outer: Any, /) -> tuple[Origin, Any]:
+        """The origin and the `outer` that an event had before it got this one."""
+        return outer[0], outer[1]
+
+    def ended(
+        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+    ) -> None:
+        """`event` has ended, of `error` if it failed; `outer` is what was made for it."""
+        raise NotImplementedError
+
+    def _end(self, event: Event[Any], ending: Ending, error: BaseException | None = None) -> Origin:
+        outer = event.outer
+        event.origin, event.outer = self.behind(outer)
+        self.ended(event, ending, outer, error)
+        return event.origin
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._end(event, Ending.FINISHED).finished(event)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self._end(event, Ending.DROPPED).dropped(event, cause)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
+        self._end(event, ending, error).failed(event, error, acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        self._end(event, Ending.RETURNED).returned(event)
+
+
+class Joined(OneByOne):
+    """The origin of an event that several others went into; they share its outcome."""
+
+    __slots__ = ("parents",)
+
+    def __init__(self, parents: Iterable[Event[Any]]) -> None:
+        self.parents = tuple(parents)
+
+    def finished(self, event: Event[Any], /) -> None:
+        for parent in self.parents:
+            parent.finish()
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        for parent in self.parents:
+            parent.drop(cause)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        for parent in self.parents:
+            parent.fail(error, acknowledged=acknowledged)
+
+    def returned(self, event: Event[Any], /) -> None:
+        for parent in self.parents:
+            parent.give_back()
+
+
+class Nobody(OneByOne):
+    """The origin of values that an operator made up by itself, such as `start_with`'s."""
+
+    __slots__ = ()
+
+    def finished(self, event: Event[Any], /) -> None: ...
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None: ...
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None: ...
+
+    def returned(self, event: Event[Any], /) -> None: ...
+
+
+def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
+    """The sources that `event` comes from, each with its own mark of what it gave."""
+    origin, outer = event.origin, event.outer
+    while isinstance(origin, AckHook):
+        origin, outer = origin.behind(outer)
+    if isinstance(origin, Family):
+        yield from roots(origin.parent)
+    elif isinstance(origin, Joined):
+        for parent in origin.parents:
+            yield from roots(parent)
+    else:
+        yield origin, event.token
+
+
+class Lessor(Origin, Protocol):
+    """A source whose events are its own for as long as a lease lasts: see `Run.lessors`."""
+
+    def holds(self, token: Any, /) -> bool:
+        """Whether it is certain that nobody else works on what it gave under this mark.
+
+        Asked on the loop, just before user code is called with it. Once False, always False.
+        """
+        ...
+
+
+class Withdrawn(Exception):
+    """An event must not begin any more, and goes back to its source."""
+
+
+def may_begin(event: Event[Any], lessors: Sequence[Lessor]) -> bool:
+    """Whether all sources that `event` comes from still hold it."""
+    for lessor in lessors:
+        # The usual event, as its source made it: asked for each one, so with no more than that.
+        if event.origin is lessor:
+            return lessor.holds(event.token)
+    return all(
+        lessor.holds(token)
+        for origin, token in roots(event)
+        for lessor in lessors
+        if lessor is origin
+    )

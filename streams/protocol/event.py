@@ -1,0 +1,211 @@
+"""The envelope that carries a value through a pipeline.
+
+An event ends exactly once, in one of four ways. It *finishes* when every sink accepted all of its
+results; it is *dropped* when an operator discards it on purpose; it *fails*; or it is *returned*,
+unfinished, to its source. The source learns which through the event's origin.
+
+Operators may stand in for a source as origins (see `penstock.streams.protocol.acknowledgement`), so
+an operator settles every event in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from itertools import repeat
+from typing import Any, Generic, Protocol, TypeVar
+
+__all__ = [
+    "Ending",
+    "Event",
+    "Origin",
+    "Turn",
+    "finish_all",
+    "new_events",
+    "tell_finished",
+]
+
+T = TypeVar("T")
+
+
+class Origin(Protocol):
+    """The origin of events, which is notified of how each of them ended."""
+
+    def finished(self, event: Event[Any], /) -> None:
+        """Every sink accepted the event."""
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        """The same for several."""
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        """An operator dropped the event on purpose; `cause` names it in the statistics."""
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        """The event failed. Acknowledged: it was skipped or routed and may be forgotten."""
+
+    def returned(self, event: Event[Any], /) -> None:
+        """The event was not processed to its end and is returned to the source."""
+
+
+class Turn(Protocol):
+    """The right of one event of a group to be processed.
+
+    Children of a fan-out share the turn of their parent; it ends with the last holder.
+    """
+
+    holders: int
+
+    def end(self) -> None:
+        """Give up one share of the turn."""
+
+    def leave(self) -> Turn | None:
+        """Give up the share of an event that leaves its group's operators: what it goes on with."""
+
+    def outside(self) -> Turn | None:
+        """One more share of what an event goes on with."""
+
+    def place(self) -> Turn | None:
+        """A share of the places in buffers that the event has, for the letter about it."""
+
+
+class Ending(Enum):
+    """How an event ended."""
+
+    FINISHED = "finished"
+    DROPPED = "dropped"
+    FORGIVEN = "failed, then skipped or routed"
+    FAILED = "failed"
+    RETURNED = "returned"
+
+
+class Event(Generic[T]):
+    """A value on its way, with its times (seconds of the loop's clock) and its obligations.
+
+    `token` is the source's own mark (a line number, a row's id). `outer` is for origins that
+    stand in front of another: what the one in front knows of the event, and by which it finds the
+    origin and the `outer` that were there before. `pending` counts the acceptances that are
+    missing; at 0 or less the event has ended.
+    """
+
+    __slots__ = (
+        "created",
+        "ended",
+        "origin",
+        "outer",
+        "pending",
+        "started",
+        "token",
+        "turn",
+        "value",
+    )
+
+    started: float | None
+    ended: float
+
+    def __init__(self, value: T, created: float, origin: Origin, token: Any = None) -> None:
+        self.value = value
+        self.created = created
+        self.origin = origin
+        self.token = token
+        self.started = None
+        self.turn: Turn | None = None
+        self.outer: Any = None
+        self.pending = 1
+
+    def finish(self) -> None:
+        """One sink accepted the event; with the last of them it has finished."""
+        self.pending = pending = self.pending - 1
+        if pending:
+            return
+        self.origin.finished(self)
+        if self.turn is not None:
+            self.end_turn()
+
+    def drop(self, cause: str) -> None:
+        """Drop the event on purpose. The source may forget it."""
+        if self.pending > 0:
+            self.pending = 0
+            self.origin.dropped(self, cause)
+            self.end_turn()
+
+    def fail(self, error: BaseException, *, acknowledged: bool = False) -> None:
+        """The event failed; acknowledged when it was skipped or routed."""
+        if self.pending > 0:
+            self.pending = 0
+            self.origin.failed(self, error, acknowledged)
+            self.end_turn()
+
+    def give_back(self) -> None:
+        """Return the event, unfinished, to its source."""
+        if self.pending > 0:
+            self.pending = 0
+            self.origin.returned(self)
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """End this event's share of its group's turn, if it holds one."""
+        turn = self.turn
+        if turn is not None:
+            self.turn = None
+            turn.end()
+
+    def place(self) -> Turn | None:
+        """A share of the places in buffers that this event has, for the letter about it."""
+        return None if self.turn is None else self.turn.place()
+
+
+def new_events(
+    values: Sequence[T], created: float, origin: Origin, tokens: Iterable[Any] = repeat(None)
+) -> list[Event[T]]:
+    """`Event(value, created, origin, token)` for each of `values`, in half the time."""
+    new: Any = Event.__new__
+    events: list[Event[T]] = list(map(new, repeat(Event, len(values))))
+    for event, value, token in zip(events, values, tokens, strict=False):
+        event.value = value
+        event.created = created
+        event.origin = origin
+        event.token = token
+        event.started = event.turn = event.outer = None
+        event.pending = 1
+    return events
+
+
+def finish_all(events: list[Event[Any]]) -> None:
+    """`finish` for each of `events`; their origins are told in as few calls as possible."""
+    alike = _finish_alike(events)
+    finished = events[:alike]
+    if alike < len(events):
+        for event in events[alike:]:
+            event.pending = pending = event.pending - 1
+            if not pending:
+                finished.append(event)
+        tell_finished(finished)
+        for event in finished[alike:]:
+            event.end_turn()
+    elif events:
+        events[0].origin.finished_all(events)
+
+
+def _finish_alike(events: list[Event[Any]]) -> int:
+    """Finish the first of `events` that are of one origin and hold no turn; how many these are."""
+    if not events:
+        return 0
+    origin = events[0].origin
+    for event in events:
+        if event.pending != 1 or event.origin is not origin or event.turn is not None:
+            return events.index(event)
+        event.pending = 0
+    return len(events)
+
+
+def tell_finished(events: list[Event[Any]]) -> None:
+    """Tell the origins of these events that they finished, in few calls."""
+    if not events:
+        return
+    begin = 0
+    origin = events[0].origin
+    for place, event in enumerate(events):
+        if event.origin is not origin:
+            origin.finished_all(events[begin:place])
+            begin, origin = place, event.origin
+    origin.finished_all(events[begin:])

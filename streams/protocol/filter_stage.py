@@ -1,0 +1,66 @@
+"""A stage that lets some of its events pass, as they are, a chunk at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import Stage, Subscriber
+
+__all__ = ["FilterStage"]
+
+T = TypeVar("T")
+
+
+class FilterStage(Stage[T, T], Generic[T]):
+    """Implements what does not depend on which events pass; `on_events` decides that.
+
+    For each event that does not pass another is asked for.
+    """
+
+    __slots__ = ("_done",)
+
+    def __init__(self, downstream: Subscriber[T]) -> None:
+        super().__init__(downstream)
+        self._done = False
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        """Ends by `_let_pass`, or by `_broke`."""
+        raise NotImplementedError
+
+    def _let_pass(self, passed: list[Event[Any]], of: int) -> None:
+        """Send on those that passed, and ask for as many more as are missing `of` a chunk."""
+        self._pass_on(passed)
+        missing = of - len(passed)
+        if missing and not self._done:
+            self.ask_again(missing)
+
+    def ask_again(self, n: int) -> None:
+        """Ask for as many events as did not pass."""
+        self.upstream.request(n)
+
+    def _pass_on(self, events: list[Event[Any]]) -> None:
+        if events:
+            self.downstream.on_events(events)
+
+    def _broke(self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]) -> None:
+        """The stream fails here: send on those that passed, and give back the rest."""
+        self._pass_on(passed)
+        for event in rest:
+            event.give_back()
+        if not self._done:
+            self._done = True
+            self.upstream.cancel()
+            self.downstream.on_error(error)
+
+    def on_completed(self) -> None:
+        self._done = True
+        self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._done = True
+        self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._done = True
+        self.upstream.cancel()

@@ -1,0 +1,115 @@
+"""Sinks: the description of a pipeline's end, and the base class of its last stage."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.streams.failures.policy import blame
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import (
+    UNBOUNDED,
+    StageInfo,
+    Subscriber,
+    Subscription,
+    is_second,
+)
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["Closed", "Sink", "SinkStage"]
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+Closed = Callable[[BaseException | None], None]
+
+
+class Sink(ABC, Generic[T_contra]):
+    """A description of where values go; it is opened anew for each running.
+
+    `info` says what it is. Its `bound` is the most events that it has taken and not finished: it
+    asks for no more than these. 0 says that it finishes each at once, None that there is no bound.
+    `open` gives the stage that takes the events; that stage calls `closed(error or None)` exactly
+    once: when the stream has ended and all it accepted is safely out, or when it cannot go on.
+    """
+
+    info: StageInfo
+
+    @abstractmethod
+    def open(self, run: Run, closed: Closed) -> SinkStage[T_contra]:
+        """Make the stage for one running."""
+
+
+class SinkStage(Subscriber[T_contra], Generic[T_contra]):
+    """The last stage of a pipeline: it requests, and finishes each event it has accepted.
+
+    One that writes later finishes later. The base class accepts every event by `accept`, and
+    closes at the end. `asks_first` is how many events it asks for when it is connected; without
+    one of its own it asks for all.
+
+    A sink that `observes` accepts every event at once. Beside others that do more, which it learns
+    by `finishes`, it leaves it to them to finish the events.
+    """
+
+    upstream: Subscription
+    asks_first = UNBOUNDED
+    observes = False
+    finishes = True
+    # Who it is in its pipeline, for messages: the runner says.
+    info = StageInfo("sink")
+
+    def __init__(self, closed: Closed) -> None:
+        self._closed: Closed | None = closed
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if is_second(self, subscription):
+            return
+        self.upstream = subscription
+        subscription.request(self.asks_first)
+
+    def accept(self, event: Event[Any]) -> None:
+        """Take the value over. What it raises fails the event and ends the pipeline."""
+        raise NotImplementedError
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if self._closed is None:
+                event.give_back()
+                continue
+            try:
+                self.accept(event)
+            except Exception as error:
+                blame(error, self.info, event)
+                event.fail(error)
+                self.break_off(error)
+            else:
+                event.finish()
+
+    def on_completed(self) -> None:
+        self.close()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.close(error)
+
+    def cancel(self) -> None:
+        """The run was cancelled: give back what is not accepted yet, and close."""
+        self.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        return {}
+
+    def break_off(self, error: BaseException) -> None:
+        """The sink cannot go on: stop the pipeline above it with `error`."""
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            self.upstream.cancel()
+            closed(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Say that everything accepted is safe; `error` is the one the stream ended with."""
+        closed, self._closed = self._closed, None
+        if closed is not None:
+            closed(error)

@@ -1,0 +1,253 @@
+"""The base class of source stages: demand, time stamps, counts, pause and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Generic, NoReturn, TypeVar
+
+from penstock.streams.errors import BuildError
+from penstock.streams.protocol.event import Event, new_events
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import TimeSlice, fitting
+from penstock.streams.runtime.context import Run
+
+__all__ = ["SourceStage", "source"]
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def source(make: F) -> F:
+    """Mark a function that makes a stream: used as if it were the stream, it says to call it."""
+
+    def refuse(name: str) -> Callable[..., NoReturn]:
+        def not_called(*_: object) -> NoReturn:
+            what = make.__name__
+            raise BuildError(f"{what} was not called: write {what}(...).{name}(...)")
+
+        return not_called
+
+    for name in ("pipe", "to"):
+        setattr(make, name, refuse(name))
+    return make
+
+
+class SourceStage(Generic[T]):
+    """One running of a source: the subscription of the first stage, the origin of the events.
+
+    A source implements `produce`, which is called while there is demand and never while it
+    runs, and calls `emit` for each value; `release` frees what it holds and is called once,
+    however the stream ends. A source that can acknowledge sets `ack`, and one that takes
+    events back sets `nack`; both get the event.
+    """
+
+    ack: Callable[[Event[Any]], None] | None = None
+    nack: Callable[[Event[Any]], None] | None = None
+
+    # Whether there is nothing to read but what the code around the running puts in.
+    is_pushed = False
+
+    @property
+    def gives_again(self) -> bool:
+        """Whether an event that has failed, and was not given up on, comes again."""
+        return self.nack is not None
+
+    def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:
+        self.downstream = downstream
+        self.run = run
+        self.info = info.at(1)
+        self.demand: int = 0
+        self.done = False
+        self.counts: dict[str, int] = {"in": 0, "finished": 0, "failed": 0, "returned": 0}
+        self.drops: dict[str, int] = {}
+        self._finished = 0
+        self._returned_tokens: list[Any] = []
+        self.received: int = 0
+        self._withheld: int | None = None
+        self._producing = self._waking = False
+        self._chunk = 1
+        self._slice = TimeSlice(run, self.wake)
+        run.add_source(self.info, self)
+
+    def start(self) -> None:
+        """Greet the first stage."""
+        self.downstream.on_subscribe(self)
+
+    def produce(self) -> None:
+        """Emit while `self.demand` lasts; come back with `wake` when more has arrived."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Free what the source holds."""
+
+    def request(self, n: int, /) -> None:
+        if self.done:
+            return
+        if self._withheld is not None:
+            self._withheld += n
+            return
+        self.demand += n
+        if not self._producing:
+            self.wake()
+
+    def cancel(self) -> None:
+        if not self.done:
+            self.done = True
+            self.demand = 0
+            self.release()
+
+    def wake(self) -> None:
+        """Produce, if there is demand and nobody is at it."""
+        if self._producing or not self.demand:
+            return
+        self._producing = True
+        try:
+            self.produce()
+        except Exception as error:
+            self.error(error)
+        finally:
+            self._producing = False
+
+    def wake_soon(self) -> None:
+        """Wake in the next loop iteration: events of one iteration go on together."""
+        if not self._waking:
+            self._waking = True
+            self.run.call_soon(self.info, self._wake)
+
+    def _wake(self) -> None:
+        self._waking = False
+        self.wake()
+
+    def produce_from(self, iterator: Iterator[T]) -> None:
+        """Emit the items of `iterator` while demand lasts; its end completes.
+
+        The clock is read once a chunk. Chunks grow while they are quick, and the source yields to
+        the loop between them, so that a slow inline handler does not block it.
+        """
+        run = self.run
+        created = run.now()
+        while self.demand and not self._slice.is_over(created):
+            wanted = min(self._chunk, self.demand)
+            values: list[T] = []
+            error: Exception | None = None
+            try:
+                # What came before an error is in the list: extend appends one by one.
+                values.extend(islice(iterator, wanted))
+            except Exception as raised:
+                error = raised
+            self.emit_all(values, created)
+            if error is not None:
+                self.error(error)
+            elif len(values) < wanted:
+                self.complete()
+            before, created = created, run.now()
+            self._chunk = fitting(self._chunk, created - before)
+
+    def emit_all(self, values: Sequence[T], created: float) -> None:
+        """Send values that there is demand for down the pipe."""
+        self.send(new_events(values, created, self))
+
+    def send(self, events: list[Event[Any]]) -> None:
+        """Send events that there is demand for, and that the source has made, down the pipe."""
+        self._spend(len(events))
+        self.received += len(events)
+        if events:
+            self.downstream.on_events(events)
+
+    def emit(self, value: T, created: float, token: Any = None) -> None:
+        """Send one value that there is demand for down the pipe."""
+        self._spend(1)
+        self.received += 1
+        self.downstream.on_events([Event(value, created, self, token)])
+
+    def _spend(self, n: int) -> None:
+        if self._withheld is None:
+            self.demand -= n
+        else:
+            # Paused while it was making them, as by a bad line among them.
+            self._withheld -= n
+
+    def complete(self) -> None:
+        """Say that the source has ended."""
+        if not self.done:
+            self.done = True
+            self.demand = 0
+            self.release()
+            self.downstream.on_completed()
+
+    def error(self, error: BaseException) -> None:
+        """Say that the source failed."""
+        if not self.done:
+            self.done = True
+            self.demand = 0
+            self.release()
+            self.downstream.on_error(error)
+
+    def pause(self) -> None:
+        """Emit nothing until `resume`, whatever is requested."""
+        if self._withheld is None:
+            self._withheld, self.demand = self.demand, 0
+
+    def resume(self) -> None:
+        """Go on where `pause` stopped; needs no new event to wake."""
+        if self._withheld is not None:
+            withheld, self._withheld = self._withheld, None
+            if withheld:
+                self.request(withheld)
+
+    @property
+    def demand_withheld(self) -> bool:
+        """Whether the source is paused."""
+        return self._withheld is not None
+
+    def stop(self) -> None:
+        """Read nothing more and complete: the first step of a drain."""
+        self.complete()
+
+    def finished(self, event: Event[Any], /) -> None:
+        self._finished += 1
+        if self.ack is not None:
+            self.ack(event)
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        self._finished += len(events)
+        if self.ack is not None:
+            for event in events:
+                self.ack(event)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        self.drops[cause] = self.drops.get(cause, 0) + 1
+        if self.ack is not None:
+            self.ack(event)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.count_failure(acknowledged)
+        settle = self.ack if acknowledged else self.nack
+        if settle is not None:
+            settle(event)
+
+    def count_failure(self, for_good: bool) -> None:
+        """Count an event that failed: it was returned if it will come again."""
+        self.counts["failed" if for_good or not self.gives_again else "returned"] += 1
+
+    def returned(self, event: Event[Any], /) -> None:
+        self.counts["returned"] += 1
+        if event.token is not None:
+            self._returned_tokens.append(event.token)
+        if self.nack is not None:
+            self.nack(event)
+
+    def statistics(self) -> dict[str, Any]:
+        """Events by how they ended; what is missing from `in` is still unfinished.
+
+        `returned_tokens` are the source's own marks of those that were given back. That is
+        done at the end of a run only, so they are no more than a pipeline holds.
+        """
+        return {
+            **self.counts,
+            "in": self.received,
+            "finished": self._finished,
+            "dropped": dict(self.drops),
+            "returned_tokens": list(self._returned_tokens),
+        }

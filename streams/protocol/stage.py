@@ -1,0 +1,218 @@
+"""What the stages of a running pipeline say to each other.
+
+Demand goes up (`request`, `cancel`), events come down in lists (`on_subscribe`, `on_events`,
+`on_error`, `on_completed`), otherwise as in Reactive Streams 1.0.4. Between stages of this library
+the protocol is taken on trust, so that a list costs one call a stage: every n is an int of at
+least 1, a terminal signal and `cancel` each come at most once.
+`penstock.streams.boundary.strict_subscriber` keeps the specification's rules towards everybody
+else, who get one event at a time.
+
+A list is never empty, and never longer than the demand. The receiver owns it: the sender neither
+reads nor changes it afterwards. A stage that is cancelled, or fails, inside a list gives back in
+the same call what it has not taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.streams.protocol.event import Event
+
+__all__ = [
+    "MOST_LETTERS",
+    "UNBOUNDED",
+    "EventSubscriber",
+    "Stage",
+    "StageInfo",
+    "Subscriber",
+    "Subscription",
+    "is_second",
+]
+
+A = TypeVar("A")
+B = TypeVar("B")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+# Letters that are open when the sources pause, beyond what their sink says it holds; the sources go
+# on when half of them are out. Chosen: as many as the sink of a file takes at once.
+MOST_LETTERS = 1024
+
+UNBOUNDED = 2**63 - 1
+"""A demand that means: as many as there are (rule 3.17)."""
+
+
+class Subscription(Protocol):
+    """What a subscriber may ask of the stage above it."""
+
+    def request(self, n: int, /) -> None:
+        """Ask for `n` more events."""
+
+    def cancel(self) -> None:
+        """Ask for no more; what is held above is given back to its source."""
+
+
+# An Event may be written to, so it is invariant; a subscriber only reads, so one that bears any
+# object serves a stream of ints. The checkers see no value that shows this.
+class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
+    """What a stage is told by the one above it."""
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """The first signal: here is whom to ask."""
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        """Events that were asked for, in order; the list is the receiver's."""
+
+    def on_error(self, error: BaseException, /) -> None:
+        """The last signal: the stream failed."""
+
+    def on_completed(self) -> None:
+        """The last signal: the stream ended."""
+
+
+class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
+    """What `Flowable.connect` takes: a subscriber as in Reactive Streams, one event at a time."""
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        """The first signal: here is whom to ask."""
+
+    def on_next(self, event: Event[Any], /) -> None:
+        """An event that was asked for."""
+
+    def on_error(self, error: BaseException, /) -> None:
+        """The last signal: the stream failed."""
+
+    def on_completed(self) -> None:
+        """The last signal: the stream ended."""
+
+
+def is_second(stage: object, subscription: Subscription) -> bool:
+    """Whether `stage` has an `upstream`; a second subscription is cancelled (rule 2.5)."""
+    if hasattr(stage, "upstream"):
+        subscription.cancel()
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """What a stage is, before anything runs: the material of `penstock draw` and of errors.
+
+    `bound` is the most events that ever wait in the stage, None for a stage whose bound its
+    user chose to leave open. `number` counts from 1 at the source; 0 is a stage that is not in
+    a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is
+    the key of a stage that has one, and `seconds` the length of its window. `acknowledges`: a
+    source that forgets an event once it has ended; `absorbs`: a stage that ends every event itself,
+    and tells of them in events of its own; `until_more`: one that keeps events until others come,
+    however long that takes; `routed`: a stage's own sinks of dead letters; `continues`: a source
+    that begins where an earlier running ended; `empties`: a sink that empties its file first;
+    `appends`: one that only ever adds at the end of its file; `under`: what a stage with a limit is
+    under another one.
+    """
+
+    name: str
+    detail: str = ""
+    bound: int | None = 0
+    note: str = ""
+    number: int = 0
+    path: str | os.PathLike[str] | int | None = None
+    by: Any = None
+    seconds: float | None = None
+    acknowledges: bool = False
+    absorbs: bool = False
+    works: bool = False
+    until_more: bool = False
+    routed: tuple[StageInfo, ...] = ()
+    continues: bool = False
+    empties: bool = False
+    appends: bool = False
+    within: StageInfo | None = None
+    gathers: int = 1
+    weight: int = 1
+    under: Callable[[tuple[int, int]], StageInfo] | None = field(
+        default=None, compare=False, repr=False
+    )
+
+    @property
+    def letters(self) -> int | None:
+        """The most events that wait for the stage's sinks of dead letters; None: no bound.
+
+        More than the letters that are open when the sources pause only by what is in the stages.
+        """
+        letters = 0
+        for sink in self.routed:
+            most = sink.most_open
+            if most is None:
+                return None
+            letters += most
+        return letters
+
+    @property
+    def most_open(self) -> int | None:
+        """The letters that wait for this sink, or are in it, when the sources pause."""
+        return None if self.bound is None else MOST_LETTERS + self.bound
+
+    @property
+    def holds(self) -> int | None:
+        """The most events of the source that are ever unfinished in the stage; None: no bound."""
+        return None if self.bound is None or self.letters is None else self.bounded
+
+    @property
+    def bounded(self) -> int:
+        """The same of what has a bound: the stage's events, the letters about them, or both."""
+        return ((self.bound or 0) + (self.letters or 0)) * self.weight
+
+    def limited(self, limit: tuple[int, int] | None) -> StageInfo:
+        """The same stage in a running with this limit, a floor and a ceiling, if it has one."""
+        if limit is None or self.under is None:
+            return self
+        other = self.under(limit)
+        return replace(self, bound=other.bound, note=other.note)
+
+    def at(self, number: int) -> StageInfo:
+        """The same stage, in its place in a pipeline."""
+        return replace(self, number=number)
+
+    def after(self, above: StageInfo) -> StageInfo:
+        """The same stage, below `above`."""
+        weight = above.weight * above.gathers
+        return replace(self, number=above.number + 1, within=above.within, weight=weight)
+
+    def __str__(self) -> str:
+        if self.within is not None:
+            return f"'{self.name}' in {self.within}"
+        return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
+
+
+class Stage(Generic[A, B]):
+    """A stage that passes every signal on unchanged: the base of the operators' stages."""
+
+    __slots__ = ("downstream", "upstream")
+
+    upstream: Subscription
+
+    def __init__(self, downstream: Subscriber[B]) -> None:
+        self.downstream = downstream
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if is_second(self, subscription):
+            return
+        self.upstream = subscription
+        self.downstream.on_subscribe(self)
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self.downstream.on_events(events)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.downstream.on_error(error)
+
+    def on_completed(self) -> None:
+        self.downstream.on_completed()
+
+    def request(self, n: int, /) -> None:
+        self.upstream.request(n)
+
+    def cancel(self) -> None:
+        self.upstream.cancel()

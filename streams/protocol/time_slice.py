@@ -1,0 +1,93 @@
+"""Time slices: how long synchronous work may run before it yields to the loop, and in what
+chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.context import Run
+
+__all__ = ["LARGEST", "SLICE", "Sliced", "TimeSlice", "fitting", "slices_made"]
+
+SLICE = 0.005
+"""The loop runs at least this often (seconds), unless a single step takes longer."""
+
+LARGEST = 256
+"""Events taken at a time, however quick they are."""
+
+
+class Sliced(Protocol):
+    """A slice of time, or a stage that keeps its own."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its owner has more to do at once, when the loop has had its turn."""
+        ...
+
+
+class TimeSlice:
+    """A time budget for synchronous work, renewed on each loop iteration.
+
+    However often the work is taken up meanwhile, no new slice begins. `go_on` is called in that
+    turn if it was left for it. Costs one callback of the loop in `SLICE` seconds at most.
+    """
+
+    __slots__ = ("_due", "_go_on", "_info", "_left", "_run", "end")
+
+    def __init__(self, run: Run, go_on: Callable[[], object] = lambda: None) -> None:
+        self._run = run
+        self._info = run.attaching
+        self._go_on = go_on
+        self.end = float("-inf")
+        # Whether the slice began in this loop iteration, and whether work waits for the next.
+        self._due = self._left = False
+        if run.slices is not None:
+            run.slices.append(self)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its owner has more to do at once, when the loop has had its turn."""
+        return self._left
+
+    def is_over(self, now: float) -> bool:
+        """Whether the work must yield to the loop first. Without a running loop it never must."""
+        if now < self.end:
+            return False
+        if self._due:
+            self._left = True
+            return True
+        if self._run.has_loop:
+            self._due = True
+            self.end = now + SLICE
+            self._run.call_soon(self._info, self._turn)
+        return False
+
+    def _turn(self) -> None:
+        self._due = False
+        if self._left:
+            self._left = False
+            self._go_on()
+
+
+@contextmanager
+def slices_made(run: Run) -> Generator[list[Sliced]]:
+    """The slices of the stages that are attached meanwhile."""
+    outer, run.slices = run.slices, []
+    try:
+        yield run.slices
+    finally:
+        if outer is not None:
+            outer += run.slices
+        run.slices = outer
+
+
+def fitting(size: int, took: float) -> int:
+    """How many events to take next, when the last `size` of them took so many seconds."""
+    if took < SLICE / 4:
+        return min(size * 2, LARGEST)
+    if took > SLICE:
+        return max(1, size // 4)
+    return size

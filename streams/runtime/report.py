@@ -1,0 +1,112 @@
+"""Statistics of a run: snapshots of its numbers, and the report at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from penstock.streams.errors import BuildError, MissingExtra
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run, Statistics
+
+__all__ = ["Outcome", "Report", "State", "snapshot"]
+
+Outcome = Literal["completed", "drained", "output closed", "stopped", "overrun", "cancelled"]
+State = Literal["running", "paused", "draining"]
+
+_TOTALS = ("in", "finished", "failed", "returned")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a run ended; before the end, its present state.
+
+    `statistics` is the last snapshot; `error` is what stopped it.
+    """
+
+    outcome: Outcome | State
+    statistics: dict[str, Any]
+    error: BaseException | None = None
+
+    @property
+    def exit_status(self) -> int:
+        """What a process should exit with.
+
+        0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
+        pipeline cannot be built after all; 3 completed, but some lines or events were bad,
+        skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled or past the deadline
+        with unfinished events, or not at its end yet.
+        """
+        numbers = self.statistics
+        if self.outcome == "stopped":
+            return 2 if isinstance(self.error, BuildError | MissingExtra) else 1
+        if self.outcome in ("overrun", "cancelled", "running", "paused", "draining"):
+            return 5
+        if numbers["failed"] or numbers["bad_lines"]:
+            return 3
+        return 4 if self.outcome == "drained" else 0
+
+
+def snapshot(
+    run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
+) -> dict[str, Any]:
+    """The numbers of a running as a plain dict; `Running.statistics` says which."""
+    totals = dict.fromkeys(_TOTALS, 0)
+    dropped: dict[str, int] = {}
+    for source in run.sources:
+        numbers = source.statistics()
+        for name in totals:
+            totals[name] += numbers[name]
+        for cause, count in numbers["dropped"].items():
+            dropped[cause] = dropped.get(cause, 0) + count
+    unfinished = (
+        totals["in"]
+        - totals["finished"]
+        - sum(dropped.values())
+        - totals["failed"]
+        - totals["returned"]
+    )
+    stages = [
+        _numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)
+    ]
+    stages += [_numbers_of(*sink) for sink in sinks]
+    # Children of one event may be in flight together; the event counts once.
+    in_flight = min(unfinished, sum(_all("in_flight", stages)))
+    groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
+    limits = _limits(stages)
+    return {
+        "state": state,
+        "seconds": seconds,
+        **totals,
+        "dropped": dropped,
+        "unfinished": unfinished,
+        "waiting": unfinished - in_flight,
+        "in_flight": in_flight,
+        "bad_lines": run.bad_lines,
+        "limit": sum(limit for limit, _ in limits) if limits else None,
+        "limit_reason": "; ".join(reason for _, reason in limits if reason),
+        "groups": sum(groups) if groups else None,
+        "closed_early": dict(run.closed_early),
+        "latency": latencies[0] if latencies else None,
+        "stages": stages,
+    }
+
+
+def _numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
+    return {"stage": info.number, "name": info.name, "detail": info.detail, **statistics()}
+
+
+def _limits(stages: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    """Each limit with its reason; one that is shared by several stages counts once."""
+    found: dict[Any, tuple[int, str]] = {}
+    for stage in stages:
+        if "limit" in stage:
+            shared = stage.get("shared")
+            name = ("stage", stage["stage"]) if shared is None else ("shared", shared["number"])
+            found[name] = (stage["limit"], stage.get("limit_reason", ""))
+    return list(found.values())
+
+
+def _all(name: str, stages: list[dict[str, Any]]) -> list[Any]:
+    return [stage[name] for stage in stages if name in stage]

@@ -1,0 +1,326 @@
+"""The handle of a running pipeline: statistics, pause, drain, cancel.
+
+run → drain (stop the source, finish what is in, flush the sinks, within a deadline) → closed.
+The end of the input drains without a deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from penstock.streams.boundary.user_stage import guarded
+from penstock.streams.clock import is_virtual
+from penstock.streams.diagnostics.blocked_loop import WATCHDOG
+from penstock.streams.errors import BuildError, DrainTimeout, OutputClosed, as_raised
+from penstock.streams.flowable import Flowable
+from penstock.streams.limits.choice import Limit, limiter_for
+from penstock.streams.protocol.sink_stage import Sink, SinkStage
+from penstock.streams.runtime.broadcast import Broadcast
+from penstock.streams.runtime.context import Run, in_a_line
+from penstock.streams.runtime.report import Outcome, Report, State, snapshot
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.overrides import Engine
+
+__all__ = ["Outcome", "Report", "Running"]
+
+log = logging.getLogger("penstock")
+
+
+class Running:
+    """One running of a pipeline; made by `Pipeline.start` on a running loop."""
+
+    def __init__(
+        self,
+        flowable: Flowable[Any],
+        sinks: Sequence[Sink[Any]],
+        drain_deadline: float,
+        limit: tuple[int, int] | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        self._run = run = Run(drain_deadline, limit)
+        if engine is not None:
+            run.use_engine(flowable.chain()[0], engine)
+        loop = run.loop  # NoLoop is raised here rather than in some stage.
+        run.on_failure(self._failed)
+        run.on_stopping = self._stopping
+        self._flowable = flowable
+        last = flowable.info.number
+        self._plan = [(s.info.at(last + i), s) for i, s in enumerate(sinks, 1)]
+        self._sinks: list[SinkStage[Any]] = []
+        self._open: set[SinkStage[Any]] = set()
+        self._head: SinkStage[Any] | Broadcast | None = None
+        self._started = run.now()
+        self._ended: float | None = None
+        self._state: State | Literal["closed"] = "running"
+        self._outcome: Outcome = "completed"
+        self._error: BaseException | None = None
+        self._told = False
+        # Who waits for the end, and is told of an error.
+        self._waiting = 0
+        self._report: Report | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._done: asyncio.Future[None] = loop.create_future()
+        self._closing: asyncio.Task[None] | None = None
+        if not is_virtual(loop):
+            WATCHDOG.watch(run)
+        # The caller gets the handle first; the stream begins with the loop's next step.
+        self._beginning: asyncio.Handle | None = loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        try:
+            for info, sink in self._plan:
+                stage = sink.open(self._run, partial(self._sink_closed, len(self._sinks)))
+                stage.info = info
+                self._sinks.append(stage)
+                self._open.add(stage)
+            if len(self._sinks) == 1:
+                self._head = self._sinks[0]
+            else:
+                self._head = Broadcast(
+                    [guarded(sink, sink.info, self._run) for sink in self._sinks]
+                )
+            self._beginning = None
+            self._flowable.attach(self._head, self._run)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # As in Run.call.
+            self._beginning = None
+            self._run.failed(error)
+
+    async def __aenter__(self) -> Self:
+        """Leaving the block waits for the end, which is when the input is over: an `inbox` is
+        closed then, and what was put into it is finished. Leaving by an exception cancels.
+        """
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.cancel()
+            await self._until_closed()
+            if self._error is not None and self._error is not error and not self._told:
+                self._run.late_error(self._error)
+        elif self._told:
+            # `wait` or `drain` has raised the error; whoever caught it is done with it.
+            await self._until_closed()
+        else:
+            if self._beginning is not None:
+                await asyncio.sleep(0)
+            for source in list(self._run.sources):
+                if source.is_pushed:
+                    source.stop()
+            await self.wait()
+
+    async def wait(self) -> Report:
+        """Wait for the end. Raises the error that stopped the pipeline.
+
+        Cancelling the waiting task cancels the pipeline, and still waits until it is closed.
+        """
+        try:
+            await self._until_closed()
+        except asyncio.CancelledError:
+            self.cancel()
+            await self._until_closed()
+            raise
+        self._told = True
+        if self._error is not None and self._outcome in ("stopped", "overrun"):
+            raise as_raised(self._error)
+        return self.report()
+
+    async def _until_closed(self) -> None:
+        self._waiting += 1
+        try:
+            await asyncio.shield(self._done)
+        finally:
+            self._waiting -= 1
+
+    def report(self) -> Report:
+        """How it ended; before the end, that it is running, paused or draining."""
+        if self._report is not None:
+            return self._report
+        if self._state != "closed":
+            return Report(self._state, self.statistics(), self._error)
+        self._report = Report(self._outcome, self.statistics(), self._error)
+        return self._report
+
+    # Control.
+
+    def pause(self) -> None:
+        """Take no more from the source; what is in goes on. Leases are still renewed."""
+        if self._state == "running":
+            self._state = "paused"
+            self._run.hold(self)
+
+    def resume(self) -> None:
+        """Go on where `pause` stopped, at once."""
+        if self._state == "paused":
+            self._state = "running"
+            self._run.release(self)
+
+    def retune(self, limit: Limit, stage: int | None = None) -> None:
+        """Give the working stage another limiter, or bounds, from the next event on.
+
+        `stage` is its number (see `statistics`), needed when there is more than one. Work in
+        flight is not cancelled. What the stage may hold, as `Pipeline.describe` tells, changes with
+        the ceiling. Raises BuildError for a wrong limit or stage.
+        """
+        stages = self._run.tunable
+        if stage is None and len(stages) == 1:
+            (stage,) = stages
+        if stage is None or stage not in stages:
+            numbers = ", ".join(str(number) for number in stages) or "none"
+            raise BuildError(f"retune(stage={stage}): the stages with a limit are: {numbers}")
+        stages[stage](limiter_for(limit))
+
+    async def drain(self, deadline: float | None = None) -> Report:
+        """Stop reading, finish what is in, flush the sinks; past `deadline` seconds, cancel.
+
+        What is in is what the source has given out; a queue of your own that it reads from is
+        left as it stands (an `inbox` of `sources` is emptied). Returns the report; raises
+        DrainTimeout when the deadline passed with events unfinished, and the error if one stopped
+        the pipeline.
+        """
+        self.begin_drain(deadline)
+        return await self.wait()
+
+    def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
+        """The first step of a drain, for callers that cannot wait.
+
+        Of several deadlines the earliest counts.
+        """
+        if self._state == "closed":
+            return
+        if deadline is not None:
+            self._set_deadline(deadline)
+        if self._state == "draining":
+            return
+        paused = self._state == "paused"
+        self._state = "draining"
+        if by_signal and self._outcome == "completed":
+            self._outcome = "drained"
+        if self._beginning is not None:
+            self._abort()
+            return
+        for source in list(self._run.sources):
+            source.stop()
+        if paused:
+            # What a source still holds of what it has read goes on.
+            self._run.release(self)
+
+    def cancel(self) -> None:
+        """Stop now: calls are cancelled, unfinished events are returned to their source."""
+        if self._state != "closed":
+            if self._outcome not in ("overrun", "stopped"):
+                self._outcome = "cancelled"
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+            self._beginning = None
+        upstream = getattr(self._head, "upstream", None)
+        if upstream is not None and self._open:
+            upstream.cancel()
+        for sink in list(self._open):
+            sink.cancel()
+        self._run.hurry()
+        self._close_if_over()
+
+    def _set_deadline(self, seconds: float) -> None:
+        loop = self._run.loop
+        when = loop.time() + seconds
+        if self._deadline is None or when < self._deadline.when():
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._deadline = loop.call_at(when, self._overrun)
+
+    def _overrun(self) -> None:
+        unfinished = self.statistics()["unfinished"]
+        if self._error is None:
+            counted = "1 event" if unfinished == 1 else f"{unfinished:,} events"
+            self._outcome = "overrun"
+            self._error = self._run.ended_by = DrainTimeout(
+                f"the drain's deadline passed with {counted} unfinished; they are "
+                "given back to their source, and lost where it cannot give them again. Give the "
+                "drain more time, or the handler less work."
+            )
+        self._abort()
+
+    # The end.
+
+    def _ends_with(self, error: BaseException) -> None:
+        """The first error is what the running ends with; no other one is hidden."""
+        if self._error is None and self._outcome != "cancelled":
+            self._error, self._outcome = error, "stopped"
+            self._run.ended_by = error
+        elif error is not self._error:
+            self._run.late_error(error)
+
+    def _stopping(self, error: BaseException) -> None:
+        self._ends_with(error)
+        self._state = "draining"
+        self._set_deadline(self._run.drain_deadline)
+
+    def _failed(self, error: BaseException) -> None:
+        self._ends_with(error)
+        self._abort()
+
+    def _sink_closed(self, index: int, error: BaseException | None) -> None:
+        self._open.discard(self._sinks[index])
+        if isinstance(error, OutputClosed):
+            if self._outcome == "completed":
+                self._outcome = "output closed"
+            self._run.on_warning(str(error))
+        elif error is not None:
+            self._ends_with(error)
+        if error is not None:
+            for sink in list(self._open):
+                sink.on_completed()
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if not self._open and self._beginning is None and self._closing is None:
+            self._closing = self._run.loop.create_task(self._close(), name="penstock close")
+
+    async def _close(self) -> None:
+        try:
+            await self._run.close()
+        except Exception as error:
+            self._ends_with(error)
+        finally:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            WATCHDOG.leave(self._run)
+            self._ended = self._run.now()
+            self._state = "closed"
+            if self._error is not None and not self._waiting:
+                # Whoever waits later is told too, but perhaps nobody ever does.
+                log.error("a pipeline has ended with %s", in_a_line(self._error))
+            if not self._done.done():
+                self._done.set_result(None)
+
+    def statistics(self) -> dict[str, Any]:
+        """A snapshot as a plain dict; the names are API.
+
+        `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting`
+        + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
+        `limit` is the sum of the limits, `limit_reason` why each of them changed last.
+        `closed_early` are the groups that `group_by(each=...)` ended before their time, by cause:
+        what came out of them is made of a part of their events.
+        `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
+        `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
+        """
+        now = self._run.now() if self._ended is None else self._ended
+        sinks = [(stage.info, stage.statistics) for stage in self._sinks]
+        return snapshot(self._run, sinks, self._state, now - self._started)

@@ -1,0 +1,1 @@
+"""Stock operators of reactivex, lifted so that demand is kept through them."""

@@ -1,0 +1,156 @@
+"""The stage of a lifted operator that holds: it keeps its inputs unfinished until an output."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reactivex.abc import ObserverBase
+
+from penstock.streams.errors import HoldExceeded
+from penstock.streams.keyed.queues import hand_over
+from penstock.streams.protocol.acknowledgement import Joined, Nobody
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lifted import Lifted
+from penstock.streams.rx.recognise import Part
+
+__all__ = ["LiftedHolding"]
+
+_NOBODY = Nobody()
+
+
+class LiftedHolding(Lifted):
+    """An operator that may answer later: its inputs stay unfinished until an output has.
+
+    Each output takes over all inputs since the one before; `delay` answers in order, so each
+    of its outputs takes over one. Inputs that no output took over are finished when the
+    stream completes, and given back when the operator ends early or is cancelled.
+
+    While an output waits for demand, timers wait too, but run before the next input and before
+    the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
+    that took over no input, such as an empty list, is not an answer to a reader's demand: more
+    inputs are wanted.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        parts: Sequence[Part],
+        hold: int,
+    ) -> None:
+        super().__init__(downstream, run, info, parts)
+        self._hold = hold
+        self._held: deque[Event[Any]] = deque()
+        self._one_to_one = all(part.name == "delay" for part in parts)
+        # Whether the last output that was sent took over no input, and how many that wait did.
+        self._answered_nothing = False
+        self._late: list[Callable[[], None]] = []
+        self._answers_waiting = 0
+
+    def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
+        self._run_late()
+        if self.done or self._inlet is None:
+            event.give_back()
+            return
+        self._held.append(event)
+        try:
+            inlet.on_next(event.value)
+        except Exception as error:
+            self._on_failed(error)
+
+    def on_completed(self) -> None:
+        self._run_late()
+        super().on_completed()
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        if not (self.done or self.pending):
+            self._run_late()
+
+    def on_due(self, run: Callable[[], None]) -> None:
+        if self.pending:
+            self._late.append(run)
+        else:
+            super().on_due(run)
+
+    def _run_late(self) -> None:
+        late, self._late = self._late, []
+        for run in late:
+            super().on_due(run)
+
+    def out_of_turn(self, value: Any) -> None:
+        if self.done:
+            return
+        held = self._held
+        if self._one_to_one and held:
+            event = held.popleft()
+            event.value = value
+        elif held:
+            event = Event(value, min(one.created for one in held), Joined(held), held[0].token)
+            event.turn = hand_over(held)
+            held.clear()
+        else:
+            event = Event(value, self.run.now(), _NOBODY)
+        if event.origin is not _NOBODY:
+            self._answers_waiting += 1
+        self.deliver(event)
+        if len(self.pending) > self._hold:
+            self.fail(
+                HoldExceeded(
+                    f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "
+                    f"(hold {self._hold:,}): another source makes it emit. Emit less often."
+                )
+            )
+        self.ask()
+
+    def send(self, event: Event[Any]) -> None:
+        self._answered_nothing = event.origin is _NOBODY
+        if not self._answered_nothing:
+            self._answers_waiting -= 1
+        super().send(event)
+
+    def wanted(self) -> int:
+        """One input at a time, as long as an output is wanted and there is room to hold."""
+        is_wanted = self.demand > len(self.pending) or (
+            self._answered_nothing and not self._answers_waiting
+        )
+        if self.outstanding or not is_wanted:
+            return 0
+        if len(self._held) < self._hold:
+            return 1
+        if not self.pending and not self.scheduler.pending:
+            if len(self._held) == self._hold:
+                # The next one may be answered, or there may be none.
+                return 1
+            self.fail(
+                HoldExceeded(
+                    f"{len(self._held):,} inputs of {self.info} wait for an output that does "
+                    f"not come (hold {self._hold:,}). Use an operator that answers at once, "
+                    f"such as scan for reduce, or lift(operator, hold=...)."
+                )
+            )
+        return 0
+
+    def finish_if_empty(self) -> None:
+        if self.completing and not self.pending and not self.done:
+            # What the operator kept to the natural end was meant to leave no trace.
+            for event in self._held:
+                if self.source_completed:
+                    event.drop(self.info.name)
+                else:
+                    event.give_back()
+            self._held.clear()
+        super().finish_if_empty()
+
+    def _leave(self) -> None:
+        super()._leave()
+        while self._held:
+            self._held.popleft().give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"waiting": len(self.pending) + len(self._held), "bound": self._hold}

@@ -1,0 +1,107 @@
+"""Take any stock `reactivex` operator into a Flowable without losing demand.
+
+A lifted operator is fed one event at a time. One that answers at once has its outputs inherit
+the event that made them. One that holds keeps its inputs unfinished until a later output is
+finished, at most `hold` of them. What kind an operator is stands in `penstock.streams.rx.table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType
+from typing import Any, TypeVar
+
+from reactivex import Observable
+
+from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import not_awaited
+from penstock.streams.flowable import Flowable
+from penstock.streams.validation import is_count
+
+__all__ = ["HOLD", "Operator", "apply", "apply_unknown", "lift", "name_of"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+HOLD = 1024
+"""How many unfinished inputs a holding operator may keep unless `lift(hold=)` says otherwise."""
+
+Operator = Callable[[Any], Any]
+
+
+def lift(
+    operator: Callable[[Observable[A]], Observable[B]],
+    *,
+    holds: bool | None = None,
+    hold: int = HOLD,
+) -> Callable[[Flowable[A]], Flowable[B]]:
+    """Speak for an operator of your own, or let a stock one hold more.
+
+    `holds=False`: every output leaves in the call that feeds its input. `holds=True`, and any
+    operator that the table does not know: an input may be answered later, and at most `hold`
+    inputs are kept unfinished; one more with nothing emitted and no timer pending is the
+    error HoldExceeded.
+    """
+    if not is_count(hold):
+        raise BuildError(f"lift(hold={hold!r}): at least 1 input must fit")
+
+    def lifted(source: Flowable[A]) -> Flowable[B]:
+        from penstock.streams.rx.lifting import lift_one
+
+        return lift_one(operator, source, holds, hold)
+
+    return lifted
+
+
+def apply(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]:
+    """Read `source` through operators: ours are called, stock ones are lifted."""
+    stream = source
+    for position, operator in enumerate(operators):
+        if _may_be_stock(operator):
+            # What takes stock operators apart is slow to import, and few pipelines have one.
+            from penstock.streams.rx.lifting import apply_all
+
+            return apply_all(operators[position:], stream)
+        stream = apply_unknown(operator, stream)
+    return stream
+
+
+def _may_be_stock(operator: Operator) -> bool:
+    if not isinstance(operator, FunctionType):
+        return not callable(operator)  # Refused there.
+    # A function made by exec has no module.
+    return (operator.__module__ or "").startswith("reactivex.")
+
+
+def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
+    """An operator of this library, or of a stranger, tells by what it returns."""
+    if _is_uncalled(operator):
+        raise BuildError(f"pipe() takes operators: call {name_of(operator)}(...) to get one")
+    result = operator(source)
+    if isinstance(result, Flowable):
+        # What it is a stream of, nobody can say.
+        return result  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(result, Observable):
+        from penstock.streams.rx.lifting import lift_one
+
+        return lift_one(operator, source)
+    not_awaited(result)
+    raise BuildError(
+        f"pipe() takes operators, which return a stream; {name_of(operator)} returned "
+        f"{type(result).__name__}. A function of your own stands in one, such as "
+        f"adaptive_flat_map({name_of(operator)})"
+    )
+
+
+def _is_uncalled(operator: Operator) -> bool:
+    """Whether it is one of this library's functions that make operators, not what it made."""
+    if not isinstance(operator, FunctionType):
+        return False
+    return (operator.__module__ or "").startswith(
+        "penstock.operators."
+    ) and "." not in operator.__qualname__
+
+
+def name_of(operator: Operator) -> str:
+    """What its author called the function that makes it."""
+    return str(getattr(operator, "__qualname__", type(operator).__name__)).split(".")[0]

@@ -1,0 +1,307 @@
+"""The stage of a lifted operator: an Rx operator between two sides that know demand."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from reactivex import Observable
+from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
+from reactivex.disposable import Disposable
+
+from penstock.streams.errors import PenstockError
+from penstock.streams.failures.policy import blame
+from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber, is_second
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.recognise import Part
+from penstock.streams.rx.scheduler import LoopScheduler
+
+__all__ = ["Lifted"]
+
+_NOBODY = Nobody()
+
+
+class Lifted(Stage[Any, Any]):
+    """An operator that answers at once: outputs inherit the event that is being fed.
+
+    An input without output is dropped and one more is asked for. Outputs beyond the demand
+    wait, and nothing more is fed until they are gone.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        parts: Sequence[Part],
+        *,
+        one_by_one: bool = False,
+    ) -> None:
+        super().__init__(downstream)
+        self.run = run
+        self.info = info
+        self.scheduler = LoopScheduler(run, info, self.on_due)
+        self.demand = 0
+        self.outstanding = 0
+        self.pending: deque[Event[Any]] = deque()
+        self.completing = self.done = self.upstream_ended = self.source_completed = False
+        self._inlet: ObserverBase[Any] | None = None
+        self._outputs: list[Any] = []
+        self._fed: Event[Any] | None = None
+        self._asking = self._sending = False
+        # Whether one input may be answered with more outputs than are wanted.
+        self._one_by_one = one_by_one
+        self._chain: Observable[Any] = Observable(self._subscribed)
+        for part in parts:
+            self._chain = part.operator(self._chain)
+        self._subscription: DisposableBase = Disposable()
+        self._thread = threading.get_ident()
+
+    # The Rx side.
+
+    def _subscribed(
+        self, observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
+    ) -> DisposableBase:
+        self._inlet = observer
+        self.ask()
+        return Disposable(self._unsubscribed)
+
+    def _unsubscribed(self) -> None:
+        self._inlet = None
+
+    def _is_here(self) -> bool:
+        """Whether the stream's own thread is running; on another one the stage fails.
+
+        The operator may be taking an input on the stream's thread meanwhile, so nobody could say
+        which inputs an output from elsewhere answers.
+        """
+        if threading.get_ident() == self._thread:
+            return True
+        error = PenstockError(
+            f"{self.info.name} emits on another thread, on which its other source or its scheduler "
+            "runs: bring the other source onto the loop, with "
+            "observe_on(AsyncIOThreadSafeScheduler(loop)), and leave scheduler= out"
+        )
+        if self.run.has_loop:
+            # Nobody reads what comes when the loop has gone.
+            with suppress(RuntimeError):
+                self.run.call_soon_threadsafe(self.info, self._failed, error)
+        else:
+            self._failed(error)
+        return False
+
+    def _on_output(self, value: Any) -> None:
+        if not self._is_here():
+            return
+        if self._fed is not None:
+            self._outputs.append(value)
+        else:
+            self.out_of_turn(value)
+
+    def out_of_turn(self, value: Any) -> None:
+        """An output while nothing is fed, such as `start_with`'s: nobody's event."""
+        self.deliver(Event(value, self.run.now(), _NOBODY))
+
+    def _on_failed(self, error: Exception) -> None:
+        if self._is_here():
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if self.done:
+            return
+        fed, self._fed = self._fed, None
+        if fed is not None:
+            blame(error, self.info, fed)
+            fed.fail(error)
+        else:
+            error.add_note(f"in {self.info}")
+        self.fail(error)
+
+    def _on_ended(self) -> None:
+        if not self._is_here():
+            return
+        self.completing = True
+        if not self.upstream_ended and self._fed is None:
+            self.upstream_ended = True
+            self.upstream.cancel()
+        if self._fed is None:
+            self.finish_if_empty()
+
+    # From above.
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if is_second(self, subscription):
+            return
+        self.upstream = subscription
+        self.downstream.on_subscribe(self)
+        if not self.done:
+            # The source answers inside `request`, so nothing is asked of it before the operator
+            # listens to its other sources too.
+            self._asking = True
+            self._subscription = self._chain.subscribe(
+                self._on_output, self._on_failed, self._on_ended, scheduler=self.scheduler
+            )
+            self._asking = False
+            if self.done:
+                self._subscription.dispose()
+            else:
+                self.ask()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        # What one input brings leaves before the next comes: more is asked for afterwards.
+        asking, self._asking = self._asking, True
+        try:
+            for event in events:
+                self.outstanding -= 1
+                if self._inlet is None or self.done:
+                    event.give_back()
+                else:
+                    self.feed(self._inlet, event)
+        finally:
+            self._asking = asking
+        self.ask()
+
+    def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
+        """Give one input to the operator."""
+        self._fed = event
+        try:
+            inlet.on_next(event.value)
+        except Exception as error:
+            # Stock operators report what user functions raise; one's own may let it through.
+            self._on_failed(error)
+        # It may have failed meanwhile, inside the call.
+        if cast("Event[Any] | None", self._fed) is None:
+            return
+        self._fed = None
+        outputs, self._outputs = self._outputs, []
+        if len(outputs) == 1:
+            event.value = outputs[0]
+            self.deliver(event)
+        elif outputs:
+            family = Family(event, self.info.name)
+            for value in outputs:
+                self.deliver(family.child(value))
+            family.close()
+        else:
+            self.without_output(event)
+        if self.completing and not self.upstream_ended:
+            self.upstream_ended = True
+            self.upstream.cancel()
+        self.finish_if_empty()
+
+    def without_output(self, event: Event[Any]) -> None:
+        """An input was answered with nothing."""
+        event.drop(self.info.name)
+
+    def on_completed(self) -> None:
+        self.upstream_ended = self.source_completed = True
+        self.outstanding = 0
+        if self._inlet is not None:
+            self._inlet.on_completed()
+        elif not self.done:
+            self.completing = True
+            self.finish_if_empty()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.upstream_ended = True
+        if isinstance(error, Exception) and self._inlet is not None:
+            self._inlet.on_error(error)
+        elif not self.done:
+            self.fail(error)
+
+    # From below.
+
+    def request(self, n: int, /) -> None:
+        if self.done:
+            return
+        self.demand += n
+        # A request that comes inside is seen by the loop, or many would nest too deep.
+        if self._sending:
+            return
+        self._sending = True
+        try:
+            while self.demand and self.pending and not self.done:
+                self.send(self.pending.popleft())
+        finally:
+            self._sending = False
+        self.finish_if_empty()
+        self.ask()
+
+    def cancel(self) -> None:
+        self._leave()
+        if not self.upstream_ended:
+            self.upstream_ended = True
+            self.upstream.cancel()
+
+    # Common.
+
+    def deliver(self, event: Event[Any]) -> None:
+        """Send an output on, or let it wait for demand."""
+        if self.done:
+            event.give_back()
+        elif self.demand and not self.pending:
+            self.send(event)
+        else:
+            self.pending.append(event)
+
+    def send(self, event: Event[Any]) -> None:
+        """Send an output on that there is demand for."""
+        self.demand -= 1
+        self.downstream.on_events([event])
+
+    def wanted(self) -> int:
+        """How many more inputs may be asked for."""
+        n = self.demand - len(self.pending) - self.outstanding
+        return min(n, 1 - self.outstanding) if self._one_by_one else n
+
+    def on_due(self, run: Callable[[], None]) -> None:
+        """Run a timer of the operator, which gets no input before that has returned."""
+        asking, self._asking = self._asking, True
+        try:
+            run()
+        finally:
+            self._asking = asking
+        self.ask()
+
+    def ask(self) -> None:
+        """Ask for as many inputs as there is demand for outputs."""
+        if self._asking or self._inlet is None:
+            return
+        self._asking = True
+        try:
+            while not (self.done or self.upstream_ended or self.completing):
+                n = self.wanted()
+                if n <= 0:
+                    return
+                self.outstanding += n
+                self.upstream.request(n)
+        finally:
+            self._asking = False
+
+    def finish_if_empty(self) -> None:
+        """Complete when the operator has, and nothing waits."""
+        if self.completing and not self.pending and not self.done:
+            self._leave()
+            self.downstream.on_completed()
+
+    def fail(self, error: BaseException) -> None:
+        """The operator failed: nothing that waits is sent ahead of the error."""
+        self._leave()
+        if not self.upstream_ended:
+            self.upstream_ended = True
+            self.upstream.cancel()
+        self.downstream.on_error(error)
+
+    def _leave(self) -> None:
+        self.done = True
+        self._subscription.dispose()
+        while self.pending:
+            self.pending.popleft().give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"waiting": len(self.pending)}

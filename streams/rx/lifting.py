@@ -1,0 +1,172 @@
+"""Builds the stages that lift stock operators; imported when a pipeline has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reactivex import Observable
+
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.flattening import FlatMap
+from penstock.streams.rx.holding import LiftedHolding
+from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
+from penstock.streams.rx.lifted import Lifted
+from penstock.streams.rx.map_filter import Filter, Map
+from penstock.streams.rx.recognise import Part, recognise
+from penstock.streams.rx.table import TABLE, Kind
+
+__all__ = ["apply_all", "lift_one"]
+
+_MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
+
+# What keeps an input no longer than a time, or until another source emits.
+_BY_TICKS = frozenset(
+    [
+        "buffer",
+        "buffer_toggle",
+        "buffer_when",
+        "buffer_with_time",
+        "buffer_with_time_or_count",
+        "debounce",
+        "delay",
+        "delay_with_mapper",
+        "sample",
+        "throttle_with_mapper",
+        "throttle_with_timeout",
+        "window",
+        "window_toggle",
+        "window_when",
+        "window_with_time",
+        "window_with_time_or_count",
+    ]
+)
+
+# What is made of all values at the end; no function of the user's takes part in it.
+_WHOLE: dict[str, Callable[[list[Any]], Any]] = {"count": len, "to_iterable": list}
+
+# What may answer one input with several values.
+_EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
+
+
+def lift_one(
+    operator: Operator, source: Flowable[Any], holds: bool | None = None, hold: int = HOLD
+) -> Flowable[Any]:
+    """Read `source` through one operator; `holds` speaks for it, None leaves it to the table."""
+    parts = recognise(operator)
+    if holds is not None:
+        kind = Kind.HOLDS if holds else Kind.AT_ONCE
+        parts = [Part(_names(parts) or None, kind, "", "", operator, {})]
+    return _lift_chain(parts, source, hold)
+
+
+def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]:
+    """Read `source` through operators: ours are called, stock ones are lifted."""
+    stream = source
+    windows: list[Part] = []
+    for operator in operators:
+        parts = recognise(operator)
+        if len(parts) == 1 and parts[0].name is None:
+            _refuse_windows(windows)
+            stream = apply_unknown(operator, stream)
+            continue
+        for part in parts:
+            if part.name is not None and part.name.startswith("window"):
+                _refuse_windows(windows)
+                windows.append(part)
+            elif windows:
+                # A window's values are hot: what reads them must be part of the same chain.
+                stream = _lift_chain([*windows, part], stream, HOLD)
+                windows = []
+            else:
+                stream = _lift_chain([part], stream, HOLD)
+    _refuse_windows(windows)
+    return stream
+
+
+def _refuse_windows(windows: Sequence[Part]) -> None:
+    if windows:
+        raise BuildError(
+            f"{windows[0].name} emits streams that lose what is not read at once: let "
+            "flat_map(...) follow it directly, or use buffer_with_count, chunk or group_by"
+        )
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return " > ".join(part.name or name_of(part.operator) for part in parts)
+
+
+def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flowable[Any]:
+    if not parts:
+        return source
+    name = _names(parts)
+    for part in parts:
+        if part.kind is Kind.REFUSED:
+            raise BuildError(f"{part.name} {part.why}; use {part.instead}")
+    holds = any(part.kind is Kind.HOLDS for part in parts)
+    if holds and source.turns:
+        raise BuildError(
+            f"{name} holds events, which between spread() and the working stage would hold "
+            "their groups' turns for ever: put it into group_by(each=lambda group: "
+            "group.pipe(...), idle=...), or after the working stage"
+        )
+    make = _native_stage(parts)
+    # A holding one asks for one more than it may hold, which may be answered.
+    gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
+    one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
+    bound = hold + 1 if holds else int(one_by_one)
+    until_more = any(part.kind is Kind.HOLDS and part.name not in _BY_TICKS for part in parts)
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        if make is not None:
+            stage: Any = make(downstream, run, flowable.info)
+        elif holds:
+            stage = LiftedHolding(downstream, run, flowable.info, parts, hold)
+        else:
+            stage = Lifted(downstream, run, flowable.info, parts, one_by_one=one_by_one)
+        run.add_stage(flowable.info, stage.statistics)
+        source.attach(stage, run)
+
+    note = "holds events" if holds else ""
+    flowable: Flowable[Any] = Flowable(
+        attach,
+        StageInfo(name, "", bound, note, gathers=gathers, until_more=until_more),
+        source,
+        mappings=source.mappings and name == "filter",
+    )
+    if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
+        flowable.whole = _WHOLE.get(name)
+    return flowable
+
+
+def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
+    """What makes the stage for an operator that is done natively; None for all others."""
+    if len(parts) != 1:
+        return None
+    (part,) = parts
+    match part.name:
+        case "map" if callable(part.arguments.get("mapper")):
+            mapper = part.arguments["mapper"]
+            return lambda downstream, run, info: Map(downstream, info, mapper)
+        case "filter" if callable(part.arguments.get("predicate")):
+            predicate = part.arguments["predicate"]
+            return lambda downstream, run, info: Filter(downstream, info, predicate)
+        case "flat_map" if _is_function(part.arguments.get("mapper")):
+            project: Callable[..., Any] = part.arguments["mapper"]
+
+            def unnumbered(value: Any, _: int) -> Any:
+                return project(value)
+
+            return lambda downstream, run, info: FlatMap(downstream, run, info, unnumbered)
+        case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
+            numbered = part.arguments["mapper_indexed"]
+            return lambda downstream, run, info: FlatMap(downstream, run, info, numbered)
+        case _:
+            return None
+
+
+def _is_function(value: object) -> bool:
+    return callable(value) and not isinstance(value, Observable)

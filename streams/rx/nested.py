@@ -1,0 +1,128 @@
+"""A stream that a stage of another one reads, one event at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from penstock.streams.errors import as_raised
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.acknowledgement import AckHook, Joined, Lessor
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.stage import Subscription, is_second
+from penstock.streams.runtime.context import Run
+
+__all__ = ["NOT_YET", "Nested"]
+
+NOT_YET = object()
+"""What comes of a stream whose next event is still to come."""
+
+
+class Nested(AckHook, Iterator[Any]):
+    """Iterates over the events of `stream`: one is asked for when it is wanted.
+
+    If it does not come at once it is NOT_YET, and `arrived` is called when it is there, or the end.
+    Memory: one event. The stream has a run of its own, which lasts until it has ended, and all of
+    its events have. Its error is raised; `close` cancels it.
+    """
+
+    upstream: Subscription
+
+    def __init__(self, stream: Flowable[Any], run: Run, arrived: Callable[[], object]) -> None:
+        self._run = run
+        self._arrived = arrived
+        self._event: Event[Any] | None = None
+        self._ending: tuple[BaseException | None] | None = None
+        self._asked = self._left = False
+        self._unfinished = 0
+        self._lessors: list[Lessor] = []
+        self._own = run.nested()
+        self._own.on_failure(self.on_error)
+        leased = len(run.lessors)
+        try:
+            stream.attach(self, self._own)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            # Stages below ask of events that are leased, too, whether they may begin.
+            self._lessors = run.lessors[leased:]
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if not is_second(self, subscription):
+            self.upstream = subscription
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._asked = False
+        (event,) = events
+        if self._ending is not None:
+            event.give_back()
+            return
+        event.outer = (event.origin, event.outer)
+        event.origin = self
+        self._unfinished += 1
+        self._event = event
+        self._arrived()
+
+    def on_completed(self) -> None:
+        self._over(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._over(error)
+
+    def _over(self, error: BaseException | None) -> None:
+        if self._ending is None:
+            self._ending = (error,)
+            self._arrived()
+            self._leave_if_over()
+        elif error is not None:
+            self._run.late_error(error)
+
+    def __next__(self) -> Any:
+        if self._event is None and self._ending is None and not self._asked:
+            self._asked = True
+            self.upstream.request(1)
+        event, self._event = self._event, None
+        if event is not None:
+            return event
+        if self._ending is None:
+            return NOT_YET
+        (error,) = self._ending
+        if error is not None:
+            raise as_raised(error)
+        raise StopIteration
+
+    @staticmethod
+    def joined(child: Event[Any]) -> Event[Any]:
+        """The event that is the value of `child`, as one with it: both are told how it ends."""
+        event: Event[Any] = child.value
+        joined = Event(event.value, child.created, Joined((child, event)), child.token)
+        joined.started = child.started
+        if child.started is not None:
+            joined.ended = child.ended
+        joined.turn, child.turn = child.turn, None
+        return joined
+
+    def ended(
+        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+    ) -> None:
+        self._unfinished -= 1
+        self._leave_if_over()
+
+    def _leave_if_over(self) -> None:
+        if self._ending is not None and not self._unfinished and not self._left:
+            self._left = True
+            for lessor in self._lessors:
+                self._run.lessors.remove(lessor)
+            self._run.leave(self._own)
+
+    def close(self) -> None:
+        """Cancel the stream, and return what has come of it and was not taken."""
+        if self._ending is None:
+            self._ending = (None,)
+            if hasattr(self, "upstream"):
+                self.upstream.cancel()
+        event, self._event = self._event, None
+        if event is not None:
+            event.give_back()
+        self._leave_if_over()

@@ -1,0 +1,165 @@
+"""Find out which stock `reactivex` operators a value given to `pipe` is made of.
+
+`ops.map(f)` returns a nameless inner function. What it is stands in its closure: most
+operators are curried, so the closure holds the function `map_` of `reactivex.operators._map`
+and its arguments; the others are inner functions of such a function, whose name is the first
+part of their `__qualname__`. A composition holds the tuple of operators that it runs in turn.
+A test walks every public name of `reactivex.operators`, so a release that changes this is
+noticed; an operator that is not recognised is merely taken for one that holds its inputs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import CellType, FunctionType, MappingProxyType
+from typing import Any
+
+from reactivex.subject import BehaviorSubject, ReplaySubject
+
+from penstock.streams.errors import WrongType
+from penstock.streams.execution.handler import is_async
+from penstock.streams.protocol.sink_stage import Sink
+from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, Entry, Kind
+
+__all__ = ["Operator", "Part", "recognise"]
+
+# The element types of a stranger's operator cannot be known when it is taken apart.
+Operator = Callable[[Any], Any]
+
+_STOCK = "reactivex.operators"
+_CURRIED = "curry_flip.<locals>._wrap_args.<locals>._wrap_curried"
+_COMPOSED = "compose.<locals>._compose"
+_EMPTY_CELL = CellType()
+_UNKNOWN = Entry(Kind.HOLDS, "is not a stock operator, so any input may be answered later")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One operator of what was given to `pipe`, and what the lift table says of it.
+
+    name       its public name in `reactivex.operators`, None if it is not a stock operator
+    kind       when it answers its inputs
+    why        the reason, a clause that follows the name
+    instead    for a refused operator, what to use instead; otherwise empty
+    operator   the function itself, from source to result
+    arguments  what it was built with, by the name of the parameter, defaults included
+    """
+
+    name: str | None
+    kind: Kind
+    why: str
+    instead: str
+    operator: Operator
+    arguments: Mapping[str, Any]
+
+
+def recognise(operator: Operator) -> list[Part]:
+    """The parts of `operator`, from first to last; an unknown function is one part.
+
+    Compositions are opened, however deep; an empty one has no parts. Applying the `operator`s
+    of the parts in turn is the same as applying `operator`. Nothing is called or subscribed.
+
+    TypeError: `operator` is not callable, or it is a function such as `ops.pairwise` that
+    returns an operator when it is called and was not called.
+    """
+    if isinstance(operator, Sink):
+        name = operator.info.name
+        raise WrongType(
+            f"pipe() takes operators, and {name}(...) is a sink, in which a pipeline ends: "
+            f"stream.pipe(...).to({name}(...))"
+        )
+    if not callable(operator):
+        raise WrongType(f"pipe() takes operators, and {operator!r} is not callable")
+    if not isinstance(operator, FunctionType):
+        return [_part(None, operator, {})]
+    module, path = operator.__module__, operator.__qualname__
+    held = _closure(operator)
+    if module == "reactivex.pipe" and path == _COMPOSED:
+        return [part for inner in held["operators"] for part in recognise(inner)]
+    if module == "reactivex.internal.curry" and path == _CURRIED:
+        return [_curried(operator, held["fun"], held["args"], held["kwargs"])]
+    if module == _STOCK and path in TABLE:
+        raise WrongType(f"pipe() takes an operator: call ops.{path}(...), which returns one")
+    if _is_stock(operator):
+        return [_part(path.partition(".")[0], operator, held)]
+    return [_part(None, operator, {})]
+
+
+def _curried(
+    operator: Operator, fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Part:
+    # Users may curry functions of their own with reactivex's decorator.
+    if not _is_stock(fun):
+        return _part(None, operator, {})
+    source = None
+    bound = inspect.signature(fun).bind(source, *args, **kwargs)
+    bound.apply_defaults()
+    _, *arguments = bound.arguments.items()
+    return _part(fun.__name__, operator, dict(arguments))
+
+
+def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) -> Part:
+    name = None if made_by is None else _public_name(made_by.rstrip("_"), arguments)
+    entry = _UNKNOWN if name is None else _entry(name, arguments)
+    return Part(name, entry.kind, entry.why, entry.instead, operator, MappingProxyType(arguments))
+
+
+def _entry(name: str, arguments: Mapping[str, Any]) -> Entry:
+    is_special = _IS_SPECIAL.get(name)
+    entry = SPECIAL[name] if is_special and is_special(arguments) else TABLE[name]
+    if entry.kind is not Kind.REFUSED and any(map(is_async, arguments.values())):
+        return WITH_ASYNC
+    return entry
+
+
+def _is_stock(function: Callable[..., Any]) -> bool:
+    # A function made by exec has no module.
+    return (function.__module__ or "").startswith(_STOCK)
+
+
+def _closure(function: FunctionType) -> dict[str, Any]:
+    """The variables of the enclosing functions that `function` uses, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if cell != _EMPTY_CELL}
+
+
+def _public_name(internal: str, arguments: Mapping[str, Any]) -> str | None:
+    choose = _NAMED_BY_ARGUMENTS.get(internal)
+    name = choose(arguments) if choose else internal
+    return name if name in TABLE else None
+
+
+def _multicast(arguments: Mapping[str, Any]) -> str:
+    match arguments.get("subject"):
+        case ReplaySubject():
+            return "replay"
+        case BehaviorSubject():
+            return "publish_value"
+        case _:
+            return "multicast"
+
+
+# Internal functions that make more than one public operator.
+_NAMED_BY_ARGUMENTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "element_at_or_default": lambda a: (
+        "element_at_or_default" if a.get("has_default") else "element_at"
+    ),
+    "find_value": lambda a: "find_index" if a.get("yield_index") else "find",
+    "first_or_default_async": lambda a: "first_or_default" if a.get("has_default") else "first",
+    "multicast": _multicast,
+    "single_or_default_async": lambda a: "single_or_default" if a.get("has_default") else "single",
+}
+
+
+def _counts_from_the_end(arguments: Mapping[str, Any]) -> bool:
+    bounds = (arguments.get("start"), arguments.get("stop"))
+    return any(bound is not None and bound < 0 for bound in bounds)
+
+
+# When the entry of SPECIAL holds instead of the one of TABLE.
+_IS_SPECIAL: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "slice": _counts_from_the_end,
+    "timeout": lambda a: a.get("other") is not None,
+}

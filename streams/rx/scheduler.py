@@ -1,0 +1,121 @@
+"""The reactivex scheduler that every lifted operator is given: its `now` is the loop's time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from reactivex import abc, typing
+from reactivex.disposable import Disposable, SingleAssignmentDisposable
+from reactivex.scheduler.periodicscheduler import PeriodicScheduler
+
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run
+
+__all__ = ["LoopScheduler"]
+
+State = TypeVar("State")
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class LoopScheduler(PeriodicScheduler):
+    """Schedules on the running loop, in its time, without threads.
+
+    What is due at once runs in the call that schedules it, or after what is running here
+    already, so that an operator that answers at once does. (On reactivex's own trampoline, of
+    which there is one for all streams, it would wait for whoever has subscribed.) `pending`
+    counts the timers that are set or running. `on_due(run)` is called for each timer that is due,
+    which `run()` runs, at once or later.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        info: StageInfo,
+        on_due: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._run = run
+        self._info = info
+        self._on_due = on_due
+        self.pending = 0
+        self._due: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    @property
+    def now(self) -> datetime:
+        """The loop's time, as a time of day counted from the epoch."""
+        return _EPOCH + timedelta(seconds=self._run.now())
+
+    def schedule(
+        self, action: typing.ScheduledAction[State], state: State | None = None
+    ) -> abc.DisposableBase:
+        outcome = SingleAssignmentDisposable()
+
+        def due() -> None:
+            if not outcome.is_disposed:
+                outcome.disposable = self.invoke_action(action, state=state)
+
+        self._due.append(due)
+        if not self._running:
+            self._running = True
+            try:
+                while self._due:
+                    self._due.popleft()()
+            finally:
+                self._running = False
+                self._due.clear()
+        return outcome
+
+    def schedule_relative(
+        self,
+        duetime: typing.RelativeTime,
+        action: typing.ScheduledAction[State],
+        state: State | None = None,
+    ) -> abc.DisposableBase:
+        seconds = max(0.0, self.to_seconds(duetime))
+        outcome = SingleAssignmentDisposable()
+        waiting = True
+
+        def run() -> None:
+            nonlocal waiting
+            if not waiting:
+                return
+            # An operator that answers in a timer may set it anew: until then it still counts.
+            try:
+                outcome.disposable = self.invoke_action(action, state=state)
+            finally:
+                if waiting:
+                    waiting = False
+                    self.pending -= 1
+
+        def due() -> None:
+            if self._on_due is None:
+                run()
+            else:
+                self._on_due(run)
+
+        self.pending += 1
+        handle = self._run.call_later(seconds, self._info, due)
+
+        def dispose() -> None:
+            nonlocal waiting
+            if waiting:
+                waiting = False
+                self.pending -= 1
+                handle.cancel()
+            outcome.dispose()
+
+        return Disposable(dispose)
+
+    def schedule_absolute(
+        self,
+        duetime: typing.AbsoluteTime,
+        action: typing.ScheduledAction[State],
+        state: State | None = None,
+    ) -> abc.DisposableBase:
+        due: Any = self.to_datetime(duetime)
+        return self.schedule_relative(due - self.now, action, state)

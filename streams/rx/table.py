@@ -1,0 +1,301 @@
+"""How each stock `reactivex` operator behaves under demand: the lift table.
+
+A stock operator knows nothing of demand, so what may be asked of its source depends on when
+it answers. The table says so for every public name of `reactivex.operators`:
+
+**AT_ONCE**  every output leaves inside the `on_next` of the input that caused it, or at
+    subscription or completion, where only constants leave (a default, a verdict) and no
+    input's value. It may remember a constant number of values, as `pairwise` does, but an
+    input that made no output never makes one later: it is finished.
+**HOLDS**    an input may be answered later, by a later input, a timer or completion, and
+    stays unfinished until then. Whatever is not in the table is taken for this kind.
+**REFUSED**  it cannot be bounded, or makes no sense on a stream that is read on demand. Each
+    entry says why, and what to use instead. The rule behind most of them: an operator that
+    emits the values of *another* Observable is refused, because that one knows no demand.
+    One that only listens to another (`take_until`, `sample`, `with_latest_from`) is not.
+
+The entries were read off the source of reactivex 6.1 and are tested against its behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+__all__ = ["NEEDS_TRAMPOLINE", "SPECIAL", "SPELLED_WITH", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
+
+
+class Kind(Enum):
+    """When an operator answers its inputs."""
+
+    AT_ONCE = "answers at once"
+    HOLDS = "holds"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What the table says of one operator.
+
+    `why` is a clause that follows the operator's name; `instead` follows the word "use" and
+    is empty unless the operator is refused.
+    """
+
+    kind: Kind
+    why: str
+    instead: str = ""
+
+
+def _at_once(why: str, names: str) -> dict[str, Entry]:
+    return dict.fromkeys(names.split(), Entry(Kind.AT_ONCE, why))
+
+
+def _holds(why: str, names: str) -> dict[str, Entry]:
+    return dict.fromkeys(names.split(), Entry(Kind.HOLDS, why))
+
+
+def _refused(names: str, why: str, instead: str) -> dict[str, Entry]:
+    return dict.fromkeys(names.split(), Entry(Kind.REFUSED, why, instead))
+
+
+_ANSWERING_AT_ONCE = {
+    **_at_once(
+        "emits one output for each input and remembers nothing of it",
+        "as_observable do do_action finally_action map map_indexed pluck pluck_attr starmap"
+        " starmap_indexed tap timestamp",
+    ),
+    **_at_once(
+        "emits one output for each input and remembers a state, such as the value or time before",
+        "materialize scan time_interval",
+    ),
+    **_at_once(
+        "emits each input's outputs, none or many, before it takes the next input",
+        "dematerialize flat_map flat_map_indexed",
+    ),
+    **_at_once(
+        "emits an input or drops it for good",
+        "distinct_until_changed filter filter_indexed ignore_elements skip skip_until"
+        " skip_until_with_time skip_while skip_while_indexed skip_with_time throttle_first",
+    ),
+    **_at_once(
+        "reads nothing before its time has come, and then emits each input",
+        "delay_subscription",
+    ),
+    **_at_once(
+        "emits inputs until it completes",
+        "slice take take_until take_until_with_time take_while take_while_indexed"
+        " take_with_time timeout",
+    ),
+    **_at_once(
+        "pairs an input with what it already has: the input before, the latest of another"
+        " source, the next of a plain iterable",
+        "pairwise with_latest_from zip_with_iterable zip_with_list",
+    ),
+    **_at_once(
+        "emits the inputs, and values given when it was built if there are none or before them",
+        "default_if_empty start_with",
+    ),
+    **_at_once(
+        "emits once, at the input that decides it; at completion it emits a default or a"
+        " verdict, or fails, where no input decided",
+        "all contains element_at element_at_or_default find find_index first first_or_default"
+        " is_empty some",
+    ),
+}
+
+_HOLDING = {
+    **_holds(
+        "gathers inputs into a list, which leaves when it is full, at a tick, or at completion",
+        "buffer buffer_toggle buffer_when buffer_with_count buffer_with_time"
+        " buffer_with_time_or_count",
+    ),
+    **_holds(
+        "emits streams whose values arrive later; they are lost unless it is followed at once"
+        " by an operator that subscribes to them, such as flat_map",
+        "window window_toggle window_when window_with_count window_with_time"
+        " window_with_time_or_count",
+    ),
+    **_holds(
+        "emits what it made of all inputs, at completion",
+        "average count max max_by min min_by reduce sum to_dict to_iterable to_list to_marbles"
+        " to_set",
+    ),
+    **_holds(
+        "emits inputs that it cannot know before completion",
+        "fork_join last last_or_default single single_or_default single_or_default_async"
+        " take_last take_last_buffer take_last_with_time",
+    ),
+    **_holds(
+        "emits an input when enough later ones, or enough time, have followed it",
+        "skip_last skip_last_with_time",
+    ),
+    **_holds(
+        "emits an input when a time has passed",
+        "delay delay_with_mapper",
+    ),
+    **_holds(
+        "keeps the latest input until a tick or a silence; a newer one replaces it",
+        "debounce sample throttle_with_mapper throttle_with_timeout",
+    ),
+    **_holds(
+        "keeps the latest input until every other source has a new value too",
+        "zip_latest",
+    ),
+}
+
+_SECOND_VALUES = "emits the values of another source, which no demand can slow down"
+
+_REFUSED = {
+    **_refused(
+        "distinct",
+        "remembers every key for ever and searches them one by one",
+        "distinct_within(seconds, by), which remembers a key for that time",
+    ),
+    **_refused(
+        "group_by group_by_until",
+        "keeps a group for every key it ever saw and pushes into the groups without demand",
+        "penstock.group_by(by, idle=...), followed by spread()",
+    ),
+    **_refused(
+        "partition partition_indexed",
+        "makes two streams that share one source but not their demand",
+        "penstock.group_by(predicate), whose groups are the two parts, or filter",
+    ),
+    # Work per event
+    **_refused(
+        "merge merge_all concat_all concat_map",
+        "keeps every inner stream it is given, started or waiting, and cannot slow them down",
+        "adaptive_flat_map(handler, limit=...), where a handler may return an async iterator and"
+        " limit=Fixed(1) is one after another; or, for several plain sources,"
+        " Flowable.of(reactivex.merge(a, b), on_overflow=...)",
+    ),
+    **_refused(
+        "switch_latest switch_map switch_map_indexed flat_map_latest exclusive",
+        "starts and abandons inner streams whatever the demand",
+        "Flowable.of(source, on_overflow=latest()) and then adaptive_flat_map(handler,"
+        " limit=Fixed(1)): the newest value waits, the ones before it are dropped",
+    ),
+    **_refused(
+        "expand",
+        "feeds its own outputs back to itself without a bound",
+        "adaptive_flat_map(handler), where the handler is an async generator that walks the tree",
+    ),
+    # Other sources
+    **_refused(
+        "combine_latest",
+        _SECOND_VALUES,
+        "with_latest_from(other), which answers each input at once, or"
+        " Flowable.of(reactivex.combine_latest(a, b), on_overflow=latest())",
+    ),
+    **_refused(
+        "zip",
+        "keeps the values of the faster source without a bound",
+        "zip_with_iterable(iterable), which takes one item for each input, or"
+        " Flowable.of(reactivex.zip(a, b), on_overflow=...)",
+    ),
+    **_refused(
+        "sequence_equal",
+        "keeps the values of the faster source without a bound",
+        "zip_with_iterable(expected), starmap(operator.eq) and all(bool)",
+    ),
+    **_refused(
+        "join group_join",
+        "keeps the values of both sources for as long as their durations last",
+        "with_latest_from(other), or Flowable.of(...) around the join of plain sources",
+    ),
+    **_refused(
+        "amb",
+        _SECOND_VALUES,
+        "Flowable.of(reactivex.amb(a, b), on_overflow=...)",
+    ),
+    **_refused(
+        "concat",
+        _SECOND_VALUES,
+        "Flowable.from_iterable(itertools.chain(a, b)), or"
+        " Flowable.of(reactivex.concat(a, b), on_overflow=...)",
+    ),
+    # Errors and second attempts
+    **_refused(
+        "catch on_error_resume_next",
+        _SECOND_VALUES,
+        "on_error=skip, retry(...) or route(...) of the stage that fails",
+    ),
+    **_refused(
+        "retry",
+        "reads its source again from the start, and events are given once",
+        "on_error=retry(times, backoff) of the stage that fails",
+    ),
+    **_refused(
+        "repeat do_while while_do",
+        "reads its source again from the start, and events are given once",
+        "a source that repeats, such as Flowable.from_iterable(itertools.cycle(items)), or run"
+        " the pipeline again",
+    ),
+    **_refused(
+        "timeout_with_mapper",
+        _SECOND_VALUES,
+        "timeout(seconds), or adaptive_flat_map(handler, timeout=seconds) for each event",
+    ),
+    **_refused(
+        "multicast publish publish_value ref_count replay share",
+        "pushes to several readers without demand, or keeps values for readers to come",
+        "several sinks, pipeline.to(one, other): the slowest sets the demand",
+    ),
+    # Where work runs
+    **_refused(
+        "observe_on subscribe_on",
+        "moves events to another scheduler, behind a queue without a bound",
+        "adaptive_flat_map(in_threads(n)(handler)) or in_processes(n) for work off the loop;"
+        " a stream stays on its loop",
+    ),
+    **_refused(
+        "to_future",
+        "makes a future, not a stream, and reads without demand",
+        "async for, or last() and await pipeline.run() with the collect sink",
+    ),
+}
+
+#: Every public name of `reactivex.operators`, by how it behaves under demand.
+TABLE: Mapping[str, Entry] = MappingProxyType({**_ANSWERING_AT_ONCE, **_HOLDING, **_REFUSED})
+
+#: What replaces an entry of the table when the operator was built with certain arguments.
+SPECIAL: Mapping[str, Entry] = MappingProxyType(
+    {
+        **_holds("with a negative bound counts from the end, at completion", "slice"),
+        **_refused("timeout", f"with other= {_SECOND_VALUES}", "timeout(seconds) without it"),
+    }
+)
+
+#: What replaces the entry of any operator that is built with an async function.
+WITH_ASYNC = Entry(
+    Kind.REFUSED,
+    "is given an async function, whose coroutines it would not await",
+    "adaptive_flat_map(handler), which does; to filter, let the handler be an async generator that"
+    " yields what passes",
+)
+
+#: Names that reactivex spells with other operators: they are recognised as those.
+SPELLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "concat_map": ("map", "merge"),
+        "do": ("do_action",),
+        "pluck": ("map",),
+        "pluck_attr": ("map",),
+        "single_or_default_async": ("single",),
+        "starmap": ("map",),
+        "starmap_indexed": ("map",),
+        "switch_map": ("map", "switch_latest"),
+        "switch_map_indexed": ("map_indexed", "switch_latest"),
+        "tap": ("do_action",),
+        "throttle_with_timeout": ("debounce",),
+        "to_list": ("to_iterable",),
+        "zip_with_list": ("zip_with_iterable",),
+    }
+)
+
+#: These answer at once only if the scheduler given at subscription runs immediate work at
+#: once, as reactivex's own default does. On one that defers it (an event loop's `call_soon`)
+#: their outputs leave later.
+NEEDS_TRAMPOLINE = frozenset({"delay_subscription", "flat_map", "flat_map_indexed", "start_with"})

@@ -1,0 +1,185 @@
+"""Statistics of a queue: rows by state, rates of arrival and service, and times.
+
+All of it comes from the columns of the table: `enqueued`, `run_at`, `started`, `finished`, `owner`
+and `attempts`. Times are by the database's clock. Percentiles are nearest-rank: the least value
+that is not exceeded by that percentage of all values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.streams.errors import BuildError
+from penstock.streams.sql_queue.store import Store
+
+__all__ = ["Oldest", "Poller", "QueueStats", "Times", "measure"]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds that rows took: mean, percentiles and maximum."""
+
+    mean: float
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """The first waiting row, and for how many seconds it has been due."""
+
+    id: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """One reader: rows that it holds, and what it finished in the window.
+
+    `expired` are those held whose lease has run out; `in_work_seconds` is the mean per row.
+    """
+
+    owner: str
+    in_work: int
+    expired: int
+    finished: int
+    service_rate: float
+    in_work_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """A queue at one moment, and over the last `window` seconds.
+
+    Every row is in one of `waiting` (not tried yet), `failed` (to be tried again), `in_work`,
+    `finished` or `dead` (failed for good). `delayed` of those waiting and failed are not due yet,
+    and the lease of `expired` of those in work has run out. Rates are rows per second over the
+    window; `repeated` counts the redeliveries of rows that ended in it. Times are those of rows
+    that finished in it: `time_waiting` from when a row was due until it was claimed for the last
+    time, `time_in_work` from then until it was finished. `at` is seconds since 1970.
+    """
+
+    at: float
+    window: float
+    waiting: int
+    delayed: int
+    failed: int
+    in_work: int
+    expired: int
+    finished: int
+    dead: int
+    arrival_rate: float
+    service_rate: float
+    death_rate: float
+    repeated: int
+    oldest_waiting: Oldest | None
+    time_waiting: Times | None
+    time_in_work: Times | None
+    pollers: tuple[Poller, ...]
+
+
+# A delayed row was not due when it was enqueued. A clock that was set back never makes a time
+# negative. In a user's own table both may be null.
+_IS_DUE = "{run_at} IS NULL OR {run_at} <= {now} OR {run_at} <= coalesce({enqueued}, {now})"
+_DUE = (
+    "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE coalesce({enqueued}, {run_at}, {now}) END"
+)
+_WAITING = f"{{seconds}}CASE WHEN {{started}} > {_DUE} THEN {{started}} - ({_DUE}) END)"
+_WORKING = "{seconds}CASE WHEN {finished} > {started} THEN {finished} - {started} END)"
+_SINCE = "{now} - :window * {second}"
+
+_COUNTS = f"""SELECT {{seconds}}{{now}}),
+    count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NULL),
+    count(*) FILTER (WHERE {{status}} = 0 AND NOT ({_IS_DUE})),
+    count(*) FILTER (WHERE {{status}} = 0 AND {{error}} IS NOT NULL),
+    count(*) FILTER (WHERE {{status}} = 9),
+    count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
+    count(*) FILTER (WHERE {{status}} = 1),
+    count(*) FILTER (WHERE {{status}} = -1),
+    count(*) FILTER (WHERE {{enqueued}} > {_SINCE}),
+    count(*) FILTER (WHERE {{status}} = 1 AND {{finished}} > {_SINCE}),
+    count(*) FILTER (WHERE {{status}} = -1 AND {{finished}} > {_SINCE}),
+    coalesce(sum({{attempts}} - 1) FILTER (
+        WHERE {{status}} IN (1, -1) AND {{attempts}} > 1 AND {{finished}} > {_SINCE}), 0)
+FROM {{table}}"""
+
+# In the order of the index, as rows are claimed.
+_OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{table}}
+WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})
+ORDER BY {{status}}, {{id}} LIMIT 1"""
+
+
+def _summary(column: str) -> str:
+    ranks = (f"min({column}) FILTER (WHERE {column}_rank * 100 >= {p} * n)" for p in (50, 95, 99))
+    return ", ".join([f"avg({column})", *ranks, f"max({column})"])
+
+
+_TIMES = f"""WITH done AS (
+    SELECT coalesce({_WAITING}, 0) AS waiting, coalesce({_WORKING}, 0) AS working FROM {{table}}
+    WHERE {{status}} = 1 AND {{finished}} > {_SINCE} AND {{started}} IS NOT NULL
+), ranked AS (
+    SELECT waiting, working, count(*) OVER () AS n,
+        row_number() OVER (ORDER BY waiting) AS waiting_rank,
+        row_number() OVER (ORDER BY working) AS working_rank
+    FROM done
+)
+SELECT {_summary("waiting")}, {_summary("working")} FROM ranked"""
+
+_POLLERS = f"""SELECT {{owner}},
+    count(*) FILTER (WHERE {{status}} = 9),
+    count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
+    count(*) FILTER (WHERE {{status}} = 1),
+    avg(coalesce({_WORKING}, 0)) FILTER (WHERE {{status}} = 1)
+FROM {{table}}
+WHERE {{owner}} IS NOT NULL AND ({{status}} = 9 OR {{status}} = 1 AND {{finished}} > {_SINCE})
+GROUP BY {{owner}} ORDER BY {{owner}}"""
+
+
+async def measure(store: Store, window: float) -> QueueStats:
+    """The statistics of a queue over the last `window` seconds.
+
+    Reads the table three times and locks nothing; the time grows with the number of rows, of which
+    `purge` deletes finished ones. Raises what `Store.query` raises, and BuildError unless `window`
+    is positive.
+    """
+    if not window > 0:
+        raise BuildError(f"window={window!r}: positive seconds are needed")
+    span = {"window": float(window)}
+    ((at, *numbers),) = await store.read(_COUNTS, **span)
+    (*states, arrived, done, died, repeated) = map(int, numbers)
+    waiting, delayed, failed, in_work, expired, finished, dead = states
+    (summary,) = await store.read(_TIMES, **span)
+    oldest = await store.read(_OLDEST)
+    pollers = await store.read(_POLLERS, **span)
+    return QueueStats(
+        at=float(at),
+        window=window,
+        waiting=waiting,
+        delayed=delayed,
+        failed=failed,
+        in_work=in_work,
+        expired=expired,
+        finished=finished,
+        dead=dead,
+        arrival_rate=arrived / window,
+        service_rate=done / window,
+        death_rate=died / window,
+        repeated=repeated,
+        oldest_waiting=Oldest(oldest[0][0], max(0.0, float(oldest[0][1]))) if oldest else None,
+        time_waiting=_times(summary[:5]),
+        time_in_work=_times(summary[5:]),
+        pollers=tuple(_poller(row, window) for row in pollers),
+    )
+
+
+def _times(numbers: tuple[Any, ...]) -> Times | None:
+    return None if numbers[0] is None else Times(*map(float, numbers))
+
+
+def _poller(row: tuple[Any, ...], window: float) -> Poller:
+    owner, in_work, expired, finished, mean = row
+    seconds = None if mean is None else float(mean)
+    return Poller(owner, in_work, expired, finished, finished / window, seconds)

@@ -1,0 +1,114 @@
+"""Claims: how many rows a reader claims at a time, and when it reclaims those of crashed
+readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.insist import Insistence
+from penstock.streams.sql_queue.ledger import Ledger
+from penstock.streams.sql_queue.store import Claim, Row, Store, Terms
+
+__all__ = ["Claims"]
+
+# Seconds between two searches for expired leases while there is enough other work.
+_RECLAIM = 1.0
+# A claim covers the demand of this many seconds, or of a few times as long as a claim takes, if
+# that exceeds the present demand: a stage with quick calls requests one event at a time, and a
+# claim takes as long as many of them.
+_AHEAD = 0.02
+_CLAIMS_AHEAD = 4
+# Seconds that the last claim may take when a run is closed.
+_GRACE = 5.0
+
+
+class Claims:
+    """Makes claims of at most `most` rows, one at a time; their rows are entered in the ledger at
+    once.
+
+    `count` is how many there were, `buried` how many rows they found that had used up their
+    attempts, `began` when the last one began that was for all rows that are due.
+    """
+
+    def __init__(
+        self, run: Run, store: Store, terms: Terms, most: int, insist: Insistence, ledger: Ledger
+    ) -> None:
+        self.count = self.buried = 0
+        self.began = run.now()
+        self._run = run
+        self._store = store
+        self._terms = terms
+        self._most = most
+        self._insist = insist
+        self._ledger = ledger
+        self._claiming: asyncio.Future[Claim] | None = None
+        self._reclaim_at = 0.0
+        # When the last claim ended, how long it took, and how many events were out then.
+        self._ended, self._took, self._out = run.now(), 0.0, 0
+
+    async def claim(self, demand: int, out: int) -> tuple[list[Row], bool]:
+        """Rows for `demand` events, `out` being how many went out so far; whether more are due."""
+        wanted = self._worthwhile(demand, out)
+        began = self._run.now()
+        reclaim = began >= self._reclaim_at
+        claim = await self._claim(partial(self._store.claim, wanted, self._terms, reclaim=reclaim))
+        self.began, self._ended, self._out = began, self._run.now(), out
+        self._took = self._ended - began
+        enough = len(claim.rows) + len(claim.buried) == wanted
+        self._reclaim_at = began + _RECLAIM if enough else 0.0
+        # A claim that did not cover all rows does not show that there are no more.
+        return claim.rows, enough or not reclaim
+
+    def _worthwhile(self, demand: int, out: int) -> int:
+        rate = (out - self._out) / max(self._run.now() - self._ended, 1e-4)
+        ahead = max(_AHEAD, _CLAIMS_AHEAD * self._took)
+        return min(self._most, max(demand, int(rate * ahead)))
+
+    async def claim_suspect(self) -> list[Row]:
+        """A row that may have crashed its readers, to be worked on alone, if there is one."""
+        return (await self._claim(partial(self._store.claim_suspect, self._terms))).rows
+
+    async def has_suspects(self) -> bool:
+        """Whether there is such a row."""
+        if self._terms.suspect < 0:
+            return False
+        return await self._insist(lambda: self._store.has_suspects(self._terms))
+
+    async def _claim(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
+        # A claim in progress is not interrupted: the rows it claims have to be returned.
+        self._claiming = asyncio.ensure_future(self._in_turn(call))
+        try:
+            claim = await asyncio.shield(self._claiming)
+        except asyncio.CancelledError:
+            self._claiming.add_done_callback(self._came_too_late)
+            raise
+        self.count += 1
+        self.buried += len(claim.buried)
+        return claim
+
+    async def _in_turn(self, call: Callable[[], Awaitable[Claim]]) -> Claim:
+        began = 0.0
+
+        async def attempt() -> Claim:
+            nonlocal began
+            began = self._run.now()
+            return await call()
+
+        async with self._ledger.turn:
+            claim = await self._insist(attempt)
+            self._ledger.take(claim.rows, began)
+        return claim
+
+    def _came_too_late(self, claiming: asyncio.Future[Claim]) -> None:
+        if not claiming.cancelled() and claiming.exception() is None:
+            for row in claiming.result().rows:
+                self._ledger.give_back(row)
+
+    async def close(self) -> None:
+        """Wait a few seconds for a claim in progress."""
+        if self._claiming is not None:
+            await asyncio.wait([self._claiming], timeout=_GRACE)
+            self._claiming.cancel()

@@ -1,0 +1,365 @@
+"""The ledger of a running reader: the rows it has claimed, and the outcomes still to be
+recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from functools import partial
+from math import inf
+from random import Random
+from typing import Any
+
+from penstock.streams.errors import DatabaseUnavailable, LeaseLost
+from penstock.streams.failures.policy import Backoff
+from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.batch import Batch, insertions
+from penstock.streams.sql_queue.insist import Insistence
+from penstock.streams.sql_queue.store import Failure, Row, Settlement, Store, Tenure, Terms
+from penstock.streams.sql_queue.url import redacted
+
+__all__ = ["Ledger"]
+
+# Seconds that the last transactions may take when a run is closed.
+_GRACE = 5.0
+# Rows per transaction. Chosen: larger transactions are no faster, and hold their locks for longer.
+_MOST = 2_000
+# Characters of an error that are kept with its row.
+_LONGEST_ERROR = 4_000
+
+
+class Ledger:
+    """Records the outcomes of rows in batches, and renews the leases of the others.
+
+    One transaction at a time; rows that end meanwhile go with the next. `marked` is called with the
+    number of rows marked as finished, `void` with each row that finished and could not be marked.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        store: Store,
+        terms: Terms,
+        backoff: Backoff,
+        insist: Insistence,
+        marked: Callable[[int], None],
+        void: Callable[[Row, Exception, bool], None],
+    ) -> None:
+        self.held: dict[Row, None] = {}
+        self.lost = self.reverted = self.dead = 0
+        # With keys, claims and settlements exclude each other: a key is released with its last row,
+        # and no row of it may be claimed meanwhile.
+        self.turn: Any = nullcontext() if terms.by is None else asyncio.Lock()
+        # When rows that were reverted here are due again, in the loop's time.
+        self.due: list[float] = []
+        # Whether no row is held.
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self._run = run
+        self._store = store
+        self._terms = terms
+        self._backoff = backoff
+        self._rng = Random(backoff.seed)
+        self._insist = insist
+        self._marked = marked
+        self._void = void
+        self._keys: Counter[str] = Counter()
+        # The tenure of the rows that were claimed last, and the one that was reported as over.
+        self._tenure = self._reported = Tenure(-inf)
+        self._pending = Batch()
+        self._stirred = asyncio.Event()
+        self._writing: asyncio.Future[None] | None = None
+
+    def start(self) -> None:
+        """Start writing and renewing."""
+        self._run.spawn(self._work(), "settle rows")
+        self._run.spawn(self._renew(), "renew leases")
+
+    def take(self, rows: Iterable[Row], began: float) -> None:
+        """Enter rows that were claimed by a call that began at `began`.
+
+        While a row of an earlier tenure is still in the pipeline, or its return is not recorded
+        yet, later rows of its key join that tenure, because they must not overtake it. Rows of a
+        key that has been held back since the call began are void.
+        """
+        now = self._run.now()
+        if not self.held or self._tenure.until <= now:
+            self._tenure = Tenure(began + self._terms.lease)
+        returned, held_back = set(self._pending.returned), self._pending.held_back
+        over: dict[str | None, Tenure] = {
+            row.key: row.tenure
+            for row in self.held
+            if row.tenure.until <= now
+            and row.key is not None
+            and (not row.ended or row in returned)
+        }
+        for row in rows:
+            row.tenure = over.get(row.key, self._tenure)
+            if row.key in held_back:
+                continue
+            self.held[row] = None
+            self.idle.clear()
+            if row.key is not None:
+                self._keys[row.key] += 1
+
+    def holds(self, row: Row) -> bool:
+        """Whether it is certain that no other reader processes the row."""
+        tenure = row.tenure
+        if self._run.now() < tenure.until:
+            return row in self.held
+        if tenure is not self._reported:
+            self._reported = tenure
+            self._run.on_warning(
+                f"{redacted(self._store.url)}: the lease of {self._terms.lease:g} s ran out "
+                "before it was renewed, so rows that had not begun by then are returned. Give a "
+                "longer lease=, or keep the event loop free."
+            )
+        return False
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether outcomes are still to be recorded, after which rows may be due again."""
+        return bool(self._pending) or (self._writing is not None and not self._writing.done())
+
+    # Outcomes of rows.
+
+    def finish(self, row: Row) -> None:
+        row.ended = True
+        if row in self.held:
+            self._pending.finished.append(row)
+            self._stirred.set()
+        else:
+            self._lose([row], told=True)
+
+    def drop(self, row: Row) -> None:
+        """The row was dropped on purpose, which makes it processed."""
+        row.ended = True
+        if row in self.held:
+            self._pending.dropped.append(row)
+            self._stirred.set()
+        else:
+            self._lose([row])
+
+    def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
+        """The row failed: for good, or to be tried again later if it has attempts left.
+
+        Returns whether it was for good.
+        """
+        row.ended = True
+        if row not in self.held:
+            self._lose([row])
+            return final
+        failure = self._failure(row, error, final=final)
+        self._pending.failed.append(failure)
+        self._stirred.set()
+        if failure.delay is not None:
+            self._hold_back_later(row)
+        return failure.delay is None
+
+    def _hold_back_later(self, row: Row) -> None:
+        """Its key is held back with it: the outcomes of its later rows do not count."""
+        if row.key is not None:
+            for later in [one for one in self.held if one.key == row.key and not one.ended]:
+                self._forget(later)
+
+    def give_back(self, row: Row) -> None:
+        """The row was not processed to its end.
+
+        That does not count as an attempt, unless its lease ran out meanwhile: the row may be the
+        cause, and if another reader had taken it by now it would count too.
+        """
+        row.ended = True
+        if row not in self.held:
+            self._lose([row])
+            return
+        if row.begun and not self.holds(row):
+            self._pending.abandoned.append(row)
+            self.lost += 1
+            self._hold_back_later(row)
+        else:
+            self._pending.returned.append(row)
+        self._stirred.set()
+
+    def _failure(self, row: Row, error: BaseException, *, final: bool) -> Failure:
+        if final or row.attempts >= self._terms.attempts:
+            self.dead += 1
+            return Failure(row, _text(error))
+        self.reverted += 1
+        return Failure(row, _text(error), self._backoff.delay(row.attempts, self._rng))
+
+    async def _work(self) -> None:
+        while True:
+            await self._stirred.wait()
+            # Rows that end in the same loop iteration are included.
+            await asyncio.sleep(0)
+            self._stirred.clear()
+            while self._pending:
+                # A transaction in progress is not interrupted: `close` waits for it.
+                self._writing = asyncio.ensure_future(self._write_pending())
+                try:
+                    await asyncio.shield(self._writing)
+                except Exception:
+                    # Reported here, and not by `close` as well.
+                    self._writing = None
+                    raise
+
+    async def _write_pending(self) -> None:
+        async with self.turn:
+            batch, self._pending = self._pending, Batch()
+            if len(batch.finished) > _MOST:
+                self._pending = batch.cut(_MOST)
+            await self._write(batch)
+
+    async def _write(self, batch: Batch) -> None:
+        """Record the whole batch, without the rows that turn out to be lost."""
+        while batch:
+            settlement = Settlement(
+                [*batch.finished, *batch.dropped],
+                batch.failed,
+                batch.returned,
+                insertions(batch.finished),
+                self._idle_keys(batch),
+                batch.abandoned,
+            )
+            try:
+                lost = await self._insist(partial(self._store.settle, settlement, self._terms))
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:
+                if not settlement.inserts:
+                    raise
+                await self._refused(batch, error)
+                return
+            if not lost:
+                self._settled(batch)
+                return
+            batch = self._without(batch, set(lost))
+
+    def _idle_keys(self, batch: Batch) -> list[tuple[str, int | None]]:
+        if not self._keys:
+            return []
+        rows = batch.rows()
+        ending = Counter(row.key for row in rows)
+        epochs = {row.key: row.epoch for row in rows}
+        return [
+            (key, epochs[key])
+            for key, count in ending.items()
+            if key is not None and self._keys[key] <= count
+        ]
+
+    def _settled(self, batch: Batch) -> None:
+        for row in batch.rows():
+            self._forget(row)
+            for result in row.results or ():
+                result.settle()
+        now = self._run.now()
+        self.due += [now + failure.delay for failure in batch.failed if failure.delay is not None]
+        self._marked(len(batch.finished))
+
+    def _forget(self, row: Row) -> None:
+        if row in self.held:
+            del self.held[row]
+            if not self.held:
+                self.idle.set()
+            if row.key is not None:
+                self._keys[row.key] -= 1
+                if not self._keys[row.key]:
+                    del self._keys[row.key]
+
+    # Failures.
+
+    def _without(self, batch: Batch, lost: set[Row]) -> Batch:
+        """`batch` without the lost rows and their results.
+
+        Rows that share a result with a lost row are returned, because the result cannot be written.
+        """
+        shared = {
+            other
+            for row in lost
+            for result in row.results or ()
+            if not result.settled
+            for other in result.rows
+            if other not in lost
+        }
+        finished = {row for row in batch.finished if row in lost}
+        self._lose(finished, told=True)
+        self._lose([row for row in batch.rows() if row in lost and row not in finished])
+        rest = batch.without(lost)
+        for row in [row for row in rest.finished if row in shared]:
+            rest.finished.remove(row)
+            rest.returned.append(row)
+            lost_too = LeaseLost(
+                f"{row} is returned: another row that its result depends on is lost"
+            )
+            self._void(row, lost_too, True)
+        return rest
+
+    def _lose(self, rows: Iterable[Row], *, told: bool = False) -> None:
+        """Rows turn out to belong to another reader; those whose events had finished are `told`."""
+        for row in rows:
+            self.lost += 1
+            self._forget(row)
+            for result in row.results or ():
+                result.settle()
+            if told:
+                self._void(row, self._lease_lost(row), True)
+
+    def _lease_lost(self, row: Row) -> LeaseLost:
+        return LeaseLost(
+            f"{row} was given to another reader before it was done here, so its outcome is void: "
+            f"its lease of {self._terms.lease:g} s had run out, or its key was held back. Give a "
+            "longer lease=, or keep the event loop free."
+        )
+
+    async def _refused(self, batch: Batch, error: Exception) -> None:
+        """The database refused a result: find out which, and write the others."""
+        if len(batch.finished) > 1:
+            rest = batch.cut(len(batch.finished) // 2)
+            await self._write(batch)
+            await self._write(rest)
+            return
+        row = batch.finished.pop()
+        fates = [result.settle(error) for result in row.results or ()]
+        failure = self._failure(row, error, final=any(fates))
+        self._void(row, error, failure.delay is None)
+        batch.failed.append(failure)
+        await self._write(batch)
+
+    # Leases.
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._terms.lease / 3)
+            await self._insist(self._renew_all)
+
+    async def _renew_all(self) -> None:
+        rows = list(self.held)
+        if not rows:
+            return
+        tenure, began = self._tenure, self._run.now()
+        lost = await self._store.renew(rows, self._terms)
+        if self._run.now() < tenure.until:
+            tenure.until = began + self._terms.lease
+        # They are reported when their events end, if they have begun.
+        for row in lost:
+            self._forget(row)
+
+    # The end.
+
+    async def close(self) -> None:
+        """Record everything that is left. Raises DatabaseUnavailable after a few seconds."""
+        self._insist.patience = min(self._insist.patience, _GRACE)
+        if self._writing is not None:
+            # It may have failed after the last listener had gone.
+            await self._writing
+        while self._pending:
+            await self._write_pending()
+
+
+def _text(error: BaseException) -> str:
+    """The text of an error, limited to what a database can store."""
+    notes = getattr(error, "__notes__", ())
+    text = "\n".join([f"{type(error).__name__}: {error}", *notes]).replace("\0", "\\0")
+    return text.encode("utf-8", "backslashreplace").decode()[:_LONGEST_ERROR]

@@ -1,0 +1,235 @@
+"""The queue store for PostgreSQL 15 or newer: one connection for work, one that listens.
+
+Claims lock with SKIP LOCKED, so readers do not wait for each other. Times are by the database's
+clock. Claims and outcomes are committed without waiting for the disk, because rows whose commit was
+undone by a crash of the server are processed again; results and enqueued rows do wait. So do claims
+and outcomes with order per key: a reader must not continue with later rows of a key when a crash
+has undone its lease of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from penstock.streams.sql_queue.postgres import statements as sql
+from penstock.streams.sql_queue.postgres.table import Connection, PostgresTable
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
+from penstock.streams.sql_queue.store import (
+    EXHAUSTED,
+    Claim,
+    Failure,
+    NotHeld,
+    Row,
+    Settlement,
+    Terms,
+    lost_rows,
+    new_token,
+    sorted_out,
+    were_settled,
+)
+
+__all__ = ["PostgresStore"]
+
+
+class PostgresStore(PostgresTable):
+    """Claims and settlements."""
+
+    # Claims.
+
+    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
+        if terms.by is not None:
+            return await self._claim_by_key(terms.by, values, reclaim)
+        text = sql.CLAIM
+        values["behind"] = self._position.behind(reclaim)
+        if values["behind"] is not None:
+            text = sql.CLAIM_BEHIND
+        async with self._using() as db:
+            claim = sorted_out(await self._all(db, text, values), values["token"])
+        self._position.claimed(claim)
+        return claim
+
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        values = _conditions(terms, alone=True)
+        if terms.by is not None:
+            return await self._claim_suspect_by_key(terms.by, values)
+        async with self._using() as db:
+            return sorted_out(await self._all(db, sql.CLAIM_SUSPECT, values), values["token"])
+
+    async def has_suspects(self, terms: Terms) -> bool:
+        text = sql.HAS_SUSPECTS
+        if terms.by is not None:
+            await self._prepare_keys(terms.by)
+            text = sql.HAS_SUSPECT_KEYS
+        async with self._using() as db:
+            return bool(await self._all(db, text, _conditions(terms)))
+
+    async def _prepare_keys(self, by: str) -> None:
+        if self._by is not None:
+            return
+        function = {"function": f"{self._names['key_function']}(json, text)"}
+        async with self._transaction(durable=True) as db:
+            # A user for whom they exist needs no right to create them.
+            table = {"table": self._names["keys"]}
+            if not (await self._all(db, sql.HAS_TABLE, table))[0][0]:
+                for statement in sql.CREATE_KEYS:
+                    await self._all(db, statement, table)
+            if not (await self._all(db, sql.HAS_KEY_FUNCTION, function))[0][0]:
+                await self._all(db, sql.CREATE_KEY_FUNCTION)
+        self._by = by
+
+    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
+        await self._prepare_keys(by)
+        buried: list[Any] = []
+        async with self._transaction(durable=True) as db:
+            if reclaim:
+                await self._all(db, sql.RECLAIM_KEYS, values)
+                rows = await self._all(db, sql.RECLAIM_ROWS, values)
+                buried += [id for id, status, _ in rows if status == DEAD]
+                if suspected := {key for _, status, key in rows if status == IN_PROCESS}:
+                    await self._all(db, sql.MARK_SUSPECTS, {"keys": list(suspected)})
+            leased = await self._all(db, sql.LEASE_KEYS, values)
+            rows = await self._all(db, sql.CLAIM_OF_KEYS, values)
+            epochs = {row[5]: row[6] for row in rows}
+            unused = [(key, epoch) for key, epoch, new in leased if new and key not in epochs]
+            if unused:
+                await self._all(db, sql.RELEASE, _leases(unused))
+        found = sorted_out([row[:6] for row in rows], values["token"], epochs)
+        found.buried += buried
+        return found
+
+    async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
+        await self._prepare_keys(by)
+        async with self._transaction(durable=True) as db:
+            taken = await self._all(db, sql.TAKE_SUSPECT_KEY)
+            if not taken:
+                return Claim()
+            key: str = taken[0][0]
+            values["key"] = key
+            ((epoch,),) = await self._all(db, sql.LEASE_SUSPECT_KEY, values)
+            rows = await self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
+            if not rows:
+                # The queue was changed by hand.
+                await self._all(db, sql.RELEASE, _leases([(key, epoch)]))
+        return sorted_out([row[:6] for row in rows], values["token"], {key: epoch})
+
+    # Settlements.
+
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        self._position.settles(settlement)
+        try:
+            if settlement.only_finished and terms.by is None:
+                async with self._using() as db:
+                    await self._finish(db, settlement.finished)
+            else:
+                # With results, or with order per key, the commit must be durable.
+                durable = bool(settlement.inserts) or terms.by is not None
+                async with self._transaction(durable=durable) as db:
+                    await self._write(db, settlement, terms)
+        except NotHeld:
+            rows = settlement.rows()
+            states = await self._states(rows)
+            return [] if were_settled(rows, states) else lost_rows(rows, states)
+        return []
+
+    async def _finish(self, db: Connection, rows: list[Row]) -> None:
+        if rows and await self._count(db, sql.FINISH, _marks(rows)) < len(rows):
+            raise NotHeld
+
+    async def _write(self, db: Connection, settlement: Settlement, terms: Terms) -> None:
+        keys = {(row.key, row.epoch) for row in settlement.rows() if row.key is not None}
+        if keys:
+            await self._all(db, sql.KEEP_KEYS, _leases(keys))
+        await self._finish(db, settlement.finished)
+        returned = settlement.returned
+        if returned and await self._count(db, sql.RETURN, _marks(returned)) < len(returned):
+            raise NotHeld
+        if settlement.failed:
+            await self._fail(db, settlement.failed, terms)
+        if settlement.abandoned:
+            await self._abandon(db, settlement.abandoned)
+        if settlement.idle_keys:
+            await self._all(db, sql.RELEASE, _leases(settlement.idle_keys))
+        alone = {row.key for row in settlement.rows() if row.token < 0}
+        if terms.by is not None and alone:
+            # Other suspects of the same key keep it.
+            await self._all(db, sql.MARK_SUSPECTS, {"keys": list(alone)})
+        for insertion in settlement.inserts:
+            await self._insert(db, insertion)
+
+    async def _fail(self, db: Connection, failed: list[Failure], terms: Terms) -> None:
+        values = {
+            **_marks([failure.row for failure in failed]),
+            "errors": [failure.error for failure in failed],
+            "delays": [failure.delay or 0.0 for failure in failed],
+            "finals": [failure.delay is None for failure in failed],
+            "attempts": terms.attempts,
+        }
+        left = dict(await self._all(db, sql.FAIL, values))
+        if len(left) < len(failed):
+            raise NotHeld
+        parked = {
+            failure.row.key: (failure.row.epoch, failure.delay)
+            for failure in failed
+            if failure.row.key is not None and left[failure.row.id] == UNPROCESSED
+        }
+        if parked:
+            keys = {
+                "keys": list(parked),
+                "epochs": [epoch for epoch, _ in parked.values()],
+                "delays": [delay for _, delay in parked.values()],
+            }
+            await self._all(db, sql.PARK_KEYS, keys)
+            await self._all(db, sql.PARK_ROWS, keys)
+
+    async def _abandon(self, db: Connection, rows: list[Row]) -> None:
+        if await self._count(db, sql.RENEW, {"lease": 0.0, **_marks(rows)}) < len(rows):
+            raise NotHeld
+        keyed = [row for row in rows if row.key is not None]
+        if keyed:
+            values = {
+                "keys": [row.key for row in keyed],
+                "epochs": [row.epoch for row in keyed],
+                "delays": [0.0] * len(keyed),
+                "ids": [row.id for row in keyed],
+            }
+            await self._all(db, sql.PARK_KEYS, values)
+            await self._all(db, sql.PARK_LATER_ROWS, values)
+
+    async def _states(self, rows: Sequence[Row]) -> dict[Any, tuple[Any, int]]:
+        async with self._using() as db:
+            found = await self._all(db, sql.STATES, {"ids": [row.id for row in rows]})
+        return {id: (token, status) for id, token, status in found}
+
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        async with self._transaction(durable=terms.by is not None) as db:
+            keys = {(row.key, row.epoch) for row in rows if row.key is not None}
+            values = {"lease": terms.lease, "owner": terms.owner}
+            if keys:
+                await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
+            renewed = await self._count(db, sql.RENEW, {**values, **_marks(rows)})
+        return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
+
+
+def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
+    """The parameters of a claim, with a token of its own."""
+    return {
+        "lease": terms.lease,
+        "owner": terms.owner,
+        "token": new_token(alone=alone),
+        "attempts": terms.attempts,
+        "suspect": terms.suspect,
+        "exhausted": EXHAUSTED,
+    }
+
+
+def _marks(rows: Iterable[Row]) -> dict[str, Any]:
+    """The parameters that prove that rows are held."""
+    held = list(rows)
+    return {"ids": [row.id for row in held], "tokens": [row.token for row in held]}
+
+
+def _leases(keys: Iterable[tuple[str, int | None]]) -> dict[str, Any]:
+    pairs = list(keys)
+    return {"keys": [key for key, _ in pairs], "epochs": [epoch for _, epoch in pairs]}

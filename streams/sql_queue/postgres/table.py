@@ -1,0 +1,266 @@
+"""The connection to a PostgreSQL table: one for work, one that listens for notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, errors
+from psycopg.sql import Literal
+
+from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
+from penstock.streams.io.encoding import encoded
+from penstock.streams.sql_queue.position import Position
+from penstock.streams.sql_queue.postgres import statements as sql
+from penstock.streams.sql_queue.schema import Layout, quoted
+from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of
+from penstock.streams.sql_queue.url import redacted
+
+__all__ = ["Connection", "PostgresTable"]
+
+_OLDEST = 150000
+_LONGEST_NAME = 63
+
+_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+"""Errors after which the same call may succeed, perhaps with a new connection."""
+
+# From the server's source. A full disk is an operational error; an exceeded quota or file size is
+# an internal error, whose text is in the server's language.
+_EXTENDS_FILE = ("mdextend", "mdzeroextend")
+
+Connection = AsyncConnection[tuple[Any, ...]]
+
+
+class PostgresTable(Store):
+    """Connects, looks at its table, inserts and waits; claims and settles in a subclass."""
+
+    def __init__(self, url: str, layout: Layout) -> None:
+        self.url = url
+        self.layout = layout
+        self._names = {
+            **layout.names(),
+            "now": "now()",
+            "second": "interval '1 s'",
+            "seconds": "date_part('epoch', ",
+            "wake": layout.beside("_wake"),
+            "key_function": layout.beside("_key"),
+            "id_type": "bigint",
+        }
+        self._channel = _channel(layout.table)
+        self._names["channel_literal"] = Literal(self._channel).as_string(None)
+        self._name_payload("json")
+        self._columns: dict[str, str] = {}
+        # Whether there has ever been a connection: then it is worth trying again.
+        self._known = False
+        self._work: Connection | None = None
+        self._listening: Connection | None = None
+        self._lock = asyncio.Lock()
+        self._statements: dict[tuple[str, str | None], str] = {}
+        self._by: str | None = None
+        self._position = Position()
+
+    # The connection.
+
+    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+        if not self._known:
+            try:
+                async with self._using():
+                    self._known = True
+            except DatabaseLost as error:
+                raise CannotOpen(f"Cannot use {redacted(self.url)}: {error}") from error
+        async with self._transaction(durable=True) as db:
+            await self._look(db, fields, make)
+
+    async def _look(self, db: Connection, fields: Sequence[str] | None, make: bool) -> None:
+        where = redacted(self.url)
+        if db.info.server_version < _OLDEST:
+            raise CannotOpen(
+                f"{where} is PostgreSQL {db.info.server_version // 10000}: 15 or newer is needed."
+            )
+        names = self._names
+        there = await self._types(db)
+        if not there and make and fields is None and not self.layout.mapped:
+            for statement in sql.CREATE:
+                await self._all(db, statement, {"table": names["table"]})
+            there = await self._types(db)
+        elif not there:
+            raise TableMissing(f"{where} has no table {self.layout.table!r}.")
+        elif lacks := self.layout.missing(there, fields):
+            raise ColumnMissing(self.layout.lacking(where, lacks))
+        self._columns = there
+        if fields is None:
+            names["id_type"] = there[self.layout.column("id")]
+            self._name_payload(there[self.layout.column("payload")])
+            self._statements.clear()
+
+    def _name_payload(self, kind: str) -> None:
+        payload = f"t.{self._names['payload']}"
+        self._payload_type = kind
+        self._names["payload_of"] = payload if kind == "bytea" else f"{payload}::text"
+
+    async def _types(self, db: Connection) -> dict[str, str]:
+        return dict(await self._all(db, sql.COLUMNS_OF, {"table": self._names["table"]}))
+
+    async def _connected(self) -> Connection:
+        if self._work is None or self._work.closed:
+            self._work = None
+            self._work = await self._connect()
+        return self._work
+
+    async def _connect(self) -> Connection:
+        db = await AsyncConnection.connect(
+            self.url, autocommit=True, connect_timeout=10, application_name="penstock"
+        )
+        try:
+            await db.execute("SET synchronous_commit = off")
+            await db.execute(_made(sql.PLAN_BY_INDEX, {}))
+        except BaseException:
+            await db.close()
+            raise
+        return db
+
+    @asynccontextmanager
+    async def _using(self) -> AsyncGenerator[Connection, None]:
+        """The connection, for statements that are a transaction each."""
+        async with self._lock:
+            try:
+                yield await self._connected()
+            except errors.InsufficientPrivilege as error:
+                raise RightsMissing(
+                    f"{redacted(self.url)}: {_first_line(error)}. A reader or writer needs SELECT, "
+                    f"INSERT and UPDATE on {self.layout.table!r}; with by= also on its table of "
+                    "keys, with DELETE. Whatever of these is missing is made, which needs CREATE."
+                ) from error
+            except psycopg.Error as error:
+                if _may_pass(error):
+                    raise DatabaseLost(_first_line(error)) from error
+                raise
+
+    @asynccontextmanager
+    async def _transaction(self, *, durable: bool = False) -> AsyncGenerator[Connection, None]:
+        async with self._using() as db, db.transaction():
+            if durable:
+                await db.execute("SET LOCAL synchronous_commit = on")
+            yield db
+
+    async def close(self) -> None:
+        async with self._lock:
+            work, self._work = self._work, None
+            listening, self._listening = self._listening, None
+            for connection in (work, listening):
+                if connection is not None:
+                    await connection.close()
+
+    def _text(self, text: str) -> Any:
+        """A statement with its names, as psycopg takes it, made once."""
+        made = self._statements.get((text, self._by))
+        if made is None:
+            key = "NULL" if self._by is None else self._key(self._by)
+            made = _made(text, {**self._names, "key_of": key})
+            self._statements[text, self._by] = made
+        return made
+
+    def _key(self, by: str) -> str:
+        """What a row's key is in SQL: a column, else a field of the payload."""
+        if by in self._columns:
+            return sql.short_key(f"t.{quoted(by)}::text")
+        if self._payload_type not in ("json", "jsonb"):
+            raise CannotOpen(
+                f"by={by!r}: table {self.layout.table!r} has no such column, and fields cannot be "
+                f"read from a payload of type {self._payload_type}. Name a column, or let the "
+                "payload be of type json."
+            )
+        payload, field = f"t.{self._names['payload']}", Literal(by).as_string(None)
+        if self._payload_type == "jsonb":
+            return sql.short_key(f"({payload} ->> {field})")
+        return sql.key_in_json(payload, field, self._names["key_function"])
+
+    async def _all(
+        self, db: Connection, text: str, values: Mapping[str, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
+        cursor = await db.execute(self._text(text), values or {})
+        return await cursor.fetchall() if cursor.description else []
+
+    async def _count(self, db: Connection, text: str, values: Mapping[str, Any]) -> int:
+        return (await db.execute(self._text(text), values)).rowcount
+
+    # What comes in.
+
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        if fields is None:
+            return encoded(value).decode()
+        return encoded(dict(zip(fields, columns_of(value, fields), strict=True)))
+
+    async def insert(self, insertions: Sequence[Insertion]) -> None:
+        async with self._transaction(durable=True) as db:
+            for insertion in insertions:
+                await self._insert(db, insertion)
+
+    async def _insert(self, db: Connection, insertion: Insertion) -> None:
+        """Queues are also notified explicitly: a user's own table may lack the trigger."""
+        names = insertion.layout.names()
+        fields = insertion.fields
+        if fields is None:
+            text = sql.PUT.partition("RETURNING")[0]
+            values: dict[str, Any] = {"payloads": insertion.values, "delay": 0.0}
+        else:
+            text = sql.INSERT
+            names["columns"] = ", ".join(map(quoted, fields))
+            values = {"values": f"[{b','.join(insertion.values).decode()}]"}
+        await db.execute(_made(text, names), values)
+        if fields is None:
+            await self._all(db, sql.NOTIFY, {"channel": _channel(insertion.layout.table)})
+
+    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+        texts = [text.decode() if isinstance(text, bytes) else text for text in payloads]
+        async with self._transaction(durable=True) as db:
+            ids = await self._all(db, sql.PUT, {"payloads": texts, "delay": delay})
+            await self._all(db, sql.NOTIFY, {"channel": self._channel})
+        return [id for (id,) in ids]
+
+    async def changed(self, within: float) -> None:
+        listening = self._listening
+        try:
+            if listening is None or listening.closed:
+                self._listening = listening = await self._connect()
+                await listening.execute(_made(f"LISTEN {quoted(self._channel)}", {}))
+                return  # Something may have come before.
+            async for _ in listening.notifies(timeout=within, stop_after=1):
+                pass
+        except _PASSING as error:
+            raise DatabaseLost(_first_line(error)) from error
+
+    async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        async with self._transaction(durable=True) as db:
+            await self._all(db, sql.PLAN_FREELY)
+            return await self._all(db, text, parameters)
+
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        return await self.query(text, **parameters)
+
+
+def _made(text: str, names: Mapping[str, str]) -> Any:
+    """A statement as psycopg takes it. A parameter is a word after one colon; two are a cast."""
+    marked = re.sub(r"(?<!:):([a-z_]+)", r"%(\1)s", text.replace("%", "%%"))
+    return marked.format_map({name: value.replace("%", "%%") for name, value in names.items()})
+
+
+def _channel(table: str) -> str:
+    """The channel of a table: its name, or a digest where that is too long for one."""
+    name = f"penstock_{table}"
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    return f"penstock_{sha256(table.encode()).hexdigest()[:32]}"
+
+
+def _may_pass(error: psycopg.Error) -> bool:
+    return isinstance(error, _PASSING) or error.diag.source_function in _EXTENDS_FILE
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

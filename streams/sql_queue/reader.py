@@ -1,0 +1,302 @@
+"""The source stage that reads a queue: claims rows on demand, and settles them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from orjson import JSONDecodeError, loads
+
+from penstock.streams.errors import BadRow, describe
+from penstock.streams.failures.policy import Backoff
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import fitting
+from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.claims import Claims
+from penstock.streams.sql_queue.elsewhere import Elsewhere
+from penstock.streams.sql_queue.insist import Insistence
+from penstock.streams.sql_queue.ledger import Ledger
+from penstock.streams.sql_queue.store import UNREADABLE, Row, Store, Terms
+from penstock.streams.sql_queue.url import database_of
+
+__all__ = ["Manner", "TableReader"]
+
+# Seconds between two searches for rows that may have crashed their readers.
+_SUSPECTS_EVERY = 1.0
+# Seconds without any call in progress after which rows still in the pipeline count as held back.
+_QUIET = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """The options of a reader; `read_table` documents each."""
+
+    backoff: Backoff
+    batch: int
+    follow: bool
+    poll: float
+    patience: float
+    wait_for_leases: bool = True
+
+
+class TableReader(SourceStage[dict[str, Any]]):
+    """`_ready` are rows that were claimed and are not out yet."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[dict[str, Any]],
+        run: Run,
+        info: StageInfo,
+        store: Store,
+        terms: Terms,
+        manner: Manner,
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self.database = database_of(store.url)
+        self._store = store
+        self._terms = terms
+        self._manner = manner
+        self._insist = Insistence(run, store.url, manner.patience)
+        self.ledger = Ledger(
+            run, store, terms, manner.backoff, self._insist, self._marked, self._void
+        )
+        self._claims = Claims(run, store, terms, manner.batch, self._insist, self.ledger)
+        self._elsewhere = Elsewhere(store, terms.owner)
+        self._told_of_others = False
+        self._info = info
+        self._ready: deque[tuple[dict[str, Any], Row, float]] = deque()
+        self._wanted = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
+        self._redelivered = self._bad = 0
+        run.lessors.append(self)
+        self._suspects_at = 0.0
+
+    # Events out.
+
+    def produce(self) -> None:
+        run = self.run
+        now = run.now()
+        while self.demand and self._ready and not self._slice.is_over(now):
+            self._emit(min(self._chunk, self.demand, len(self._ready)))
+            before, now = now, run.now()
+            self._chunk = fitting(self._chunk, now - before)
+        if self.demand and not self._ready and not self.done:
+            self._wanted.set()
+            if self._polling is None:
+                run.on_close(self._close)
+                self._polling = run.spawn(self._poll(), "read_table")
+
+    def _emit(self, count: int) -> None:
+        events: list[Event[Any]] = []
+        for _ in range(count):
+            value, row, created = self._ready.popleft()
+            if self.ledger.holds(row):
+                events.append(Event(value, created, self, row))
+            else:
+                self.ledger.give_back(row)
+        self.send(events)
+
+    def holds(self, token: Row, /) -> bool:
+        held = self.ledger.holds(token)
+        if held:
+            token.begun = True
+        return held
+
+    # Rows in.
+
+    async def _poll(self) -> None:
+        try:
+            await self._insist(self._store.open)
+            self.ledger.start()
+            while not self.done:
+                await self._wanted.wait()
+                self._wanted.clear()
+                if not self.demand or self._ready:
+                    continue
+                if self.run.now() >= self._suspects_at:
+                    await self._try_suspects()
+                    if not self.demand or self._ready:
+                        continue
+                rows, enough = await self._claims.claim(self.demand, self.received)
+                held_back = self._take(rows)
+                if (held_back or not enough) and not self._ready and not self.done:
+                    await self._until_more()
+                self.wake()
+        except Exception as error:
+            self._polling = None
+            self.error(error)
+
+    async def _try_suspects(self) -> None:
+        """Work on rows that may have crashed their readers, each while nothing else is held."""
+        while await self._claims.has_suspects():
+            await self._until_idle()
+            suspects = await self._claims.claim_suspect()
+            self._take(suspects)
+            if not suspects:
+                break
+            self.wake()
+            await self._until_idle()
+        self._suspects_at = self.run.now() + _SUSPECTS_EVERY
+
+    async def _until_idle(self) -> None:
+        # What an operator holds back may never end before the stream does.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
+
+    def _take(self, rows: list[Row]) -> bool:
+        """Make the claimed rows ready; returns whether some of them may not begin yet."""
+        now = self.run.now()
+        held_back = False
+        for row in rows:
+            if not self.ledger.holds(row):
+                self.ledger.give_back(row)
+                held_back = True
+                continue
+            if row.attempts > 1:
+                self._redelivered += 1
+            if row.key == UNREADABLE:
+                self._bad_row(row, "has a text that the database cannot read", row.payload or "")
+                continue
+            if row.payload is None:
+                self._bad_row(row, "is null", "")
+                continue
+            try:
+                value: Any = loads(row.payload)
+            except JSONDecodeError as error:
+                self._bad_row(row, f"is not valid JSON ({error})", row.payload)
+                continue
+            if type(value) is dict:
+                self._ready.append((cast(dict[str, Any], value), row, now - max(0.0, row.age)))
+            else:
+                what = f"is of type {type(value).__name__}, not an object"
+                self._bad_row(row, what, row.payload)
+        if self.done:
+            self._give_back_ready()
+        return held_back
+
+    def _bad_row(self, row: Row, what: str, payload: str | bytes) -> None:
+        text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
+        error = BadRow(f"{row} of {self._info.detail}: its payload {what}: {describe(text)}")
+        self._bad += 1
+        self.run.count_bad_line(error)
+        self.ledger.fail(row, error, final=True)
+
+    async def _until_more(self) -> None:
+        """Wait until another row may be due; without `follow`, end if nothing is left."""
+        ledger, manner = self.ledger, self._manner
+        ledger.due = [due for due in ledger.due if due > self._claims.began]
+        now = self.run.now()
+        wait = max(0.0, min([manner.poll, *(due - now for due in ledger.due)]))
+        if manner.follow:
+            await self._insist(lambda: self._store.changed(wait))
+        elif ledger.due:
+            await asyncio.sleep(wait)
+        elif not ledger.held or not await self._is_busy():
+            self._suspects_at = 0.0
+            if not await self._claims.has_suspects():
+                await self._wait_or_complete()
+
+    async def _wait_or_complete(self) -> None:
+        """Nothing is left to claim: wait a while for what others hold, or end."""
+        elsewhere, waits = self._elsewhere, self._manner.wait_for_leases
+        await self._insist(lambda: elsewhere.look(holding=bool(self.ledger.held)))
+        if elsewhere.text and not self._told_of_others:
+            self._told_of_others = True
+            what = "waiting for" if waits else "ended without"
+            self.run.on_warning(f"read_table: {what} rows elsewhere: {elsewhere.text}")
+        if elsewhere.text and waits:
+            seconds = min(self._manner.poll, max(elsewhere.seconds, _QUIET))
+            await self._insist(lambda: self._store.changed(seconds))
+        else:
+            self.complete()
+
+    async def _is_busy(self) -> bool:
+        """Whether rows of this reader are being processed, and may come back; waits a moment for
+        them."""
+        for _ in range(10):
+            await asyncio.sleep(_QUIET / 10)
+            stages = [statistics() for info, statistics in self.run.stages if info != self._info]
+            busy = sum(
+                numbers.get(name) or 0 for numbers in stages for name in ("in_flight", "retrying")
+            )
+            if busy or self.ledger.is_writing or not self.ledger.held:
+                return True
+        return False
+
+    # Outcomes of events. A finished event counts when its row is marked.
+
+    @property
+    def gives_again(self) -> bool:
+        return True
+
+    def finished(self, event: Event[Any], /) -> None:
+        self.ledger.finish(event.token)
+
+    def finished_all(self, events: list[Event[Any]], /) -> None:
+        finish = self.ledger.finish
+        for event in events:
+            finish(event.token)
+
+    def dropped(self, event: Event[Any], cause: str, /) -> None:
+        super().dropped(event, cause)
+        self.ledger.drop(event.token)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.count_failure(self.ledger.fail(event.token, error, final=acknowledged))
+
+    def returned(self, event: Event[Any], /) -> None:
+        super().returned(event)
+        self.ledger.give_back(event.token)
+
+    def _marked(self, count: int) -> None:
+        self._finished += count
+
+    def _void(self, row: Row, error: Exception, for_good: bool) -> None:
+        self.count_failure(for_good)
+        if not hasattr(error, "__notes__"):
+            error.add_note(f"in {self._info}")
+        self.run.count_error(self._info, error)
+
+    # The end.
+
+    def release(self) -> None:
+        self._give_back_ready()
+        if self._polling is not None and self._polling is not asyncio.current_task():
+            self._polling.cancel()
+
+    def _give_back_ready(self) -> None:
+        while self._ready:
+            self.ledger.give_back(self._ready.popleft()[1])
+
+    async def _close(self) -> None:
+        try:
+            await self._claims.close()
+            await self.ledger.close()
+        finally:
+            await self._store.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """The statistics of every source, and those of the queue.
+
+        `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
+        (claimed, not yet asked for); `redelivered` rows, which had been claimed before; `reverted`
+        to be tried again, and `dead`, which failed for good; `bad_rows`, `lost_leases`, and
+        `reconnects`, how often the database was unavailable.
+        """
+        return {
+            **super().statistics(),
+            "claims": self._claims.count,
+            "held": len(self.ledger.held),
+            "read_ahead": len(self._ready),
+            "redelivered": self._redelivered,
+            "reverted": self.ledger.reverted,
+            "dead": self.ledger.dead + self._claims.buried,
+            "bad_rows": self._bad,
+            "lost_leases": self.ledger.lost,
+            "reconnects": self._insist.lost,
+        }

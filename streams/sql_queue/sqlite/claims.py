@@ -1,0 +1,243 @@
+"""The queue store for SQLite files.
+
+Times are seconds since 1970. An insert in this process wakes the readers of the same file; inserts
+by other processes are noticed by SQLite's own change counter, which costs neither a lock nor a
+query.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from orjson import dumps
+
+from penstock.streams import clock
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED, quoted
+from penstock.streams.sql_queue.sqlite import statements as sql
+from penstock.streams.sql_queue.sqlite.table import SqliteTable
+from penstock.streams.sql_queue.store import (
+    EXHAUSTED,
+    Claim,
+    NotHeld,
+    Row,
+    Settlement,
+    Terms,
+    lost_rows,
+    new_token,
+    sorted_out,
+    were_settled,
+)
+
+__all__ = ["SqliteStore"]
+
+_BEFORE_ALL = -(2**63)  # an id
+
+
+class SqliteStore(SqliteTable):
+    """Claims and settlements."""
+
+    # Claims.
+
+    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        values = {"count": count, "reclaim": reclaim, **_conditions(terms)}
+        behind = self._position.behind(reclaim)
+        values["behind"] = _BEFORE_ALL if behind is None else behind
+        if terms.by is not None:
+            return await self._claim_by_key(terms.by, values, reclaim)
+        claim = await self._claim(sql.CLAIM, values)
+        self._position.claimed(claim)
+        return claim
+
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        values = _conditions(terms, alone=True)
+        if terms.by is None:
+            return await self._claim(sql.CLAIM_SUSPECT, values)
+        return await self._claim_suspect_by_key(terms.by, values)
+
+    async def has_suspects(self, terms: Terms) -> bool:
+        values = _conditions(terms)
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            if terms.by is None:
+                return self._all(db, sql.HAS_SUSPECTS, values)
+            self._prepare_keys(db, terms.by)
+            return self._all(db, sql.HAS_SUSPECT_KEYS)
+
+        # The first claim by key creates a table.
+        return bool(await self._transaction(work, writing=self._key is None))
+
+    async def _claim(self, text: str, values: dict[str, Any]) -> Claim:
+        rows = await self._transaction(lambda db: self._all(db, text, values), durable=False)
+        return sorted_out(rows, values["token"])
+
+    async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
+        def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any]]:
+            self._prepare_keys(db, by)
+            reclaimed: list[Any] = []
+            if reclaim:
+                self._all(db, sql.RECLAIM_KEYS, values)
+                reclaimed = self._all(db, sql.RECLAIM_ROWS, values)
+                if any(status == IN_PROCESS for _, status in reclaimed):
+                    self._all(db, sql.MARK_SUSPECTS, values)
+            self._all(db, sql.LEASE_KEYS, values)
+            rows = self._all(db, sql.CLAIM_OF_KEYS, values)
+            return reclaimed, rows, self._all(db, sql.EPOCHS, values)
+
+        reclaimed, rows, epochs = await self._transaction(work, durable=False)
+        found = _keyed(rows, values["token"], epochs)
+        found.buried += [id for id, status in reclaimed if status == DEAD]
+        return found
+
+    async def _claim_suspect_by_key(self, by: str, values: dict[str, Any]) -> Claim:
+        def work(db: sqlite3.Connection) -> Claim:
+            self._prepare_keys(db, by)
+            taken = self._all(db, sql.TAKE_SUSPECT_KEY)
+            if not taken:
+                return Claim()
+            key: bytes = taken[0][0]
+            values["key"] = key
+            ((epoch,),) = self._all(db, sql.LEASE_SUSPECT_KEY, values)
+            rows = self._all(db, sql.CLAIM_SUSPECT_OF_KEY, values)
+            if not rows:
+                # The queue was changed by hand.
+                self._many(db, sql.RELEASE, [(key, epoch)])
+            return _keyed(rows, values["token"], [(key, epoch)])
+
+        return await self._transaction(work, durable=False)
+
+    def _prepare_keys(self, db: sqlite3.Connection, by: str) -> None:
+        if self._key is None:
+            self._key = self._key_expression(db, by)
+            db.execute(sql.CREATE_KEYS.format_map(self._names))
+
+    def _key_expression(self, db: sqlite3.Connection, by: str) -> str:
+        """What a row's key is in SQL: a column, else a field of the payload."""
+        if by in self._columns(db):
+            return f"coalesce(CAST({quoted(by)} AS TEXT), '')"
+        payload = self._names["payload"]
+        path = ("$." + dumps(by).decode()).replace("'", "''")
+        return (
+            f"CASE WHEN json_valid({payload}) "
+            f"THEN coalesce(CAST({payload} ->> '{path}' AS TEXT), '') ELSE '' END"
+        )
+
+    # Settlements.
+
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        self._position.settles(settlement)
+        # With results, the commit must be durable.
+        try:
+            write = partial(self._write, settlement=settlement, terms=terms)
+            await self._transaction(write, durable=bool(settlement.inserts))
+        except NotHeld:
+            rows = settlement.rows()
+            states = await self._states(rows)
+            return [] if were_settled(rows, states) else lost_rows(rows, states)
+        self._announce(settlement.inserts)
+        return []
+
+    def _write(self, db: sqlite3.Connection, settlement: Settlement, terms: Terms) -> None:
+        now = clock.wall()
+        finished = [(now, row.id, row.token) for row in settlement.finished]
+        returned = [(row.id, row.token) for row in settlement.returned]
+        if self._many(db, sql.FINISH, finished) < len(finished):
+            raise NotHeld
+        if self._many(db, sql.RETURN, returned) < len(returned):
+            raise NotHeld
+        abandoned = [(now, row.id, row.token) for row in settlement.abandoned]
+        if self._many(db, sql.RENEW, abandoned) < len(abandoned):
+            raise NotHeld
+        for row in settlement.abandoned:
+            if row.key is not None:
+                values = {"key": _bytes(row.key), "epoch": row.epoch, "run_at": now, "id": row.id}
+                self._all(db, sql.PARK_KEY, values)
+                self._all(db, sql.PARK_LATER_ROWS, values)
+        for failure in settlement.failed:
+            row, delay = failure.row, failure.delay
+            values = {
+                "final": delay is None,
+                "attempts": terms.attempts,
+                "now": now,
+                "run_at": now + (delay or 0.0),
+                "error": failure.error,
+                "id": row.id,
+                "token": row.token,
+                "key": _bytes(row.key),
+                "epoch": row.epoch,
+            }
+            left = self._all(db, sql.FAIL, values)
+            if not left:
+                raise NotHeld
+            if row.key is not None and left[0][0] == UNPROCESSED:
+                self._all(db, sql.PARK_KEY, values)
+        for key in {failure.row.key for failure in settlement.failed if failure.delay is not None}:
+            if key is not None:
+                self._all(db, sql.PARK_ROWS, {"key": _bytes(key)})
+        self._many(db, sql.RELEASE, [(_bytes(key), epoch) for key, epoch in settlement.idle_keys])
+        if terms.by is not None and any(row.token < 0 for row in settlement.rows()):
+            # Other suspects of the same key keep it.
+            self._all(db, sql.MARK_SUSPECTS, {"now": now})
+        for insertion in settlement.inserts:
+            self._insert(db, insertion)
+
+    async def _states(self, rows: Iterable[Row]) -> dict[Any, tuple[Any, Any]]:
+        ids = [row.id for row in rows]
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            return [found for id in ids for found in self._all(db, sql.STATE, {"id": id})]
+
+        found = await self._transaction(work, writing=False)
+        return {id: (token, status) for id, token, status in found}
+
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        expires = clock.wall() + terms.lease
+        keys = {
+            (expires, _bytes(row.key), row.epoch, terms.owner)
+            for row in rows
+            if row.key is not None
+        }
+        leases = [(expires, row.id, row.token) for row in rows]
+
+        def work(db: sqlite3.Connection) -> int:
+            self._many(db, sql.RENEW_KEY, list(keys))
+            return self._many(db, sql.RENEW, leases)
+
+        renewed = await self._transaction(work, durable=False)
+        return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
+
+
+def _keyed(
+    rows: Sequence[tuple[Any, ...]], token: int, epochs: Iterable[tuple[bytes, int]]
+) -> Claim:
+    """A claim from what its statement returned, with the keys as texts."""
+    return sorted_out(
+        [(*row[:5], _text(row[5])) for row in rows],
+        token,
+        {_text(key): epoch for key, epoch in epochs},
+    )
+
+
+def _text(key: bytes) -> str:
+    return key.decode("utf-8", "surrogateescape")
+
+
+def _bytes(key: str | None) -> bytes | None:
+    """A key as stored in the database; the inverse of `_text`."""
+    return None if key is None else key.encode("utf-8", "surrogateescape")
+
+
+def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
+    """The parameters of a claim, with a token of its own."""
+    now = clock.wall()
+    return {
+        "now": now,
+        "expires": now + terms.lease,
+        "owner": terms.owner,
+        "token": new_token(alone=alone),
+        "attempts": terms.attempts,
+        "suspect": terms.suspect,
+        "exhausted": EXHAUSTED,
+    }

@@ -1,0 +1,295 @@
+"""The connection to a SQLite table, and the thread in which its transactions run.
+
+A transaction is one call in that thread, so the file's only lock is held for no longer than SQLite
+works, whatever the event loop does meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from penstock.streams import clock
+from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
+from penstock.streams.io.encoding import encoded
+from penstock.streams.sql_queue.position import Position
+from penstock.streams.sql_queue.schema import Layout, quoted
+from penstock.streams.sql_queue.sqlite import statements as sql
+from penstock.streams.sql_queue.sqlite.lock_queue import Turn
+from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of
+
+__all__ = ["SqliteTable"]
+
+# Seconds between two polls of an idle database, at first and at most.
+_SOON, _LATEST = 0.005, 0.5
+# Seconds that a transaction waits for another one's lock, and seconds between two attempts.
+_PATIENCE, _LOOK = 5.0, 0.001
+
+_stores: WeakSet[SqliteTable] = WeakSet()
+
+T = TypeVar("T")
+
+
+class _GivenUp(Exception):
+    """The caller of the transaction has been cancelled."""
+
+
+class SqliteTable(Store):
+    """Enqueued rows and results are synced to the disk with their commit.
+
+    Claims and outcomes are not: a power cut can undo them, and then the rows are processed again.
+    Results of rows in this database are undone with them.
+    """
+
+    def __init__(self, url: str, file: str, layout: Layout) -> None:
+        self.url = url
+        self.layout = layout
+        self._file = file
+        self._path = os.path.realpath(file)
+        names = layout.names()
+        self._names = {
+            **names,
+            "now": ":now",
+            "second": "1.0",
+            "seconds": "(",
+            "payload_of": f"CAST(t.{names['payload']} AS BLOB)",
+        }
+        self._db: sqlite3.Connection | None = None
+        self._durable: bool | None = None
+        self._thread = ThreadPoolExecutor(1, "sqlite")
+        self._turn = Turn(self._path)
+        self._woken = asyncio.Event()
+        self._version: int | None = None
+        self._wait = _SOON
+        self._key: str | None = None
+        self._position = Position()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # The connection.
+
+    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+        if not make and not Path(self._file).exists():  # noqa: ASYNC240 - one look, at the start
+            raise CannotOpen(f"{self._file} does not exist")
+        try:
+            # Readers need not wait for writers.
+            await self._transaction(partial(self._look, fields=fields, make=make), writing=make)
+        except sqlite3.DatabaseError as error:
+            raise CannotOpen(f"Cannot use {self._file}: {error}") from error
+        self._loop = asyncio.get_running_loop()
+        _stores.add(self)
+
+    def _look(self, db: sqlite3.Connection, fields: Sequence[str] | None, make: bool) -> None:
+        there = self._columns(db)
+        if not there and make and fields is None and not self.layout.mapped:
+            for statement in sql.CREATE:
+                db.execute(statement.format_map(self._names))
+        elif not there:
+            raise TableMissing(f"{self._file} has no table {self.layout.table!r}.")
+        elif lacks := self.layout.missing(there, fields):
+            raise ColumnMissing(self.layout.lacking(self._file, lacks))
+
+    def _columns(self, db: sqlite3.Connection) -> list[str]:
+        rows = db.execute("SELECT name FROM pragma_table_info(?)", (self.layout.parts[-1],))
+        return [row[0] for row in rows]
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._db is None:
+            db = sqlite3.connect(self._file, timeout=0, isolation_level=None)
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+            except BaseException:
+                db.close()
+                raise
+            self._db = db
+            self._durable = None
+        return self._db
+
+    async def _transaction(
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        durable: bool = True,
+        writing: bool = True,
+    ) -> T:
+        """Call `work` in a transaction, in the thread, and return its result.
+
+        It is called again if the database is locked. If the caller is cancelled it is rolled back.
+        """
+        given_up = threading.Event()
+
+        def attempt() -> T:
+            db = self._connected()
+            with self._turn.taken() if writing else nullcontext():
+                return within(db)
+
+        def within(db: sqlite3.Connection) -> T:
+            if durable != self._durable:
+                db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._durable = durable
+            try:
+                db.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+                result = work(db)
+                if given_up.is_set():
+                    raise _GivenUp
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    with suppress(sqlite3.Error):
+                        db.execute("ROLLBACK")
+                raise
+            return result
+
+        try:
+            return await self._in_thread(partial(_insisting, attempt, given_up))
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        try:
+            return await asyncio.wrap_future(self._thread.submit(call))
+        except sqlite3.OperationalError as error:
+            code = _code(error)
+            if code in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CANTOPEN):
+                raise  # Trying again would not help.
+            if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+                raise RightsMissing(f"{self._file}: {error}: no permission to write it") from error
+            raise DatabaseLost(str(error)) from error
+
+    async def close(self) -> None:
+        _stores.discard(self)
+        await self._in_thread(self._disconnect)
+
+    def _disconnect(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+        self._turn.close()
+
+    def _all(
+        self, db: sqlite3.Connection, text: str, values: dict[str, Any] | None = None
+    ) -> list[Any]:
+        names = {**self._names, "key": self._key or "NULL"}
+        return db.execute(text.format_map(names), values or {}).fetchall()
+
+    def _many(self, db: sqlite3.Connection, text: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Run a statement for each of `rows`; returns how many rows were changed in all."""
+        return db.executemany(text.format_map(self._names), rows).rowcount if rows else 0
+
+    # What comes in.
+
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        if fields is None:
+            return encoded(value).decode()
+        return tuple(_plain(part) for part in columns_of(value, fields))
+
+    async def insert(self, insertions: Sequence[Insertion]) -> None:
+        def work(db: sqlite3.Connection) -> None:
+            for insertion in insertions:
+                self._insert(db, insertion)
+
+        await self._transaction(work)
+        self._announce(insertions)
+
+    def _insert(self, db: sqlite3.Connection, insertion: Insertion) -> None:
+        now = clock.wall()
+        names = insertion.layout.names()
+        fields = insertion.fields
+        if fields is None:
+            text = sql.PUT.removesuffix(" RETURNING {id}").format_map(names)
+            db.executemany(text, [(value, now, now) for value in insertion.values])
+            return
+        columns = ", ".join(map(quoted, fields))
+        places = ", ".join("?" * len(fields))
+        db.executemany(
+            f"INSERT INTO {names['table']} ({columns}) VALUES ({places})",
+            insertion.values,
+        )
+
+    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+        now = clock.wall()
+        text = sql.PUT.format_map(self._names)
+        texts = [p.decode() if isinstance(p, bytes) else p for p in payloads]
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            return [db.execute(text, (each, now + delay, now)).fetchall()[0][0] for each in texts]
+
+        ids = await self._transaction(work)
+        self._wake_all()
+        return ids
+
+    def _announce(self, insertions: Sequence[Insertion]) -> None:
+        if insertions:
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        for store in list(_stores):
+            if store._path == self._path and store._loop is not None:
+                # Its loop may belong to another thread, and may be closed.
+                with suppress(RuntimeError):
+                    store._loop.call_soon_threadsafe(store._woken.set)
+
+    async def changed(self, within: float) -> None:
+        end = clock.monotonic() + within
+        while (left := end - clock.monotonic()) > 0 and not self._woken.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), min(self._wait, left))
+            version = await self._data_version()
+            if version != self._version:
+                self._version = version
+                self._wait = _SOON
+                break
+            self._wait = min(self._wait * 2, _LATEST)
+        self._woken.clear()
+
+    async def _data_version(self) -> int:
+        """A number that changes when another connection has committed something."""
+
+        def look() -> int:
+            ((version,),) = self._connected().execute("PRAGMA data_version")
+            return int(version)
+
+        return await self._in_thread(partial(_insisting, look))
+
+    async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        values = {"now": clock.wall(), **parameters}
+        return await self._transaction(lambda db: self._all(db, text, values))
+
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        values = {"now": clock.wall(), **parameters}
+        return await self._transaction(lambda db: self._all(db, text, values), writing=False)
+
+
+def _insisting(call: Callable[[], T], given_up: threading.Event | None = None) -> T:
+    """The result of `call`, which is repeated while another connection holds the lock."""
+    end = clock.monotonic() + _PATIENCE
+    while True:
+        try:
+            return call()
+        except sqlite3.OperationalError as error:
+            over = clock.monotonic() >= end or (given_up is not None and given_up.is_set())
+            if over or _code(error) != sqlite3.SQLITE_BUSY:
+                raise
+        time.sleep(_LOOK)
+
+
+def _code(error: sqlite3.OperationalError) -> int:
+    # The extended codes have more bits.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _plain(value: Any) -> Any:
+    """`value` as SQLite can store it: dicts and lists become JSON."""
+    if value is None or isinstance(value, str | bytes | int | float):
+        return value
+    return encoded(value).decode()

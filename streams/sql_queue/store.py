@@ -1,0 +1,347 @@
+"""The interface of a queue store, the same for every database.
+
+A row is claimed under a lease with a token that is new with every claim. Every later statement
+about the row has to present the token; after another claim it changes nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from penstock.streams.errors import PenstockError
+from penstock.streams.keyed.key import key_function
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, Layout
+
+__all__ = [
+    "EXHAUSTED",
+    "UNREADABLE",
+    "Claim",
+    "DatabaseLost",
+    "Failure",
+    "Insertion",
+    "NotHeld",
+    "Row",
+    "Settlement",
+    "Store",
+    "Tenure",
+    "Terms",
+    "columns_of",
+    "lost_rows",
+    "new_token",
+    "sorted_out",
+    "were_settled",
+]
+
+EXHAUSTED = "LeaseLost: the lease ran out in the last of its attempts; its reader crashed or hung"
+
+
+class DatabaseLost(PenstockError):
+    """The database is unavailable at the moment: try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of a reader's claims: its name, the seconds of a lease, and the attempts of a row.
+
+    `by` is the column, or the field of the payload, whose values are keys: rows of a key are
+    claimed by one reader at a time.
+    """
+
+    owner: str
+    lease: float = 30.0
+    attempts: int = 5
+    by: str | None = None
+
+    @property
+    def suspect(self) -> int:
+        """After how many attempts a row with an expired lease is claimed alone.
+
+        -1 where rows have one attempt only.
+        """
+        return self.attempts - 1 if self.attempts > 1 else -1
+
+
+@dataclass(slots=True, eq=False)
+class Tenure:
+    """The period in which rows certainly still belong to their reader.
+
+    It lasts `until` a time of the reader's own clock, which renewals in time extend. Once it is
+    over it stays over, whatever a late renewal finds: some rows that were claimed in it may have
+    been processed elsewhere, and the rows behind them must not overtake.
+    """
+
+    until: float
+
+
+class Row:
+    """A claimed row. `age` is the seconds since it was enqueued, `results` are its results.
+
+    `payload` is None only in a user's own table that allows null.
+
+    `begun` is true when user code was called with it, `ended` when its outcome is known, although
+    perhaps not recorded yet.
+
+    `epoch` is that of its key's lease, which grows with every reader that gets the key. `tenure` is
+    that of its reader.
+    """
+
+    __slots__ = (
+        "age",
+        "attempts",
+        "begun",
+        "ended",
+        "epoch",
+        "id",
+        "key",
+        "payload",
+        "results",
+        "tenure",
+        "token",
+    )
+
+    tenure: Tenure
+
+    def __init__(
+        self,
+        id: Any,
+        token: int,
+        attempts: int,
+        payload: str | bytes | None,
+        age: float = 0.0,
+        key: str | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        self.id = id
+        self.token = token
+        self.attempts = attempts
+        self.payload = payload
+        self.age = age
+        self.key = key
+        self.epoch = epoch
+        self.begun = self.ended = False
+        self.results: list[Any] | None = None
+
+    def __str__(self) -> str:
+        return f"row {self.id}"
+
+    __repr__ = __str__
+
+
+@dataclass(slots=True)
+class Claim:
+    """The result of a claim: rows in the order of their ids.
+
+    `buried` are the ids of rows whose lease ran out after their last attempt: they have failed
+    for good.
+    """
+
+    rows: list[Row] = field(default_factory=list[Row])
+    buried: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(slots=True)
+class Failure:
+    """A failed row and its error. Without a `delay` (seconds) it has failed for good.
+
+    With one it is tried again after the delay, unless its attempts are used up.
+    """
+
+    row: Row
+    error: str
+    delay: float | None = None
+
+
+@dataclass(slots=True)
+class Insertion:
+    """Values for a table, each as `encoded` made it: payloads for a queue, or some columns.
+
+    `fields` maps those columns to the fields of the values that go there.
+    """
+
+    layout: Layout
+    fields: Mapping[str, str] | None
+    values: list[Any] = field(default_factory=list[Any])
+
+
+@dataclass(slots=True)
+class Settlement:
+    """The outcomes of rows, to be written in one transaction together with their results.
+
+    `idle_keys` are the keys and epochs whose last rows it settles: other readers may have them.
+    `abandoned` rows were being processed when their lease ran out, and are left as a crashed reader
+    would leave them; later rows of their keys are returned.
+    """
+
+    finished: list[Row] = field(default_factory=list[Row])
+    failed: list[Failure] = field(default_factory=list[Failure])
+    returned: list[Row] = field(default_factory=list[Row])
+    inserts: list[Insertion] = field(default_factory=list[Insertion])
+    idle_keys: list[tuple[str, int | None]] = field(default_factory=list[tuple[str, int | None]])
+    abandoned: list[Row] = field(default_factory=list[Row])
+
+    @property
+    def only_finished(self) -> bool:
+        """Whether it contains nothing but finished rows."""
+        others = self.failed or self.returned or self.abandoned or self.inserts or self.idle_keys
+        return not others
+
+    def rows(self) -> list[Row]:
+        """All rows that are settled."""
+        failed = (failure.row for failure in self.failed)
+        return [*self.finished, *self.returned, *self.abandoned, *failed]
+
+
+class Store(ABC):
+    """A queue in a database. One connection, opened when it is first needed.
+
+    Every method but `close` raises DatabaseLost when the database is unavailable at the moment; it
+    may be called again, and then reconnects.
+    """
+
+    url: str
+    layout: Layout
+
+    @abstractmethod
+    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+        """Connect and look at the table; make it, if it is ours and missing (and `make`).
+
+        With `fields` it is not a queue but a table that must have those columns. Raises CannotOpen
+        if there is no database or it refuses the connection, TableMissing and ColumnMissing.
+        """
+
+    @abstractmethod
+    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        """Claim up to `count` rows that are due, oldest first, in one statement.
+
+        With `reclaim` it covers all of them, including those whose lease has run out. Without it,
+        it may begin after the rows that the last claim took.
+        """
+
+    @abstractmethod
+    async def has_suspects(self, terms: Terms) -> bool:
+        """Whether there is a row for `claim_suspect`."""
+
+    @abstractmethod
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        """Claim a row whose lease has run out and which has only its last attempt left.
+
+        `claim` leaves such rows alone, because rows claimed with them may crash with them. A row
+        may also be a suspect only because it was claimed beside the culprit: none fails for good
+        before it was claimed alone.
+        """
+
+    @abstractmethod
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        """Record the outcomes of rows, all or none.
+
+        Returns the rows whose lease was lost; if there are any, nothing was written. A settlement
+        that was written before, by a call whose answer was lost, is not written again.
+        """
+
+    @abstractmethod
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        """Renew the leases of `rows`; returns those that are lost."""
+
+    @abstractmethod
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        """`value` as an insertion takes it. Raises TypeError if the database cannot hold it."""
+
+    @abstractmethod
+    async def insert(self, insertions: Sequence[Insertion]) -> None:
+        """Insert values in one durable transaction."""
+
+    @abstractmethod
+    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+        """Enqueue payloads (JSON), due in `delay` seconds; returns their ids."""
+
+    @abstractmethod
+    async def changed(self, within: float) -> None:
+        """Wait until something may have been enqueued, at most `within` seconds."""
+
+    @abstractmethod
+    async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement of any kind in a transaction of its own and return its rows.
+
+        `{table}`, `{id}`, `{status}`, ... are replaced by the quoted names, `{now}` for the
+        database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
+        seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
+        is called `t`, and `:name` for parameters. Braces otherwise are doubled.
+        """
+
+    @abstractmethod
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        """As `query`, for a statement that only reads: it neither waits for others nor blocks
+        them."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+def columns_of(value: Any, fields: Mapping[str, str]) -> list[Any]:
+    """The fields of a value that go into columns; one that is missing is null."""
+    if isinstance(value, Mapping):
+        found = cast(Mapping[str, Any], value)
+        return [found.get(name) for name in fields.values()]
+    read: dict[str, Any] = {}
+    for name in fields.values():
+        with suppress(LookupError, TypeError, AttributeError):
+            read[name] = key_function(name)(value)
+    if not read:
+        raise TypeError(f"columns take fields, and a {type(value).__name__} has none")
+    return [read.get(name) for name in fields.values()]
+
+
+def new_token(*, alone: bool = False) -> int:
+    """A token that no other claim has; below 0 for a row that is claimed alone."""
+    token = 1 + secrets.randbits(62)
+    return -token if alone else token
+
+
+def lost_rows(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> list[Row]:
+    """The rows that another claim has taken, or that are gone.
+
+    `states` has the token and status of each existing row.
+    """
+    return [row for row in rows if states.get(row.id, (None, 0))[0] != row.token]
+
+
+def were_settled(rows: Iterable[Row], states: Mapping[Any, tuple[Any, int]]) -> bool:
+    """Whether a settlement that could not be applied in full had been recorded before.
+
+    It is written all at once, so one row decides for all.
+    """
+    return any(
+        row.id in states and states[row.id][0] == row.token and states[row.id][1] != IN_PROCESS
+        for row in rows
+    )
+
+
+UNREADABLE = "\x01unreadable"
+"""The key of rows whose key the database cannot read."""
+
+
+class NotHeld(Exception):
+    """A row of a settlement is no longer held: nothing is to be written."""
+
+
+def sorted_out(
+    rows: Iterable[tuple[Any, ...]], token: int, epochs: Mapping[str, int] | None = None
+) -> Claim:
+    """A claim from the rows that its statement returned, in any order.
+
+    Rows are (id, status, attempts, payload, age, key); in a user's own table the age may be null.
+    """
+    found = Claim()
+    for id, status, attempts, payload, age, key in sorted(rows, key=lambda row: row[0]):
+        if status == DEAD:
+            found.buried.append(id)
+        else:
+            epoch = None if epochs is None else epochs[key]
+            found.rows.append(Row(id, token, attempts, payload, float(age or 0.0), key, epoch))
+    return found

@@ -1,0 +1,110 @@
+"""Maintenance of a queue: inspect rows, retry dead ones, delete finished ones.
+
+Large changes are made in transactions of some thousand rows, so that pollers never wait long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.streams.sql_queue.schema import DEAD, PROCESSED, UNPROCESSED
+from penstock.streams.sql_queue.store import Store
+
+__all__ = ["Found", "peek", "purge", "retry", "retry_some"]
+
+_BATCH = 5_000
+
+_PEEK = """SELECT t.{id}, t.{status}, t.{attempts}, {seconds}t.{enqueued}), {seconds}t.{run_at}),
+    t.{owner}, t.{error}, {payload_of}
+FROM {table} AS t WHERE t.{status} >= :status AND t.{status} <= :status
+ORDER BY t.{status}, t.{id} LIMIT :count"""
+
+_AGAIN = """UPDATE {table} SET
+    {status} = 0, {attempts} = 0, {run_at} = {now}, {started} = NULL, {finished} = NULL,
+    {owner} = NULL, {token} = NULL, {expires} = NULL
+WHERE """
+_RETRY = (
+    _AGAIN
+    + """{id} IN (
+    SELECT {id} FROM {table} WHERE {status} >= -1 AND {status} <= -1 AND {behind}
+    ORDER BY {status}, {id} LIMIT :count)
+RETURNING {id}"""
+)
+
+# As text: ids typed at a command line are text, whatever type the column has.
+_RETRY_ONE = (
+    _AGAIN
+    + """({status} = -1 OR {status} = 0 AND {error} IS NOT NULL) AND CAST({id} AS text) = :text
+RETURNING {id}"""
+)
+
+_PURGE = """DELETE FROM {table} WHERE {id} IN (
+    SELECT {id} FROM {table}
+    WHERE {status} >= :status AND {status} <= :status AND {behind}
+        AND {finished} <= {now} - :age * {second}
+    ORDER BY {status}, {id} LIMIT :count)
+RETURNING {id}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A row as stored in the table; times are seconds since 1970."""
+
+    id: Any
+    status: int
+    attempts: int
+    enqueued: float | None
+    run_at: float | None
+    owner: str | None
+    error: str | None
+    payload: str | bytes | None
+
+
+async def peek(store: Store, count: int, status: int = UNPROCESSED) -> list[Found]:
+    """The first `count` rows of a status, in the order of their ids, as they are claimed."""
+    return [Found(*row) for row in await store.read(_PEEK, status=status, count=count)]
+
+
+async def retry(store: Store) -> int:
+    """Let all rows that failed for good be tried again, at once and as often as new ones.
+
+    The last error stays with a row until it has finished. Returns how many there were.
+    """
+    return await _in_batches(store, _RETRY)
+
+
+async def retry_some(store: Store, ids: Collection[Any]) -> set[Any]:
+    """As `retry`, for rows that failed for good or wait for their next attempt.
+
+    Returns those ids whose rows will be tried. An id may be given as its text.
+    """
+    return {id for id in ids if await store.query(_RETRY_ONE, text=str(id))}
+
+
+async def purge(store: Store, age: float, *, dead: bool = False) -> int:
+    """Delete rows that finished at least `age` seconds ago; with `dead` those that failed for good.
+
+    Returns how many there were.
+    """
+    status = DEAD if dead else PROCESSED
+    return await _in_batches(store, _PURGE, status=status, age=float(age))
+
+
+async def _in_batches(store: Store, text: str, **parameters: Any) -> int:
+    """Run a statement that returns ids until no more come.
+
+    If ids are numbers, each statement begins after those of the last one, and reads no dead index
+    entries. Text ids are compared by the database only.
+    """
+    done = 0
+    behind: dict[str, Any] = {}
+    while True:
+        statement = text.replace("{behind}", "{id} > :after" if behind else "TRUE")
+        found = await store.query(statement, count=_BATCH, **behind, **parameters)
+        done += len(found)
+        if len(found) < _BATCH:
+            return done
+        ids = [id for (id,) in found]
+        behind = {"after": max(ids)} if isinstance(ids[0], int) else {}

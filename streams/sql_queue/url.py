@@ -1,0 +1,94 @@
+"""Opens the store that a database URL names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from penstock.streams.errors import BuildError
+from penstock.streams.extras import missing_extra
+from penstock.streams.sql_queue.schema import Layout
+from penstock.streams.sql_queue.store import Store
+
+__all__ = ["database_of", "open_store", "redacted"]
+
+_KNOWN = 'a URL such as "sqlite:///work.db" or "postgresql://user@host/name"'
+
+_PASSWORD = re.compile(r"(^\w+://[^/?#:@]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
+_HERE = ("localhost", "127.0.0.1", "::1")
+
+
+def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None = None) -> Store:
+    """The store for a table, not connected yet.
+
+    Raises BuildError for a URL of an unknown kind of database, and MissingExtra if PostgreSQL's
+    package is not installed.
+    """
+    layout = Layout(table, columns)
+    if _scheme(url) == "sqlite":
+        from penstock.streams.sql_queue.sqlite.claims import SqliteStore
+
+        return SqliteStore(url, file_of(url), layout)
+    try:
+        from penstock.streams.sql_queue.postgres.claims import PostgresStore
+    except ImportError as error:
+        raise missing_extra(f"A queue in PostgreSQL needs psycopg ({error})", "postgres") from error
+    _parameters(url)
+    return PostgresStore(url, layout)
+
+
+def _scheme(url: Any) -> str:
+    scheme = url.partition(":")[0].lower() if isinstance(url, str) else ""
+    if scheme == "sqlite":
+        return scheme
+    if scheme in ("postgresql", "postgres"):
+        return "postgresql"
+    raise BuildError(f"{redacted(url)!r} names no known database: give {_KNOWN}")
+
+
+def file_of(url: str) -> str:
+    """The file of a `sqlite:` URL: three slashes and a relative path, or four slashes and an
+    absolute one."""
+    parts = urlsplit(url)
+    name = unquote(parts.path[1:])
+    if parts.netloc or not name or name == ":memory:":
+        raise BuildError(
+            f"{url!r} names no file: write sqlite:///work.db, or sqlite:////var/work.db for an "
+            "absolute path. A queue in memory would not survive its process."
+        )
+    return name
+
+
+def database_of(url: str) -> tuple[Any, ...]:
+    """An identity that is equal for two URLs of the same database and user."""
+    if _scheme(url) == "sqlite":
+        return ("sqlite", os.path.realpath(file_of(url)))
+    parameters = {"port": "5432", **_parameters(url)}
+    parameters.pop("password", None)
+    host = str(parameters.get("host", "")).lower()
+    parameters["host"] = "localhost" if host in _HERE else host
+    return ("postgresql", *sorted(parameters.items()))
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    """The parameters in a URL, as PostgreSQL reads it."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return dict(conninfo_to_dict(url))
+    except ProgrammingError as error:
+        shown = redacted(url)
+        # The message may quote a password.
+        why = f": {error}" if shown == url else ""
+        raise BuildError(f"{shown!r} is not a valid PostgreSQL URL{why}") from None
+
+
+def redacted(url: Any) -> str:
+    """A URL without its password, for display."""
+    if not isinstance(url, str):
+        return repr(url)
+    return _PASSWORD.sub(r"\1\2***", url)

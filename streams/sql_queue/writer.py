@@ -1,0 +1,231 @@
+"""The sink stage that writes a table, in its own transactions or in those of the source's rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
+
+from penstock.streams.errors import DatabaseUnavailable
+from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.keyed.taken import taken
+from penstock.streams.protocol.acknowledgement import roots
+from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.protocol.stage import Subscription, is_second
+from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.batch import Result
+from penstock.streams.sql_queue.insist import Insistence
+from penstock.streams.sql_queue.reader import TableReader
+from penstock.streams.sql_queue.store import Insertion, Row, Store
+from penstock.streams.sql_queue.url import database_of
+
+__all__ = ["WINDOW", "TableWriter"]
+
+WINDOW = 1024
+
+
+class TableWriter(SinkStage[Any]):
+    """`_shared` counts the results that the source's transactions are to write."""
+
+    def __init__(
+        self,
+        run: Run,
+        closed: Closed,
+        store: Store,
+        fields: Mapping[str, str] | None,
+        on_error: OnError,
+        patience: float,
+    ) -> None:
+        super().__init__(closed)
+        self._run = run
+        self._store = store
+        self._fields = fields
+        self._into = Insertion(store.layout, fields)
+        self._database = database_of(store.url)
+        self._faults = ErrorPolicy(on_error, run, self)
+        self._insist = Insistence(run, store.url, patience)
+        self._waiting: deque[tuple[Event[Any], Any]] = deque()
+        self._writing: list[Event[Any]] = []
+        self._shared = self._owed = 0
+        self._wanted = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._ending = False
+        self._error: BaseException | None = None
+
+    # The start.
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if not is_second(self, subscription):
+            self.upstream = subscription
+            self._run.on_close(self._store.close)
+            self._worker = self._run.spawn(self._work(), "write_table")
+
+    async def _work(self) -> None:
+        try:
+            fields = None if self._fields is None else list(self._fields)
+            await self._insist(partial(self._store.open, fields))
+        except Exception as error:
+            self.break_off(error)
+            return
+        if not self._ending:
+            self.upstream.request(WINDOW)
+        while not (self._ending and not self._waiting):
+            while self._waiting:
+                await self._write_waiting()
+                if self._closed is None:
+                    return
+            if not self._ending:
+                self._wanted.clear()
+                await self._wanted.wait()
+        self._close_if_over()
+
+    # Events.
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        done = 0
+        for event in events:
+            if self._closed is None:
+                event.give_back()
+                continue
+            try:
+                value = self._store.encoded(self._fields, event.value)
+            except TypeError as error:
+                done += self._survives(event, error)
+                continue
+            rows = self._rows_of(event)
+            if rows is None:
+                self._waiting.append((event, value))
+            else:
+                self._shared += 1
+                result = Result(self._into, value, rows, partial(self._settled, event))
+                event.finish()
+                # A row waits for the rest of its results, which must not wait for room here.
+                if not result.settled and not all(row.ended for row in rows):
+                    result.ahead = True
+                    done += 1
+        if self._waiting:
+            self._wanted.set()
+        self._ask(done)
+
+    def _rows_of(self, event: Event[Any]) -> list[Row] | None:
+        """The rows that the event derives from, if they all belong to one reader of this
+        database."""
+        origin = event.origin
+        if type(origin) is TableReader:
+            return [event.token] if origin.database == self._database else None
+        found = list(roots(event))
+        readers = {id(reader) for reader, _ in found}
+        reader: object = found[0][0] if found else None
+        if len(readers) != 1 or not isinstance(reader, TableReader):
+            return None
+        if reader.database != self._database:
+            return None
+        return list(dict.fromkeys(cast(Row, row) for _, row in found))
+
+    def _settled(self, event: Event[Any], result: Result, error: Exception | None) -> bool:
+        """A result was written, or was refused; returns whether its rows have failed for good."""
+        self._shared -= 1
+        final = False
+        if error is not None and self._closed is not None:
+            # Its event has ended already; only the error policy remains to be applied.
+            final = self._survives(event, error) and self._faults.gives_up
+        self._ask(not result.ahead)
+        self._close_if_over()
+        return final
+
+    def _ask(self, done: int) -> None:
+        # Coalesced: rows are settled one by one within one loop iteration.
+        if not done or self._ending or self._closed is None:
+            return
+        if not self._owed:
+            self._run.call_soon(self.info, self._request)
+        self._owed += done
+
+    def _request(self) -> None:
+        owed, self._owed = self._owed, 0
+        if not self._ending and self._closed is not None:
+            self.upstream.request(owed)
+
+    def _survives(self, event: Event[Any], error: Exception) -> bool:
+        if self._faults.survives(event, error):
+            return True
+        self._give_back()
+        self.break_off(error)
+        return False
+
+    # Own transactions.
+
+    async def _write_waiting(self) -> None:
+        batch = taken(self._waiting, WINDOW)
+        self._writing = [event for event, _ in batch]
+        try:
+            await self._write(batch)
+        finally:
+            for event in self._writing:
+                event.give_back()
+            self._writing = []
+
+    async def _write(self, batch: list[tuple[Event[Any], Any]]) -> None:
+        into = Insertion(self._store.layout, self._fields, [value for _, value in batch])
+        try:
+            await self._insist(partial(self._store.insert, [into]))
+        except DatabaseUnavailable:
+            raise
+        except Exception as error:
+            await self._refused(batch, error)
+            return
+        finish_all([event for event, _ in batch])
+        self._ask(len(batch))
+
+    async def _refused(self, batch: list[tuple[Event[Any], Any]], error: Exception) -> None:
+        """Find out which value the database refuses, and write the others."""
+        if len(batch) == 1:
+            self._ask(self._survives(batch[0][0], error))
+            return
+        middle = len(batch) // 2
+        for half in (batch[:middle], batch[middle:]):
+            if self._closed is not None:
+                await self._write(half)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._end_with(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end_with(error)
+
+    def _end_with(self, error: BaseException | None) -> None:
+        self._ending = True
+        self._error = error
+        self._wanted.set()
+        if self._worker is None:
+            self.close(error)
+
+    def _close_if_over(self) -> None:
+        if self._ending and not (self._waiting or self._writing or self._shared):
+            self.close(self._error)
+
+    def cancel(self) -> None:
+        self._ending = True
+        self._give_back()
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            self._worker.cancel()
+        self.close()
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            self._waiting.popleft()[0].give_back()
+
+    def statistics(self) -> dict[str, Any]:
+        """Events `waiting` for their transaction, and `shared` with those of their source."""
+        return {
+            "waiting": len(self._waiting) + len(self._writing),
+            "in_flight": 0,
+            "shared": self._shared,
+            **self._faults.statistics(),
+            "reconnects": self._insist.lost,
+        }

@@ -1,0 +1,1 @@
+"""Automata of formulas: made, made small, drawn, read and written."""

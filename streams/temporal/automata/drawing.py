@@ -1,0 +1,198 @@
+"""Draws automata and monitors, as Graphviz text or directly as SVG."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import NamedTuple
+
+from penstock.streams.errors import BuildError
+from penstock.streams.temporal.automata.automaton import Automaton
+from penstock.streams.temporal.automata.guards import sets_of
+from penstock.streams.temporal.formula.printer import in_quotes, quoted
+from penstock.streams.temporal.monitors.monitor import Monitor
+from penstock.streams.temporal.monitors.verdict import Verdict
+
+__all__ = ["to_dot", "to_svg"]
+
+# A larger drawing is unreadable; Graphviz may still try.
+_MOST_STATES = 60
+
+# All in pixels, including the approximate width of a letter in a label.
+_LETTER, _RADIUS, _ROW, _COLUMN, _MARGIN = 6.6, 20, 120, 190, 60
+
+_STYLE = """
+    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
+    .sheet { fill: #ffffff; }
+    .state { fill: #f4f8fb; stroke: #9db8cc; stroke-width: 1.5; }
+    .name { fill: #14344c; font-size: 13px; text-anchor: middle; }
+    .edge { stroke: #7d97a9; stroke-width: 1.3; fill: none; }
+    .tip { fill: #7d97a9; }
+    .label { fill: #14344c; font-size: 12px; text-anchor: middle; paint-order: stroke;
+      stroke: #ffffff; stroke-width: 4px; }
+    @media (prefers-color-scheme: dark) {
+      .sheet { fill: #10181f; }
+      .state { fill: #182530; stroke: #3d5a70; }
+      .name, .label { fill: #e4eef5; }
+      .label { stroke: #10181f; }
+    }
+"""
+
+
+class _Arc(NamedTuple):
+    source: int
+    target: int
+    label: str
+
+
+class _Graph(NamedTuple):
+    states: list[str]
+    initial: tuple[int, ...]
+    arcs: list[_Arc]
+
+
+def to_dot(what: Automaton | Monitor) -> str:
+    """The graph as Graphviz text."""
+    graph = _graph(what)
+    lines = ["digraph automaton {", "    rankdir=LR", "    node [shape=circle]"]
+    lines += [f"    {at} [label={in_quotes(name)}]" for at, name in enumerate(graph.states)]
+    for at in graph.initial:
+        lines += [f'    start{at} [shape=point, label=""]', f"    start{at} -> {at}"]
+    for source, target, label in graph.arcs:
+        lines.append(f"    {source} -> {target} [label={in_quotes(label)}]")
+    return "\n".join([*lines, "}", ""])
+
+
+def to_svg(what: Automaton | Monitor) -> str:
+    """The graph as SVG: states in rows by their distance from the first. Raises BuildError for more
+    than 60 states."""
+    graph = _graph(what)
+    if len(graph.states) > _MOST_STATES:
+        raise BuildError(
+            f"{len(graph.states):,} states are too many to draw; use to_dot and Graphviz"
+        )
+    places = _places(graph)
+    width = max(x for x, _ in places) + _COLUMN
+    height = max(y for _, y in places) + _MARGIN
+    parts = [f'<rect class="sheet" width="{width:g}" height="{height:g}"/>']
+    for at in graph.initial:
+        x, y = places[at]
+        parts.append(_line(f"M{x:g} {y - _RADIUS - 26:g}V{y - _RADIUS - 8:g}"))
+        parts.append(_tip(x, y - _RADIUS))
+    parts += [_arc(arc, places) for arc in graph.arcs]
+    for name, (x, y) in zip(graph.states, places, strict=True):
+        parts.append(f'<circle class="state" cx="{x:g}" cy="{y:g}" r="{_RADIUS}"/>')
+        parts.append(f'<text class="name" x="{x:g}" y="{y + 4:g}">{escape(name)}</text>')
+    labels = [_label(arc, places) for arc in graph.arcs]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+            f'viewBox="0 0 {width:g} {height:g}" role="img">',
+            f"<style>{_STYLE}</style>",
+            *parts,
+            *labels,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _graph(what: Automaton | Monitor) -> _Graph:
+    labels: dict[tuple[int, int, str], list[str]] = {}
+    if isinstance(what, Monitor):
+        machine = what.verdicts
+        short = {Verdict.TRUE: "\N{DOWN TACK}", Verdict.FALSE: "⊥", Verdict.INCONCLUSIVE: "?"}
+        for state, step in enumerate(machine.steps):
+            for care, value, target in machine.decisions.cubes(step):
+                guard = _guard(what.propositions, care, value)
+                labels.setdefault((state, target, ""), []).append(guard)
+        states = [short[output] for output in machine.outputs]
+    else:
+        for state, leaving in enumerate(what.edges):
+            for edge in leaving:
+                sets = " " + ",".join(map(str, sets_of(edge))) if edge.marks else ""
+                guard = _guard(what.propositions, edge.care, edge.value)
+                labels.setdefault((state, edge.target, sets), []).append(guard)
+        states = [str(at) for at in range(len(what))]
+    arcs: dict[tuple[int, int], list[str]] = {}
+    for (source, target, sets), guards in labels.items():
+        marked = f" {{{sets.strip()}}}" if sets else ""
+        arcs.setdefault((source, target), []).append(" | ".join(guards) + marked)
+    initial = (0,) if isinstance(what, Monitor) else what.initial
+    return _Graph(states, initial, [_Arc(*ends, "\n".join(each)) for ends, each in arcs.items()])
+
+
+def _guard(names: tuple[str, ...], care: int, value: int) -> str:
+    parts = [
+        ("" if value >> bit & 1 else "!") + quoted(name)
+        for bit, name in enumerate(names)
+        if care >> bit & 1
+    ]
+    return "&".join(parts) or "true"
+
+
+def _places(graph: _Graph) -> list[tuple[float, float]]:
+    rows: dict[int, int] = dict.fromkeys(graph.initial, 0)
+    queue = list(rows)
+    for state in queue:
+        for arc in graph.arcs:
+            if arc.source == state and arc.target not in rows:
+                rows[arc.target] = rows[state] + 1
+                queue.append(arc.target)
+    taken: dict[int, int] = {}
+    places: list[tuple[float, float]] = []
+    for state in range(len(graph.states)):
+        row = rows.get(state, 0)
+        column = taken.get(row, 0)
+        taken[row] = column + 1
+        # Every other row is shifted, so that no edge runs through a state between its ends.
+        places.append((_MARGIN + column * _COLUMN + row % 2 * _COLUMN / 2, _MARGIN + row * _ROW))
+    return places
+
+
+def _bend(arc: _Arc, places: list[tuple[float, float]]) -> tuple[float, float]:
+    """The control point of the curve between two states."""
+    (x, y), (to_x, to_y) = places[arc.source], places[arc.target]
+    # To the left of its direction, so that edges in opposite directions do not overlap.
+    return (x + to_x) / 2 + (y - to_y) / 4, (y + to_y) / 2 + (to_x - x) / 4
+
+
+def _arc(arc: _Arc, places: list[tuple[float, float]]) -> str:
+    x, y = places[arc.source]
+    if arc.source == arc.target:
+        right = x + _RADIUS
+        loop = f"M{right - 4:g} {y - 11:g}C{right + 40:g} {y - 34:g} {right + 40:g} {y + 34:g} "
+        return _line(f"{loop}{right - 4:g} {y + 11:g}")
+    bend_x, bend_y = _bend(arc, places)
+    to_x, to_y = places[arc.target]
+    length = max(1.0, ((to_x - bend_x) ** 2 + (to_y - bend_y) ** 2) ** 0.5)
+    end_x = to_x - (to_x - bend_x) / length * (_RADIUS + 2)
+    end_y = to_y - (to_y - bend_y) / length * (_RADIUS + 2)
+    return (
+        _line(f"M{x:g} {y:g}Q{bend_x:g} {bend_y:g} {end_x:.1f} {end_y:.1f}")
+        + f'<circle class="tip" cx="{end_x:.1f}" cy="{end_y:.1f}" r="4"/>'
+    )
+
+
+def _label(arc: _Arc, places: list[tuple[float, float]]) -> str:
+    x, y = places[arc.source]
+    if arc.source == arc.target:
+        longest = max(map(len, arc.label.split("\n")))
+        middle_x, middle_y = x + _RADIUS + 36 + longest * _LETTER / 2, y + 4
+    else:
+        to_x, to_y = places[arc.target]
+        bend_x, bend_y = _bend(arc, places)
+        middle_x, middle_y = (x + to_x) / 4 + bend_x / 2, (y + to_y) / 4 + bend_y / 2
+    lines = arc.label.split("\n")
+    first = middle_y - (len(lines) - 1) * 7
+    return "".join(
+        f'<text class="label" x="{middle_x:.1f}" y="{first + at * 14:.1f}">{escape(line)}</text>'
+        for at, line in enumerate(lines)
+    )
+
+
+def _line(path: str) -> str:
+    return f'<path class="edge" d="{path}"/>'
+
+
+def _tip(x: float, y: float) -> str:
+    return f'<path class="tip" d="M{x - 5:g} {y - 9:g}H{x + 5:g}L{x:g} {y - 1:g}Z"/>'

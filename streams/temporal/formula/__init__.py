@@ -1,0 +1,1 @@
+"""Formulas: read, shortened, written, and taken apart event by event."""

@@ -1,0 +1,132 @@
+"""The syntax tree of temporal-logic formulas.
+
+Linear temporal logic with `X F G U W R M`, and the bindings of PSL's regular expressions
+(`penstock.streams.temporal.formula.sere`). The parser expresses everything else in terms of these.
+Formulas are values: they are equal when their trees are, however they were written.
+
+Sources: Pnueli, "The temporal logic of programs" (1977); IEEE 1850 (PSL).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from penstock.streams.temporal.formula.sere import Sere
+
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "Binary",
+    "Constant",
+    "Formula",
+    "Match",
+    "Nary",
+    "Proposition",
+    "Unary",
+    "is_boolean",
+    "propositions",
+]
+
+UnaryOperator = Literal["!", "X", "F", "G"]
+NaryOperator = Literal["&", "|"]
+BinaryOperator = Literal["->", "<->", "U", "W", "R", "M"]
+MatchOperator = Literal["|->", "<>->"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`true` or `false`."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proposition:
+    """A proposition, true or false of one event; `position` is the place of its name in the
+    text."""
+
+    name: str
+    position: int | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`!f`, `X f` (at the next event), `F f` (now or later), `G f` (now and always later)."""
+
+    operator: UnaryOperator
+    operand: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Nary:
+    """Two or more formulas joined by `&` or `|`."""
+
+    operator: NaryOperator
+    operands: tuple[Formula, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`->`, `<->`, `a U b` (a until b, which comes), `a W b` (or a for ever), and their duals
+    `a M b` (b up to and with a, which comes) and `a R b` (or b for ever)."""
+
+    operator: BinaryOperator
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """`{r} |-> f`: f at the last event of every match of r that begins now; `<>->`: of some."""
+
+    operator: MatchOperator
+    sere: Sere
+    formula: Formula
+
+
+Formula: TypeAlias = Constant | Proposition | Unary | Nary | Binary | Match
+
+TRUE = Constant(True)
+FALSE = Constant(False)
+
+
+def is_boolean(formula: Formula) -> bool:
+    """Whether it is about one event only."""
+    if isinstance(formula, Constant | Proposition):
+        return True
+    if isinstance(formula, Unary):
+        return formula.operator == "!" and is_boolean(formula.operand)
+    if isinstance(formula, Nary):
+        return all(map(is_boolean, formula.operands))
+    if isinstance(formula, Binary):
+        boolean = formula.operator in ("->", "<->")
+        return boolean and is_boolean(formula.left) and is_boolean(formula.right)
+    return False
+
+
+def propositions(formula: Formula) -> dict[str, int | None]:
+    """The names in a formula, in order of appearance, with the position of the first of each."""
+    found: dict[str, int | None] = {}
+    for proposition in _walk(formula):
+        found.setdefault(proposition.name, proposition.position)
+    return found
+
+
+def _walk(formula: Formula) -> Iterator[Proposition]:
+    if isinstance(formula, Proposition):
+        yield formula
+    elif isinstance(formula, Unary):
+        yield from _walk(formula.operand)
+    elif isinstance(formula, Nary):
+        for operand in formula.operands:
+            yield from _walk(operand)
+    elif isinstance(formula, Binary):
+        yield from _walk(formula.left)
+        yield from _walk(formula.right)
+    elif isinstance(formula, Match):
+        for letter in formula.sere.letters():
+            yield from _walk(letter)
+        yield from _walk(formula.formula)

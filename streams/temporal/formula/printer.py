@@ -1,0 +1,102 @@
+"""Prints a formula as text that parses back to the same formula."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.streams.temporal.formula.formula import (
+    TRUE,
+    Constant,
+    Formula,
+    Match,
+    Nary,
+    Proposition,
+    Unary,
+)
+from penstock.streams.temporal.formula.lexer import is_plain_name
+from penstock.streams.temporal.formula.sere import EMPTY, Joined, Letter, Repeat, Sere
+
+__all__ = ["in_quotes", "quoted", "to_text"]
+
+_LEVELS = {"->": 0, "<->": 0, "|": 1, "&": 2, "U": 3, "W": 3, "R": 3, "M": 3}
+_JOINTS = {";": 0, ":": 1, "|": 2, "&&": 3}
+_PREFIX = 4
+
+
+def to_text(formula: Formula) -> str:
+    """The formula with no more parentheses than it needs."""
+    # An arrow extends as far right as possible, so only a formula by itself needs no parentheses.
+    return _match(formula) if isinstance(formula, Match) else _formula(formula, 0)
+
+
+def quoted(name: str) -> str:
+    """A proposition's name as it is written in a formula."""
+    return name if is_plain_name(name) else in_quotes(name)
+
+
+def in_quotes(text: str) -> str:
+    """The text in quotation marks, with quotation marks and backslashes inside it escaped."""
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'
+
+
+def _formula(formula: Formula, loosest: int) -> str:
+    if isinstance(formula, Constant):
+        return "true" if formula.value else "false"
+    if isinstance(formula, Proposition):
+        return quoted(formula.name)
+    if isinstance(formula, Match):
+        return f"({_match(formula)})"
+    if isinstance(formula, Unary):
+        return _unary(formula)
+    level = _LEVELS[formula.operator]
+    if isinstance(formula, Nary):
+        text = f" {formula.operator} ".join(_formula(each, level + 1) for each in formula.operands)
+    else:
+        left, right = _formula(formula.left, level + 1), _formula(formula.right, level)
+        text = f"{left} {formula.operator} {right}"
+    return f"({text})" if level < loosest else text
+
+
+def _unary(formula: Unary) -> str:
+    operand = _formula(formula.operand, _PREFIX)
+    # A letter and a name would be one word; `!a` and `G(a)` need no space.
+    space = "" if formula.operator == "!" or operand.startswith("(") else " "
+    return f"{formula.operator}{space}{operand}"
+
+
+def _match(formula: Match) -> str:
+    if formula.operator == "<>->" and formula.formula == TRUE:
+        return f"{{{_sere(formula.sere, 0)}}}!"
+    return f"{{{_sere(formula.sere, 0)}}} {formula.operator} {to_text(formula.formula)}"
+
+
+def _sere(sere: Sere, loosest: int) -> str:
+    if sere == EMPTY:
+        return "[*0]"
+    if isinstance(sere, Letter):
+        return _formula(sere.formula, _LEVELS["&"] if _is_conjunction(sere.formula) else _PREFIX)
+    if isinstance(sere, Joined):
+        level = _JOINTS[sere.operator]
+        joint = "; " if sere.operator == ";" else f" {sere.operator} "
+        text = joint.join(_sere(part, level + 1) for part in sere.parts)
+        return f"{{{text}}}" if level < loosest else text
+    return _repeated(sere.sere) + _times(sere)
+
+
+def _is_conjunction(formula: Formula) -> bool:
+    return isinstance(formula, Nary) and formula.operator == "&"
+
+
+def _repeated(sere: Sere) -> str:
+    if isinstance(sere, Letter) and not _is_conjunction(sere.formula):
+        return _formula(sere.formula, _PREFIX)
+    if isinstance(sere, Repeat) and sere != EMPTY:
+        return _sere(sere, 0)
+    return f"{{{_sere(sere, 0)}}}"
+
+
+def _times(sere: Repeat) -> str:
+    low, high = sere.low, sere.high
+    if high is None:
+        return {0: "[*]", 1: "[+]"}.get(low, f"[*{low}..]")
+    return f"[*{low}]" if low == high else f"[*{low}..{high}]"

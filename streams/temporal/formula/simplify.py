@@ -1,0 +1,139 @@
+"""Rewrites formulas into shorter equivalent ones."""
+
+from __future__ import annotations
+
+from penstock.streams.temporal.formula.formula import (
+    FALSE,
+    TRUE,
+    Binary,
+    Constant,
+    Formula,
+    Match,
+    Nary,
+    NaryOperator,
+    Proposition,
+    Unary,
+    UnaryOperator,
+)
+from penstock.streams.temporal.formula.sere import Letter
+
+__all__ = ["simplify"]
+
+_DUAL: dict[NaryOperator, NaryOperator] = {"&": "|", "|": "&"}
+
+
+def simplify(formula: Formula) -> Formula:
+    """An equivalent formula, over infinite words and over finite words other than the empty one,
+    that is not larger. Linear time, except for comparing equal parts."""
+    if isinstance(formula, Constant | Proposition):
+        return formula
+    if isinstance(formula, Unary):
+        return _unary(formula.operator, simplify(formula.operand))
+    if isinstance(formula, Nary):
+        return _joined(formula.operator, tuple(map(simplify, formula.operands)))
+    if isinstance(formula, Match):
+        return _match(formula, simplify(formula.formula))
+    left, right = simplify(formula.left), simplify(formula.right)
+    if formula.operator == "->":
+        return _implication(left, right)
+    if formula.operator == "<->":
+        return _equivalence(left, right)
+    return _binding(Binary(formula.operator, left, right))
+
+
+def _unary(operator: UnaryOperator, operand: Formula) -> Formula:
+    if operator == "!":
+        return _negation(operand)
+    if operand == FALSE or (operand == TRUE and operator != "X"):
+        return operand
+    if operator in "FG" and isinstance(operand, Unary):
+        inner = operand.operand
+        repeated = operand.operator == operator
+        # G F G a = F G a, and F G F a = G F a: whatever is so from some time on, or again and again
+        eternal = (
+            operand.operator in "FG" and isinstance(inner, Unary) and inner.operator == operator
+        )
+        if repeated or eternal:
+            return operand
+    if isinstance(operand, Binary):
+        if operator == "F" and operand.operator == "U":
+            return _unary("F", operand.right)
+        if operator == "G" and operand.operator == "R":
+            return _unary("G", operand.right)
+    return Unary(operator, operand)
+
+
+def _negation(operand: Formula) -> Formula:
+    if isinstance(operand, Constant):
+        return Constant(not operand.value)
+    if isinstance(operand, Unary) and operand.operator == "!":
+        return operand.operand
+    return Unary("!", operand)
+
+
+def _joined(operator: NaryOperator, operands: tuple[Formula, ...]) -> Formula:
+    neutral, absorbing = (TRUE, FALSE) if operator == "&" else (FALSE, TRUE)
+    parts: dict[Formula, None] = {}
+    for operand in operands:
+        if isinstance(operand, Nary) and operand.operator == operator:
+            parts.update(dict.fromkeys(operand.operands))
+        else:
+            parts[operand] = None
+    parts.pop(neutral, None)
+    if absorbing in parts or any(_negation(part) in parts for part in parts):
+        return absorbing
+    # a & (a | b) = a
+    kept = [
+        part
+        for part in parts
+        if not (isinstance(part, Nary) and part.operator == _DUAL[operator])
+        or parts.keys().isdisjoint(part.operands)
+    ]
+    if len(kept) < 2:
+        return kept[0] if kept else neutral
+    return Nary(operator, tuple(kept))
+
+
+def _implication(left: Formula, right: Formula) -> Formula:
+    if left in (FALSE, right) or right == TRUE:
+        return TRUE
+    if left == TRUE:
+        return right
+    return _negation(left) if right == FALSE else Binary("->", left, right)
+
+
+def _equivalence(left: Formula, right: Formula) -> Formula:
+    if left == right:
+        return TRUE
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Constant):
+            return other if one.value else _negation(other)
+    return Binary("<->", left, right)
+
+
+def _binding(formula: Binary) -> Formula:
+    operator, left, right = formula.operator, formula.left, formula.right
+    # W is to R as U is to M, with the deciding side exchanged.
+    decides, lasts = (right, left) if operator in "UW" else (left, right)
+    if left == right or decides == TRUE:
+        return lasts if operator in "RM" or left == right else TRUE
+    if lasts == FALSE:
+        return right if operator in "UW" else FALSE
+    if lasts == TRUE:
+        return _unary("F", decides) if operator in "UM" else TRUE
+    if decides == FALSE:
+        return FALSE if operator in "UM" else _unary("G", lasts)
+    # a U (a U b) = a U b
+    if isinstance(right, Binary) and right.operator == operator and operator in "UW":
+        return right if right.left == left else formula
+    return formula
+
+
+def _match(formula: Match, inner: Formula) -> Formula:
+    weak = formula.operator == "|->"
+    if inner == (TRUE if weak else FALSE):
+        return inner
+    if isinstance(formula.sere, Letter):
+        letter = simplify(formula.sere.formula)
+        return _implication(letter, inner) if weak else _joined("&", (letter, inner))
+    return Match(formula.operator, formula.sere, inner)

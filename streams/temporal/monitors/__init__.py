@@ -1,0 +1,1 @@
+"""Monitors: deterministic machines over traces, and a monitor for each key."""

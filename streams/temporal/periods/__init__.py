@@ -1,0 +1,1 @@
+"""Aggregates over rows that are valid from one time to another."""

@@ -1,0 +1,185 @@
+"""Sliding aggregates over the rows valid at an instant: count, sum, average, least, greatest.
+
+A tally is given in advance the points at which rows enter and leave, and then crosses the points in
+order. It is exact: the value at an instant is the plain aggregate over the rows valid then,
+correctly rounded, whatever has entered and left before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any, Literal
+
+from penstock.streams.errors import BuildError
+
+__all__ = ["Aggregate", "Tally", "tally_maker"]
+
+# A smaller heap is not worth compacting.
+_FEW = 8
+
+Aggregate = Literal["count", "sum", "avg", "min", "max"]
+
+
+class Tally:
+    """Counts rows; the base class of the other tallies.
+
+    `pending` holds the changes at each point not yet crossed. Entering and leaving take O(1),
+    crossing a point O(log rows) for each row that changes there.
+    """
+
+    pending: dict[Any, Any]
+
+    def __init__(self) -> None:
+        self.rows: int = 0
+        self.pending = {}
+
+    def enter(self, at: Any, amount: Any) -> None:
+        """A row is valid from `at` on."""
+        self.pending[at] = self.pending.get(at, 0) + 1
+
+    def leave(self, at: Any, amount: Any) -> None:
+        """A row is no longer valid from `at` on."""
+        self.pending[at] = self.pending.get(at, 0) - 1
+
+    def cross(self, at: Any) -> None:
+        """Go on to `at`, which must come after the points crossed so far."""
+        self.rows += self.pending.pop(at)
+
+    @property
+    def value(self) -> Any:
+        """The aggregate of the rows valid now; there is at least one."""
+        return self.rows
+
+
+class _Sum(Tally):
+    """Keeps the sum as an int or a fraction, because rounding errors would keep it from returning
+    to zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sum: int | Fraction = 0
+        self._floats = self._decimals = self._fractions = 0
+
+    def enter(self, at: Any, amount: Any) -> None:
+        self.pending.setdefault(at, []).append((1, amount))
+
+    def leave(self, at: Any, amount: Any) -> None:
+        self.pending.setdefault(at, []).append((-1, amount))
+
+    def cross(self, at: Any) -> None:
+        for sign, amount in self.pending.pop(at):
+            self.rows += sign
+            self._floats += sign * isinstance(amount, float)
+            self._decimals += sign * isinstance(amount, Decimal)
+            self._fractions += sign * isinstance(amount, Fraction)
+            self._sum += sign * (amount if isinstance(amount, int) else Fraction(amount))
+
+    @property
+    def value(self) -> Any:
+        if self._floats or self._decimals:
+            return self._plain(self._sum)
+        # Of the remaining rows; a NaN or infinity may have left.
+        return self._sum if self._fractions else int(self._sum)
+
+    def _plain(self, exact: int | Fraction) -> Any:
+        if self._floats:
+            return _rounded(exact)
+        return Decimal(exact.numerator) / Decimal(exact.denominator)
+
+
+class _Average(_Sum):
+    @property
+    def value(self) -> Any:
+        exact = Fraction(self._sum, self.rows)
+        return self._plain(exact) if self._decimals else _rounded(exact)
+
+
+def _rounded(exact: int | Fraction) -> float:
+    """The nearest float; infinity beyond the largest one."""
+    try:
+        return float(exact)
+    except OverflowError:
+        return inf if exact > 0 else -inf
+
+
+class _Least(Tally):
+    """A heap of the amounts of valid rows, each once.
+
+    Those that have left are removed when they reach the top, or when they outnumber the others: the
+    heap never holds many more than twice the valid amounts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[Any] = []
+        # How many valid rows have each amount.
+        self._valid: dict[Any, int] = {}
+
+    def enter(self, at: Any, amount: Any) -> None:
+        self.pending.setdefault(at, ([], []))[0].append(self._turned(amount))
+
+    def leave(self, at: Any, amount: Any) -> None:
+        self.pending.setdefault(at, ([], []))[1].append(self._turned(amount))
+
+    def cross(self, at: Any) -> None:
+        entering, leaving = self.pending.pop(at)
+        self.rows += len(entering) - len(leaving)
+        valid, heap = self._valid, self._heap
+        for amount in entering:
+            if amount not in valid:
+                heappush(heap, amount)
+            valid[amount] = valid.get(amount, 0) + 1
+        for amount in leaving:
+            valid[amount] -= 1
+            if not valid[amount]:
+                del valid[amount]
+        if len(heap) > 2 * len(valid) + _FEW:
+            heap[:] = valid
+            heapify(heap)
+        while heap and heap[0] not in valid:
+            heappop(heap)
+
+    @property
+    def value(self) -> Any:
+        return self._turned(self._heap[0])
+
+    @staticmethod
+    def _turned(amount: Any) -> Any:
+        """The sort key of an amount, such that the least key is the wanted amount; applied again,
+        it returns the amount."""
+        return amount
+
+
+class _Greatest(_Least):
+    @staticmethod
+    def _turned(amount: Any) -> Any:
+        # `-` would round a long decimal.
+        return amount.copy_negate() if isinstance(amount, Decimal) else -amount
+
+
+_TALLIES: dict[str, Callable[[], Tally]] = {
+    "count": Tally,
+    "sum": _Sum,
+    "avg": _Average,
+    "min": _Least,
+    "max": _Greatest,
+}
+
+
+def tally_maker(aggregate: Aggregate, has_amounts: bool, include_zero: bool) -> Callable[[], Tally]:
+    """The factory of a tally for each key. Raises BuildError for options that do not go
+    together."""
+    if aggregate not in _TALLIES:
+        raise BuildError(f"aggregate={aggregate!r}: use one of {', '.join(_TALLIES)}")
+    if has_amounts == (aggregate == "count"):
+        what = "counts rows: leave of= away" if has_amounts else "needs of=, the field it is of"
+        raise BuildError(f"aggregate={aggregate!r} {what}")
+    if include_zero and aggregate != "count":
+        raise BuildError(
+            f"include_zero=True with aggregate={aggregate!r}: only a count of no rows is 0"
+        )
+    return _TALLIES[aggregate]

@@ -1,0 +1,1 @@
+"""Graphs of steps, rules about their paths, and counter-examples."""

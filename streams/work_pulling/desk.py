@@ -1,0 +1,325 @@
+"""A worker on NATS JetStream: requests jobs, renews their leases, and reports their outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from penstock.streams.errors import PenstockError
+from penstock.streams.nats.client.connection import connect
+from penstock.streams.nats.client.requests import Requests
+from penstock.streams.nats.partition.place import place_of
+from penstock.streams.nats.streams.replies import ACK, TERM, WORKING, Replies, later
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.work_pulling.parcel import Parcel, RemoteJob, jobs_in
+from penstock.streams.work_pulling.reports import Reports
+from penstock.streams.work_pulling.wire import BEAT, CONSUMER, Wire
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+    from penstock.streams.failures.policy import DeadLetter
+    from penstock.streams.nats.client.client import Client
+    from penstock.streams.nats.client.message import Message
+
+__all__ = ["RemoteDesk"]
+
+# Besides the jobs in progress, a worker holds those that it finishes in this many seconds, so that
+# it need not wait for the servers; only quick jobs, or other workers would be idle while jobs wait
+# here.
+_AHEAD = 0.02
+_MOST_AHEAD = 512
+# Seconds after which a job of a lost master is looked at again.
+_LATER = 5.0
+# Seconds over which the rate is measured, and between two announcements of the capacity.
+_MEASURED, _PAUSE = 0.05, 0.01
+# The least fraction of the time that counts as busy.
+_BUSY = 0.125
+
+
+class RemoteDesk(SourceStage[Any]):
+    """The jobs of one run of a worker, as its source. It never ends by itself.
+
+    The parcels in `_held` have jobs that are `_arrived`, in the pipeline, or not reported yet. A
+    parcel belongs to the worker for the length of a lease from `_heard`: everything the server sent
+    before that has been read. A job whose lease ran out before it began, because the process was
+    frozen, cut off or blocked, is returned instead of begun.
+    """
+
+    _client: Client | None = None
+    _requests: Requests | None = None
+    _replies: Replies
+    _reports: Reports
+    _stopping: asyncio.Task[None] | None = None
+    _opening = False
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, wire: Wire) -> None:
+        super().__init__(downstream, run, info)
+        self.id = uuid4().hex[:12]
+        self.ack = self._acknowledge
+        self.nack = self._came_back
+        run.lessors.append(self)
+        self._wire = wire
+        self._lease = wire.lease
+        self._heard = 0.0
+        self._arrived: deque[RemoteJob] = deque()
+        self._held: dict[str, Parcel] = {}
+        self._in_pipe = 0
+        # The number of jobs in the last parcel.
+        self._size = 1
+        self._ahead = 0
+        self._finished_then, self._then = 0, 0.0
+        # Since when the worker has been idle for lack of jobs, and its earlier idle time.
+        self._dry_since: float | None = None
+        self._dry = 0.0
+        self._told_capacity = -1
+        self._news = asyncio.Event()
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs the worker can hold in all."""
+        return 0 if self.done else self.demand + self._ahead + self._in_pipe
+
+    # Connecting.
+
+    def produce(self) -> None:
+        if not self._opening:
+            self._opening = True
+            self.run.on_close(self._close)
+            self.run.spawn(self._open(), "jobs")
+        while self._arrived and self.demand:
+            job = self._arrived.popleft()
+            self._in_pipe += 1
+            self.emit(job.value, self.run.now(), job)
+            if self._slice.is_over(self.run.now()):
+                break
+        if self.demand and self._dry_since is None:
+            self._dry_since = self.run.now()
+        if self._requests is not None:
+            self._requests.look()
+            if self.capacity != self._told_capacity:
+                self._news.set()
+
+    async def _open(self) -> None:
+        wire = self._wire
+        try:
+            client: Any = await connect(wire.servers, name=f"worker of {wire.name}", counts=False)
+            self._client = client
+            self._lease = await wire.prepare(client)
+            await client.listen(wire.call, self._called)
+        except PenstockError as error:
+            self.error(error)
+            return
+        if self.done:
+            return
+        self._replies = Replies(client)
+        self._reports = Reports(client, wire, self)
+        self._requests = Requests(client, wire.stream, CONSUMER, self._room, self._came, self.error)
+        self._heard = self.run.now()
+        await self._requests.start()
+        self.run.spawn(self._renew(), "leases of jobs")
+        self.run.spawn(self._greet(), "greetings")
+
+    async def _renew(self) -> None:
+        every = self._lease / 3
+        while True:
+            await asyncio.sleep(every)
+            asked = self.run.now()
+            parcels = list(self._held.values())
+            self._replies.send_all([(one.reply, WORKING) for one in parcels])
+            if await self._replies.flush(every):
+                self._heard = asked
+                now = self.run.now()
+                for parcel in parcels:
+                    # An expired parcel may belong to another worker, whatever the renewal returns.
+                    if now < parcel.until:
+                        parcel.until = asked + self._lease
+
+    def holds(self, token: RemoteJob, /) -> bool:
+        """Whether it is certain that no other worker has a job."""
+        return self.run.now() < token.parcel.until
+
+    async def _called(self, message: Msg) -> None:
+        self._told_capacity = -1
+        self._news.set()
+
+    async def _greet(self) -> None:
+        """Say hello at intervals, and when another number of jobs fits."""
+        from nats.errors import Error
+
+        assert self._client is not None
+        while True:
+            self._news.clear()
+            with suppress(Error):
+                await self._client.publish(self._wire.hello, self._reports.hello())
+            await asyncio.sleep(_PAUSE)
+            try:
+                async with asyncio.timeout(BEAT):
+                    await self._news.wait()
+            except TimeoutError:
+                self._trim()
+
+    def told(self, capacity: int) -> None:
+        """The master is being informed of the capacity."""
+        self._told_capacity = capacity
+
+    # Jobs.
+
+    def _room(self) -> int:
+        """How many messages may be on request."""
+        if self.done:
+            return 0
+        return -(-(self.demand + self._ahead - len(self._arrived)) // self._size)
+
+    def _came(self, message: Message) -> None:
+        known = self._held.get(message.subject)
+        if known is not None:
+            # Redelivered, because the renewal was late.
+            known.reply = message.reply
+            return
+        try:
+            jobs = jobs_in(message)
+        except ValueError as error:
+            # Nobody waits for it, and no other worker could read it either.
+            self._replies.send(message.reply, TERM)
+            self.run.on_warning(
+                f"a message of {len(message.data):,} bytes on {message.subject} is not a parcel of "
+                f"jobs, and was taken out of the queue: {error}"
+            )
+            return
+        self._count_dry(self.run.now())
+        self._dry_since = None
+        parcel = self._held[message.subject] = Parcel(message, len(jobs), self._heard + self._lease)
+        self._size = len(jobs)
+        again = place_of(message.reply).delivered > 1
+        for number, generation, value in jobs:
+            job = RemoteJob(self, parcel, number, generation, value)
+            if again:
+                self._reports.ask(job, partial(self._settle, job))
+            elif self.done:
+                self._give_back(job)
+            else:
+                self._arrived.append(job)
+        self.wake_soon()
+
+    def _settle(self, job: RemoteJob, known: bool) -> None:
+        """A job is done with; `known` says whether its master knows."""
+        parcel = job.parcel
+        parcel.open -= 1
+        parcel.known &= known
+        if not parcel.open:
+            del self._held[parcel.subject]
+            # Without a master, the next one clears the queue.
+            self._replies.send(parcel.reply, ACK if parcel.known else later(_LATER))
+
+    def _give_back(self, job: RemoteJob) -> None:
+        """Return a job to other workers, without counting an attempt."""
+        self._reports.returned(job, partial(self._settle, job))
+
+    # Outcomes.
+
+    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+        def reported(known: bool) -> None:
+            if known:
+                event.finish()
+            else:
+                event.drop("no master")
+            told()
+            self._measure()
+
+        job: RemoteJob = event.token
+        try:
+            self._reports.done(job, event.value, reported)
+        except Exception as error:
+            # The result cannot be encoded as JSON, or is too large.
+            self._reports.failed(job, error, 1, reported)
+
+    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+        def reported(known: bool) -> None:
+            event.finish()
+            told()
+            self._measure()
+
+        letter = event.value
+        self._reports.failed(event.token, letter.error, letter.attempts, reported)
+
+    def _measure(self) -> None:
+        """Jobs finished per second of busy time, counting those known to the master.
+
+        The rate over all the time would keep the read-ahead too small once it is too small.
+        """
+        now = self.run.now()
+        took = now - self._then
+        if took >= _MEASURED:
+            self._count_dry(now)
+            finished = self._finished + self.counts["failed"]
+            rate = (finished - self._finished_then) / max(took - self._dry, took * _BUSY)
+            self._finished_then, self._then, self._dry = finished, now, 0.0
+            self._ahead = min(_MOST_AHEAD, int(rate * _AHEAD))
+            self.wake_soon()
+
+    def _count_dry(self, now: float) -> None:
+        if self._dry_since is not None:
+            self._dry += now - self._dry_since
+            self._dry_since = now
+
+    def _trim(self) -> None:
+        """Return jobs that would wait here to others, because jobs have become slower."""
+        self._measure()
+        while len(self._arrived) > self.demand + self._ahead:
+            self._give_back(self._arrived.pop())
+
+    def _acknowledge(self, event: Event[Any]) -> None:
+        self._in_pipe -= 1
+        self._settle(event.token, True)
+
+    def _came_back(self, event: Event[Any]) -> None:
+        self._in_pipe -= 1
+        self._give_back(event.token)
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.count_failure(acknowledged)
+        self._in_pipe -= 1
+        if acknowledged:
+            self._settle(event.token, True)
+        else:
+            # It stopped its worker: it counts as lost.
+            self._reports.ask(event.token, partial(self._settle, event.token))
+
+    # The end.
+
+    def release(self) -> None:
+        if self._requests is None:
+            return
+        while self._arrived:
+            self._give_back(self._arrived.popleft())
+        self._stopping = self.run.loop.create_task(self._requests.stop(), name="penstock jobs")
+        self._news.set()
+
+    async def _close(self) -> None:
+        from nats.errors import Error
+
+        client = self._client
+        if client is None:
+            return
+        if self._stopping is not None:
+            await self._stopping
+        if self._requests is not None:
+            await self._requests.stop()
+            await self._reports.flush()
+            await self._replies.flush()
+            with suppress(Error):
+                await client.publish(self._wire.hello, self._reports.hello())
+        await client.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """The statistics of every source, and the jobs `read_ahead`."""
+        return {**super().statistics(), "read_ahead": len(self._arrived)}

@@ -1,0 +1,202 @@
+"""Work pulling within one process: masters and workers exchange jobs by plain calls."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.streams.errors import PoolBusy
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from penstock.streams.failures.policy import DeadLetter
+    from penstock.streams.work_pulling.offering import Offering
+
+__all__ = ["Bench", "Counter", "Hub"]
+
+
+class Hub:
+    """Only returned jobs for which no worker has room wait here.
+
+    Workers are served round-robin. The first master is active, the others wait.
+    """
+
+    def __init__(self, name: str, attempts: int) -> None:
+        self.name = name
+        self.attempts = attempts
+        self._masters: deque[Counter] = deque()
+        self._workers: deque[Bench] = deque()
+        self._waiting: deque[_Job] = deque()
+
+    # Masters.
+
+    def enter(self, master: Counter, *, patient: bool) -> None:
+        """A master begins; PoolBusy for a second one that is not `patient`."""
+        if self._masters and not patient:
+            raise PoolBusy(
+                f"the work pool '{self.name}' has an epic under way already; wait for its end, or "
+                'offer(..., when_busy="wait") to be next'
+            )
+        self._masters.append(master)
+
+    def leave(self, master: Counter) -> None:
+        """A master has ended; the next one begins."""
+        if master in self._masters:
+            self._masters.remove(master)
+        self._waiting = deque(job for job in self._waiting if job.master is not master)
+        if self._masters:
+            self._masters[0].begin()
+
+    def room_for(self, master: Counter) -> int:
+        """The workers' demand, if this master is the active one."""
+        if not self._masters or self._masters[0] is not master:
+            return 0
+        return sum(worker.demand for worker in self._workers) - len(self._waiting)
+
+    def hand_out(self, job: _Job) -> None:
+        """Give a job to the next worker with demand."""
+        for _ in range(len(self._workers)):
+            worker = self._workers[0]
+            self._workers.rotate(-1)
+            if worker.demand:
+                worker.bring(job)
+                return
+        self._waiting.append(job)
+
+    # Workers.
+
+    def join(self, worker: Bench) -> None:
+        """A worker joins."""
+        self._workers.append(worker)
+
+    def part(self, worker: Bench) -> None:
+        """A worker leaves."""
+        if worker in self._workers:
+            self._workers.remove(worker)
+
+    def wanted(self) -> None:
+        """Workers have more room."""
+        waiting = self._waiting
+        while waiting and any(worker.demand for worker in self._workers):
+            self.hand_out(waiting.popleft())
+        if self._masters:
+            self._masters[0].look()
+
+    def came_back(self, job: _Job, error: BaseException | None) -> bool:
+        """A worker ended without finishing a job: another worker gets it, unless it has used up its
+        attempts.
+
+        Returns whether it failed for good.
+        """
+        job.attempts += error is not None
+        if isinstance(error, Exception) and job.attempts >= self.attempts:
+            job.master.offering.failed(job.number, error, job.attempts)
+            return True
+        if job.master in self._masters:
+            self.hand_out(job)
+        return False
+
+
+class Counter:
+    """The office of one run of a master."""
+
+    offering: Offering
+
+    def __init__(self, hub: Hub, *, patient: bool) -> None:
+        self._hub = hub
+        self._patient = patient
+
+    @property
+    def room(self) -> int:
+        return self._hub.room_for(self)
+
+    def open(self, offering: Offering) -> None:
+        self.offering = offering
+        self._hub.enter(self, patient=self._patient)
+
+    def hand_out(self, number: int, event: Event[Any]) -> None:
+        self._hub.hand_out(_Job(self, number, event.value))
+
+    def over(self, number: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._hub.leave(self)
+
+    def look(self) -> None:
+        """Workers have more room."""
+        self.offering.look()
+
+    def begin(self) -> None:
+        """This master becomes the active one."""
+        self.offering.call_soon(self.offering.look)
+
+
+class _Job:
+    """A job, and the worker that has it."""
+
+    __slots__ = ("attempts", "desk", "master", "number", "value")
+
+    desk: Bench
+
+    def __init__(self, master: Counter, number: int, value: Any) -> None:
+        self.master = master
+        self.number = number
+        self.value = value
+        self.attempts = 0
+
+    def __str__(self) -> str:
+        return f"job {self.number}"
+
+
+class Bench(SourceStage[Any]):
+    """The jobs of one run of a worker, as its source. It never ends by itself."""
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo, hub: Hub) -> None:
+        super().__init__(downstream, run, info)
+        self.nack = self._came_back
+        self._hub = hub
+        self._joined = False
+
+    def produce(self) -> None:
+        if not self._joined:
+            self._joined = True
+            self._hub.join(self)
+        received = -1
+        # Demand made during the call is noticed here.
+        while self.demand and self.received > received:
+            received = self.received
+            self._hub.wanted()
+
+    def bring(self, job: _Job) -> None:
+        """Deliver a requested job."""
+        job.desk = self
+        self.emit(job.value, self.run.now(), job)
+
+    def release(self) -> None:
+        self._hub.part(self)
+
+    def succeeded(self, event: Event[Any], told: Callable[[], None]) -> None:
+        job: _Job = event.token
+        job.master.offering.succeeded(job.number, event.value)
+        event.finish()
+        told()
+
+    def failed_for_good(self, event: Event[DeadLetter], told: Callable[[], None]) -> None:
+        job: _Job = event.token
+        letter = event.value
+        error = letter.error
+        assert isinstance(error, Exception)
+        job.master.offering.failed(job.number, error, letter.attempts)
+        event.finish()
+        told()
+
+    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        self.count_failure(acknowledged or self._hub.came_back(event.token, error))
+
+    def _came_back(self, event: Event[Any]) -> None:
+        self._hub.came_back(event.token, None)

@@ -1,0 +1,154 @@
+"""Reports from a worker to masters: each repeated until answered, many in one message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from orjson import OPT_NON_STR_KEYS, Fragment, dumps
+
+from penstock.streams.errors import PayloadTooLarge
+from penstock.streams.io.encoding import encoded
+from penstock.streams.work_pulling.wire import Wire
+
+if TYPE_CHECKING:
+    from penstock.streams.nats.client.client import Client
+    from penstock.streams.work_pulling.parcel import RemoteJob
+
+__all__ = ["Reports"]
+
+# Seconds to wait for an answer, and between two attempts.
+_PATIENCE, _PAUSE = 2.0, 0.1
+# Seconds for which a leaving worker waits for a master.
+_PARTING = 1.0
+_LARGEST = 512
+# Bytes of a report that are not results.
+_FRAME = 4096
+
+Known = Callable[[bool], None]
+"""Called when the master knows, or is gone."""
+
+
+class _Item(NamedTuple):
+    kind: str
+    content: Any
+    size: int
+    answered: Known
+
+
+class Worker(Protocol):
+    """The reporting worker."""
+
+    id: str
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs the worker can hold."""
+        ...
+
+    def told(self, capacity: int) -> None:
+        """The master is being informed of it."""
+
+
+class Reports:
+    """Has one task for each epic with pending reports, which ends when all are answered.
+
+    A master that does not answer for the length of a lease counts as gone, with its epic.
+    """
+
+    def __init__(self, client: Client, wire: Wire, worker: Worker) -> None:
+        self._client = client
+        self._wire = wire
+        self._worker = worker
+        self._largest = client.max_payload - _FRAME
+        self._items: dict[str, deque[_Item]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._until: float | None = None
+
+    def hello(self) -> bytes:
+        """Announce the worker and its capacity."""
+        capacity = self._worker.capacity
+        self._worker.told(capacity)
+        return dumps({"worker": self._worker.id, "capacity": capacity})
+
+    def done(self, job: RemoteJob, value: Any, known: Known) -> None:
+        """Report a job's result. Raises what encoding it as JSON raises, and PayloadTooLarge."""
+        body = encoded(value, OPT_NON_STR_KEYS)
+        if len(body) > self._largest:
+            raise PayloadTooLarge(
+                f"a result of {len(body):,} bytes is more than the server takes "
+                f"({self._largest:,}, by max_payload in its configuration)"
+            )
+        content = (job.number, job.generation, Fragment(body))
+        self._tell(job, "done", content, len(body), known)
+
+    def failed(self, job: RemoteJob, error: BaseException, attempts: int, known: Known) -> None:
+        """Report a job that failed for good."""
+        text = str(error)[:_FRAME]
+        content = (job.number, job.generation, type(error).__name__, text, attempts)
+        self._tell(job, "failed", content, _FRAME, known)
+
+    def returned(self, job: RemoteJob, known: Known) -> None:
+        """Report a job that this worker has not done."""
+        self._tell(job, "returned", (job.number, job.generation), 0, known)
+
+    def ask(self, job: RemoteJob, known: Known) -> None:
+        """Ask about a job that another worker had before; the master decides about it."""
+        self._tell(job, "asked", (job.number, job.generation), 0, known)
+
+    def _tell(self, job: RemoteJob, kind: str, content: Any, size: int, known: Known) -> None:
+        self._add(job.parcel.epic, _Item(kind, content, size, known))
+
+    def _add(self, epic: str, item: _Item) -> None:
+        self._items.setdefault(epic, deque()).append(item)
+        if epic not in self._tasks:
+            task = asyncio.get_running_loop().create_task(
+                self._send(epic), name=f"penstock reports to {epic}"
+            )
+            self._tasks[epic] = task
+
+    async def _send(self, epic: str) -> None:
+        items = self._items[epic]
+        while items:
+            batch: list[_Item] = []
+            size = 0
+            while items and len(batch) < _LARGEST and size + items[0].size <= self._largest:
+                batch.append(items.popleft())
+                size += batch[-1].size
+            known = await self._deliver(epic, batch)
+            for item in batch:
+                item.answered(known)
+        del self._items[epic], self._tasks[epic]
+
+    async def _deliver(self, epic: str, batch: list[_Item]) -> bool:
+        """Send until answered; returns whether the master knows now, else it is gone."""
+        from nats.errors import Error
+
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._wire.lease
+        while True:
+            try:
+                await self._client.request(
+                    self._wire.reports(epic), self._report(batch), timeout=_PATIENCE
+                )
+                return True
+            except (Error, TimeoutError):
+                if loop.time() > min(until, until if self._until is None else self._until):
+                    return False
+            await asyncio.sleep(_PAUSE)
+
+    def _report(self, batch: list[_Item]) -> bytes:
+        capacity = self._worker.capacity
+        self._worker.told(capacity)
+        report: dict[str, Any] = {"worker": self._worker.id, "capacity": capacity}
+        for kind in ("done", "failed", "returned", "asked"):
+            report[kind] = [item.content for item in batch if item.kind == kind]
+        return dumps(report)
+
+    async def flush(self) -> None:
+        """Send the pending reports, for a moment at most."""
+        self._until = asyncio.get_running_loop().time() + _PARTING
+        while self._tasks:
+            await asyncio.gather(*self._tasks.values())

@@ -1,0 +1,86 @@
+"""A view of work pools on the servers: their epic, workers, queue and dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orjson import JSONDecodeError, loads
+
+from penstock.streams.nats.client.answers import answered
+from penstock.streams.nats.client.connection import jetstream
+from penstock.streams.work_pulling.wire import CONSUMER, Wire
+
+if TYPE_CHECKING:
+    from nats.js import JetStreamContext
+
+    from penstock.streams.nats.client.client import Client
+
+__all__ = ["Epic", "PoolView", "look_at", "pools_there"]
+
+_PREFIX = "penstock-work-"
+# Seconds in which a master answers.
+_ANSWER = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Epic:
+    """A master's status of its epic: `seconds` since it began, jobs `done` and `failed`, those that
+    are `out`, and the `workers` with room for `capacity` jobs in all."""
+
+    epic: str
+    seconds: float
+    done: int
+    failed: int
+    out: int
+    workers: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A snapshot. `epic` is None if none is under way; parcels of jobs are `waiting` in the queue,
+    or `held` by workers."""
+
+    name: str
+    waiting: int
+    held: int
+    letters: int
+    epic: Epic | None
+
+
+async def pools_there(js: JetStreamContext) -> list[Wire]:
+    """The pools that the servers know, by name."""
+    found: list[Wire] = []
+    for info in await answered(js.streams_info):
+        wire = Wire((), (info.config.name or "").removeprefix(_PREFIX), 1, 1.0)
+        if info.config.name == wire.stream and info.config.subjects == [wire.jobs(">")]:
+            found.append(wire)
+    return sorted(found, key=lambda wire: wire.name)
+
+
+def _epic_in(data: bytes) -> Epic | None:
+    """A master's answer; None if another program answered."""
+    try:
+        said: Any = loads(data)
+        return Epic(**said)
+    except (JSONDecodeError, TypeError):
+        return None
+
+
+async def look_at(client: Client, wire: Wire) -> PoolView:
+    """Ask the servers, and the master if there is one."""
+    from nats.errors import NoRespondersError
+    from nats.errors import TimeoutError as NoAnswer
+
+    js = jetstream(client)
+    letters = (await js.stream_info(wire.letters)).state.messages
+    queue = await js.consumer_info(wire.stream, CONSUMER)
+    epic: Epic | None = None
+    try:
+        answer = await client.request(wire.about, timeout=_ANSWER)
+    except (NoRespondersError, NoAnswer):
+        pass
+    else:
+        epic = _epic_in(answer.data)
+    return PoolView(wire.name, queue.num_pending or 0, queue.num_ack_pending or 0, letters, epic)

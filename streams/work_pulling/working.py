@@ -1,0 +1,135 @@
+"""The pipeline of a worker: its jobs, a working stage, and the reports."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.streams.errors import BuildError
+from penstock.streams.execution.handler import check_handler, handler_name, is_async
+from penstock.streams.execution.inline import Inline
+from penstock.streams.execution.settings import Overload, Settings
+from penstock.streams.execution.workers import Workers
+from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry, route, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.limits.choice import Limit, limiter_for
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.work_pulling.office import Job
+
+__all__ = ["How", "worker"]
+
+# The most results that wait for demand, or until the master has them.
+_WINDOW = 512
+
+
+@dataclass(frozen=True)
+class How:
+    """A worker's options."""
+
+    handler: Callable[[Any], Any]
+    limit: Limit
+    timeout: float | None
+    overload: Overload | None
+    retrying: Any
+
+
+def worker(jobs: Flowable[Any], how: How) -> Pipeline:
+    """The pipeline that processes `jobs` and reports; raises BuildError for invalid options."""
+    handler, name = how.handler, handler_name(how.handler)
+    check_handler(handler, "work")
+    if inspect.isasyncgenfunction(handler):
+        raise BuildError(f"work({name}): a job has one result; return a list of several")
+    if how.timeout is not None and not (how.timeout > 0 and is_async(handler)):
+        raise BuildError(
+            f"work({name}, timeout={how.timeout!r}): needs positive seconds and an async handler; "
+            "wrap a plain one in in_threads(n)(...) or in_processes(n)(...)"
+        )
+    limiter_for(how.limit)
+    again = retry(how.retrying.times, how.retrying.backoff, route(_GivenUp()))
+    settings = Settings(handler, name, False, how.timeout, again, how.overload, None, _WINDOW)
+    kind = Workers if is_async(handler) else Inline
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        limit = how.limit if run.limit is None else run.limit
+        stage = kind(downstream, run, flowable.info, settings, limiter_for(copy.deepcopy(limit)))
+        run.add_stage(flowable.info, stage.statistics)
+        run.tunable[flowable.info.number] = stage.retune
+        jobs.attach(stage, run)
+
+    info = StageInfo("work", name, None, routed=routed_by(again))
+    flowable: Flowable[Any] = Flowable(attach, info, jobs)
+    return flowable.to(_Done())
+
+
+class _Done(Sink[Any]):
+    """Reports results."""
+
+    info = StageInfo("report", "", _WINDOW)
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
+        return _Reporting(closed)
+
+
+class _GivenUp(Sink[DeadLetter], LettersOnly):
+    """Reports jobs that failed for good."""
+
+    info = StageInfo("report failures", "", _WINDOW)
+
+    def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
+        return _ReportingFailures(closed)
+
+
+class _Reporting(SinkStage[Any]):
+    """Requests another event for each one that the master knows of."""
+
+    asks_first = _WINDOW
+    _ending: tuple[BaseException | None] | None = None
+
+    def __init__(self, closed: Closed) -> None:
+        super().__init__(closed)
+        self._open = 0
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._open += len(events)
+        for event in events:
+            job: Job = event.token
+            self._report(job, event)
+
+    def _report(self, job: Job, event: Event[Any]) -> None:
+        job.desk.succeeded(event, self._told)
+
+    def _told(self) -> None:
+        self._open -= 1
+        if self._closed is None:
+            return
+        if self._ending is None:
+            self.upstream.request(1)
+        elif not self._open:
+            self.close(*self._ending)
+
+    def on_completed(self) -> None:
+        self._end(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        self._ending = (error,)
+        if not self._open:
+            self.close(error)
+
+    def statistics(self) -> dict[str, Any]:
+        """The number of outcomes that the master does not know of yet."""
+        return {"unreported": self._open}
+
+
+class _ReportingFailures(_Reporting):
+    def _report(self, job: Job, event: Event[Any]) -> None:
+        job.desk.failed_for_good(event, self._told)

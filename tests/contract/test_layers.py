@@ -1,0 +1,125 @@
+"""The folders import each other in one order, which is written down here.
+
+Imports for types and inside functions count. A folder of `streams` is a room; so is each of its own
+modules, and each of the other packages. `typed_pipe` is a part of `flowable`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+HOME = Path(__file__).parents[2]
+PACKAGES = ("streams", "operators", "sources", "sinks", "penstock")
+
+# Lowest first: a room imports only from rooms before it.
+ORDER = [
+    "errors",
+    "clock",
+    "validation",
+    "extras",
+    "pages",
+    "protocol",
+    "failures",
+    "limits",
+    "runtime",
+    "boundary",
+    "flowable",
+    "keyed",
+    "io",
+    "diagnostics",
+    "execution",
+    "rx",
+    "temporal",
+    "sql_queue",
+    "pipeline",
+    "nats",
+    "work_pulling",
+    "testing",
+    "streams",
+    "operators",
+    "sinks",
+    "sources",
+    "penstock",
+]
+
+# Arrows that still run up, each with what it carries.
+EXCEPTIONS = {
+    ("boundary", "flowable"): "what enters becomes a stream, and `connect` takes one",
+    ("boundary", "rx"): "a plain Observable is subscribed to on the loop's scheduler",
+    ("failures", "runtime"): "an error policy counts in the running, and sends its dead letters",
+    ("flowable", "pipeline"): "the one place that reaches up: `to` makes a pipeline, lazily",
+    ("flowable", "rx"): "the one place that reaches up: `pipe` and the fluent methods, lazily",
+    ("keyed", "io"): "a key may be a point in time, read as a timestamp of a line is",
+    ("keyed", "rx"): "operators inside groups may be stock ones, some of which need no stage",
+    ("limits", "runtime"): "a shared limit knows the runnings of its stages",
+    ("protocol", "failures"): "a sink's stage has an error policy",
+    ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
+    ("runtime", "boundary"): "a running puts a user's stage behind its guard",
+    ("runtime", "diagnostics"): "a running starts the watch over its loop",
+    ("runtime", "execution"): "how a cancelled task is told from a cancelled handler",
+    ("runtime", "flowable"): "a running attaches to a stream; an engine is one's source",
+    ("runtime", "keyed"): "which key an engine knows to be unique, for types",
+}
+
+
+def room_of(parts: tuple[str, ...]) -> str:
+    """The room of a module by its path in the repository, or by its name below `penstock`."""
+    if parts[0] not in PACKAGES or parts[0] == "penstock":
+        return "penstock"
+    if parts[0] != "streams":
+        return parts[0]
+    room = parts[1].removesuffix(".py") if len(parts) > 1 else "streams"
+    if room == "typed_pipe":
+        return "flowable"
+    is_one = (HOME / "streams" / room).is_dir() or (HOME / "streams" / f"{room}.py").exists()
+    return room if is_one and room != "__init__" else "streams"
+
+
+def files() -> Iterator[tuple[str, Path]]:
+    for package in PACKAGES:
+        folder = HOME / package / "command" if package == "penstock" else HOME / package
+        for path in sorted(folder.rglob("*.py")):
+            yield room_of(path.relative_to(HOME).parts), path
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """The rooms from which a module imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "penstock":
+            inner = tuple((node.module or "").split(".")[1:])
+            yield from (room_of((*inner, alias.name)) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("penstock."):
+                    yield room_of(tuple(alias.name.split(".")[1:]))
+
+
+def arrows() -> dict[tuple[str, str], set[str]]:
+    """(a room, one that it imports from) with the modules that do."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for room, path in files():
+        for other in imports_of(path):
+            if other != room:
+                found.setdefault((room, other), set()).add(str(path.relative_to(HOME)))
+    return found
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    assert {room for room, _ in files()} == set(ORDER)
+
+
+def test_no_room_imports_from_one_above_it() -> None:
+    place = {room: at for at, room in enumerate(ORDER)}
+    up = {pair: names for pair, names in arrows().items() if place[pair[1]] > place[pair[0]]}
+    assert {pair: names for pair, names in up.items() if pair not in EXCEPTIONS} == {}
+    # An exception that nothing needs any more has to go.
+    assert set(EXCEPTIONS) - set(up) == set()
+
+
+def test_operators_sources_and_sinks_import_only_streams() -> None:
+    public = {"operators", "sources", "sinks"}
+    assert [
+        pair for pair in arrows() if pair[0] in public and pair[1] in {*public, "penstock"}
+    ] == []

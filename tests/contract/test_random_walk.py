@@ -1,0 +1,73 @@
+"""What holds in every pipeline, held against pipelines that are made and treated by chance."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from tests.helpers.random_walk import FEATURES, RandomWalk
+
+# How often any two of the features meet at least, in so many walks. All pairs of them can.
+TIMES, OF = 50, 10_000
+# Of so many walks each feature is in one of 30 at least.
+FEW = 300
+
+# Seconds of real time that no walk takes; the longest ones take less than one.
+LONG = 120.0
+
+
+@contextmanager
+def ends(seconds: float) -> Iterator[None]:
+    """AssertionError for a block that has not ended by then: virtual time cannot stop a loop."""
+    late: list[bool] = []
+
+    def stop() -> None:
+        late.append(True)
+        _thread.interrupt_main()
+
+    timer = threading.Timer(seconds, stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if late:
+            raise AssertionError(f"it did not end in {seconds:g} s") from None
+        raise
+    finally:
+        timer.cancel()
+        timer.join()
+
+
+def test_what_goes_in_comes_to_its_end_once_and_in_order_whatever_meets_in_a_pipeline(
+    pytestconfig: pytest.Config,
+) -> None:
+    """`--walks` says how many; `--seed` gives the same ones again, `--walk` one of them alone."""
+    option = pytestconfig.option
+    numbers = range(option.walks) if option.walk is None else [option.walk]
+    pairs = list(combinations(FEATURES, 2))
+    met: Counter[Any] = Counter(dict.fromkeys((*FEATURES, *pairs), 0))
+    for number in numbers:
+        walk = RandomWalk(f"{option.seed} {number}")
+        try:
+            with ends(LONG):
+                walk.run()
+        except BaseException as error:
+            error.add_note(f"--seed {option.seed} --walk {number}\n{walk}")
+            raise
+        met.update(walk.met)
+        met.update(pair for pair in pairs if walk.met.issuperset(pair))
+    print(f"of {len(numbers):,} walks:")
+    for pair in sorted(pairs, key=met.__getitem__):
+        print(f"{met[pair]:7,}  {pair[0]} x {pair[1]}")
+    if len(numbers) >= FEW:
+        assert all(met[feature] * 30 >= len(numbers) for feature in FEATURES), met
+    if len(numbers) >= OF:
+        assert all(met[pair] * OF >= TIMES * len(numbers) for pair in pairs), met

@@ -1,0 +1,162 @@
+"""What mypy and pyright have to find out by themselves; it is checked, not run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, assert_type
+
+from reactivex import operators as ops
+
+from penstock import (
+    Fixed,
+    Flowable,
+    Group,
+    Pipeline,
+    WorkPool,
+    adaptive_flat_map,
+    batch,
+    chunk,
+    collect,
+    count_over_time,
+    distinct_within,
+    for_each,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    in_threads,
+    monitor,
+    rate_limit,
+    read_jsonl,
+    read_lines,
+    spread,
+    violations,
+)
+from penstock.streams.temporal import Period, Violation
+
+
+class Order:
+    def __init__(self, number: int, client: str) -> None:
+        self.number = number
+        self.client = client
+
+
+class Receipt:
+    def __init__(self, order: Order) -> None:
+        self.order = order
+
+
+async def send(order: Order) -> Receipt:
+    return Receipt(order)
+
+
+async def send_parts(order: Order) -> AsyncIterator[Receipt]:
+    yield Receipt(order)
+
+
+def send_now(order: Order) -> Receipt:
+    return Receipt(order)
+
+
+async def send_all(orders: list[Order]) -> list[Receipt]:
+    return [Receipt(order) for order in orders]
+
+
+def send_all_now(orders: list[Order]) -> list[Receipt]:
+    return [Receipt(order) for order in orders]
+
+
+async def send_some(orders: list[Order]) -> list[Receipt | Exception]:
+    return [Receipt(order) if order.number else ValueError() for order in orders]
+
+
+async def store_all(orders: list[Order]) -> None: ...
+
+
+def store_all_now(orders: list[Order]) -> None: ...
+
+
+receipts: list[Receipt] = []
+orders = from_iterable([(1, "a"), (2, "b")]).pipe(ops.map(lambda pair: Order(pair[0], pair[1])))
+assert_type(orders, Flowable[Order])
+
+# The whole pipeline in one go, with no annotation on any lambda.
+whole = from_iterable([(1, "a"), (2, "b")]).pipe(
+    ops.map(lambda pair: Order(pair[0], pair[1])),
+    distinct_within(10, by=lambda order: order.number),
+    group_by(lambda order: order.client),
+    spread(),
+    adaptive_flat_map(send, Fixed(4)),
+)
+assert_type(whole, Flowable[Receipt])
+assert_type(whole.to(collect(receipts), for_each(lambda receipt: None)), Pipeline)
+
+# Step by step.
+assert_type(orders.pipe(distinct_within(10, by="number")), Flowable[Order])
+assert_type(orders.pipe(group_by(lambda order: order.client)), Flowable[Group[str, Order]])
+assert_type(orders.pipe(group_by("client")), Flowable[Group[Any, Order]])
+assert_type(orders.pipe(group_by("client"), spread()), Flowable[Order])
+assert_type(orders.pipe(rate_limit(100)), Flowable[Order])
+assert_type(
+    orders.pipe(monitor("G p", by="client", p=lambda order: order.number > 1)), Flowable[Order]
+)
+assert_type(orders.pipe(monitor("G p", p={"client": "a"})), Flowable[Order])
+assert_type(
+    orders.pipe(violations("G p", by=lambda order: order.client, p=lambda order: order.number)),
+    Flowable[Violation[Order]],
+)
+assert_type(orders.pipe(count_over_time(begin="day", lateness=1)), Flowable[Period])
+assert_type(orders.pipe(count_over_time("client")), Flowable[Period])
+assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(send_now)), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(in_threads(2)(send_now))), Flowable[Receipt])
+assert_type(orders.pipe(batch(send_all)), Flowable[Receipt])
+assert_type(orders.pipe(batch(send_all_now, 100)), Flowable[Receipt])
+assert_type(orders.pipe(batch(send_some)), Flowable[Receipt])
+assert_type(orders.pipe(batch(store_all)), Flowable[None])
+assert_type(orders.pipe(batch(store_all_now)), Flowable[None])
+assert_type(orders.pipe(batch(in_threads(2)(send_all_now))), Flowable[Receipt])
+assert_type(orders.pipe(batch(in_threads(2)(store_all_now))), Flowable[None])
+assert_type(
+    orders.pipe(group_by("client"), spread(), batch(send_all, parallel=2)), Flowable[Receipt]
+)
+assert_type(orders.pipe(chunk(3, 1.5)), Flowable[list[Order]])
+assert_type(from_iterable([[1, 2], [3]]).pipe(spread(2)), Flowable[int])
+assert_type(
+    orders.pipe(group_by("client", each=lambda group: group.pairwise(), idle=60), spread()),
+    Flowable[tuple[Order, Order]],
+)
+
+# The fluent spellings.
+assert_type(orders.map(lambda order: order.number), Flowable[int])
+assert_type(orders.filter(lambda order: order.number > 1), Flowable[Order])
+assert_type(orders.flat_map(lambda order: [order.client]), Flowable[str])
+assert_type(orders.pairwise(), Flowable[tuple[Order, Order]])
+assert_type(orders.scan(lambda total, order: total + order.number, 0), Flowable[int])
+assert_type(orders.take(3).skip(1).do_action(lambda order: None), Flowable[Order])
+
+
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
+async def loop() -> None:
+    async for receipt in whole:
+        assert_type(receipt, Receipt)
+    async for number in from_async_iterable(numbers):
+        assert_type(number, int)
+
+
+# Lines, and what is made of them.
+assert_type(read_jsonl(), Flowable[dict[str, Any]])
+assert_type(read_lines(), Flowable[str])
+assert_type(read_jsonl(decode=Order), Flowable[Order])
+assert_type(read_lines(decode=bytes.decode), Flowable[str])
+assert_type(read_lines(decode=lambda line: len(line)), Flowable[int])
+
+
+# A sign of overload, or for how long to begin nothing, as for adaptive_flat_map.
+def wait_after(error: Exception) -> bool | float:
+    return 2.5 if isinstance(error, TimeoutError) else False
+
+
+assert_type(WorkPool().work(send, overload=wait_after), Pipeline)

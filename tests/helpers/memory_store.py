@@ -1,0 +1,77 @@
+"""A queue in memory: the twin of the databases, for virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from penstock.streams.sql_queue import Claim, Insertion, Layout, Row, Settlement, Store, Terms
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(Store):
+    """Rows in lists; every call gives the loop its turn, as a database does."""
+
+    def __init__(self, payloads: Iterable[str]) -> None:
+        self.url = "sqlite:///in-memory"
+        self.layout = Layout()
+        self.waiting: list[tuple[int, str]] = list(enumerate(payloads, 1))
+        self.finished: list[int] = []
+        self.failed: list[int] = []
+        # How often each was claimed and not given back.
+        self.attempts: Counter[int] = Counter()
+
+    async def open(self, fields: Sequence[str] | None = None, *, make: bool = True) -> None:
+        await asyncio.sleep(0)
+
+    async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
+        await asyncio.sleep(0)
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.attempts.update(id for id, _ in taken)
+        return Claim([Row(id, 1, self.attempts[id], payload) for id, payload in taken])
+
+    async def has_suspects(self, terms: Terms) -> bool:
+        return False
+
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        raise NotImplementedError
+
+    async def settle(self, settlement: Settlement, terms: Terms) -> list[Row]:
+        await asyncio.sleep(0)
+        self.finished += [row.id for row in settlement.finished]
+        later = [failure.row for failure in settlement.failed if failure.delay is not None]
+        self.failed += [one.row.id for one in settlement.failed if one.delay is None]
+        self.attempts.subtract(row.id for row in settlement.returned)
+        again = [*settlement.returned, *settlement.abandoned, *later]
+        back = [(row.id, str(row.payload)) for row in again]
+        self.waiting = sorted([*back, *self.waiting])
+        return []
+
+    async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
+        await asyncio.sleep(0)
+        return []
+
+    def encoded(self, fields: Mapping[str, str] | None, value: Any) -> Any:
+        raise NotImplementedError
+
+    async def insert(self, insertions: Sequence[Insertion]) -> None:
+        raise NotImplementedError
+
+    async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
+        raise NotImplementedError
+
+    async def changed(self, within: float) -> None:
+        await asyncio.sleep(within)
+
+    async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        raise NotImplementedError
+
+    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Asked for what other readers have, which there are none of."""
+        return []
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)

@@ -1,0 +1,76 @@
+"""What the tests of the command on many machines share: a pipeline, events, a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PIPELINE", "Penstock", "Worker", "event", "eventually", "lines"]
+
+PIPELINE = """
+from penstock import adaptive_flat_map, distinct_within, group_by, spread
+from penstock import write_jsonl
+from penstock import read_jsonl
+
+
+async def double(event):
+    if event["n"] < 0:
+        raise ValueError("below 0")
+    return {**event, "n": 2 * event["n"]}
+
+
+pipeline = (
+    read_jsonl()
+    .pipe(distinct_within(10, by="id"), group_by("key"), spread(), adaptive_flat_map(double))
+    .to(write_jsonl())
+)
+"""
+
+Penstock = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs a command to its end in the folder of `pipe.py`, which is the pipeline above."""
+
+
+def lines(*events: dict[str, Any]) -> str:
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+def event(id: int, key: str, n: int) -> dict[str, Any]:
+    return {"id": id, "key": key, "n": n}
+
+
+class Worker:
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "run", "pipe.py", *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def drain(self) -> tuple[int, str, str]:
+        self.process.send_signal(signal.SIGTERM)
+        output, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, output, errors
+
+
+def eventually(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.1)

@@ -1,0 +1,74 @@
+"""In-memory stand-ins for servers and databases that sources look at, for virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+from orjson import dumps
+
+from penstock.streams.nats.partition.place import place_of
+from penstock.streams.nats.streams.replies import WORKING
+from tests.helpers.nats.model import Client, Server
+
+__all__ = ["Connection", "Looks", "look"]
+
+
+class Connection(Client):
+    """A connection to a server of its own; the stream `first_7` has {"n": 0} to {"n": 6}.
+
+    `told` is what the latest one was told of each message: +ACK, -NAK or +TERM.
+    """
+
+    told: ClassVar[list[tuple[int, bytes]]]
+
+    @classmethod
+    async def make(cls, urls: object, **options: object) -> Connection:
+        await asyncio.sleep(0)
+        cls.told = []
+        return cls(Server())
+
+    async def stream_info(self, stream: str) -> None:
+        for number in range(int(stream.removeprefix("first_"))):
+            self.server.publish(stream, dumps({"n": number}))
+
+    async def add_consumer(self, stream: str, config: Any) -> Any:
+        await super().add_consumer(stream, config)
+        return SimpleNamespace(
+            config=config, stream_name=stream, name="me", num_pending=len(self.server.stored)
+        )
+
+    async def delete_consumer(self, stream: str, consumer: str) -> None:
+        await asyncio.sleep(0)
+
+    async def flush(self, timeout: float = 10) -> None:  # noqa: ASYNC109
+        await asyncio.sleep(0)
+
+    async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
+        # One consumer gets each message once, whatever it says of them.
+        if reply:
+            await super().publish(subject, payload, reply)
+        elif subject.startswith("$JS.ACK"):
+            what = payload.split()[0]
+            self.told += [(place_of(subject).sequence, what)] if what != WORKING else []
+
+
+class Looks:
+    """A queue of which a look says how many there were before."""
+
+    def __init__(self, *_: object) -> None:
+        self.number = -1
+
+    async def open(self, *, make: bool) -> None:
+        await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+
+
+async def look(store: Looks, window: float) -> int:
+    """Stands for `penstock.streams.sql_queue.analytics.measure`."""
+    await asyncio.sleep(0)
+    store.number += 1
+    return store.number

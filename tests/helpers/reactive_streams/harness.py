@@ -1,0 +1,145 @@
+"""How the tests of the rules connect a case, and wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Any, ParamSpec
+
+import pytest
+
+from penstock import Flowable
+from penstock.streams.boundary.strict_subscriber import connect
+from penstock.streams.runtime.context import Run
+from penstock.streams.testing import ManualPublisher, Probe, no_leaks, run_virtual
+from tests.helpers.reactive_streams.between import Below, attached
+from tests.helpers.reactive_streams.case import Case
+from tests.helpers.reactive_streams.operator_cases import OPERATORS
+from tests.helpers.reactive_streams.source_cases import SOURCES
+
+__all__ = [
+    "CASES",
+    "Link",
+    "connected",
+    "every_case",
+    "every_operator",
+    "every_pulling_case",
+    "manual",
+    "standing_below",
+    "virtual",
+]
+
+P = ParamSpec("P")
+
+CASES = [*SOURCES, *OPERATORS]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_operator = pytest.mark.parametrize("case", OPERATORS, ids=str)
+every_pulling_case = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.pulls], ids=str
+)
+
+
+def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run an asynchronous test on a virtual-time loop of its own.
+
+    Processes that start and end on a busy machine get a minute.
+    """
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        run_virtual(test(*args, **kwargs), stall=60.0)
+
+    return run
+
+
+class Link:
+    """A connection under test."""
+
+    def __init__(self, run: Run, in_pool: bool) -> None:
+        self.run = run
+        self._told: list[Any] = []
+        self._in_pool = in_pool
+        self.run.loop.set_exception_handler(
+            lambda _, context: self._told.append(context.get("exception", context))
+        )
+
+    async def settle(self, seconds: float = 30.0) -> None:
+        """Let everything happen that can happen in `seconds` of virtual time."""
+        await asyncio.sleep(seconds)
+        while self._in_pool and self._in_flight():
+            # A pool lives in real time, which the virtual loop must wait for. Its threads get
+            # the interpreter meanwhile.
+            with self.run.loop.hold():  # type: ignore[attr-defined]
+                while self._in_flight():
+                    time.sleep(0.0001)  # noqa: ASYNC251
+                    await asyncio.sleep(0)
+            # There may be as many rounds as events, and the loop has a horizon.
+            await asyncio.sleep(min(seconds, 30.0))
+
+    def unfinished(self) -> int:
+        """How many events the sources have given out and not been told the end of."""
+        unfinished = 0
+        for source in self.run.sources:
+            numbers = source.statistics()
+            ended = sum(numbers[name] for name in ("finished", "failed", "returned"))
+            unfinished += numbers["in"] - ended - sum(numbers["dropped"].values())
+        return unfinished
+
+    def told(self) -> list[Any]:
+        """The errors that the loop was told of; any that no test asks for fails it."""
+        told, self._told = self._told, []
+        return told
+
+    def _in_flight(self) -> int:
+        return sum(numbers().get("in_flight", 0) for _, numbers in self.run.stages)
+
+
+@asynccontextmanager
+async def connected(
+    stream: Flowable[Any], *probes: Any, case: Case | None = None
+) -> AsyncIterator[Link]:
+    """Connect subscribers; afterwards cancel them, and check that nothing is left behind."""
+    async with no_leaks():
+        run = Run()
+        link = Link(run, case is not None and case.calls_in_pool)
+        for probe in probes:
+            connect(stream, probe, run)
+        try:
+            yield link
+        finally:
+            for probe in probes:
+                if probe.subscription is not None:
+                    probe.subscription.cancel()
+            await run.close()
+        assert link.told() == []
+
+
+@asynccontextmanager
+async def standing_below(
+    stream: Flowable[Any], below: Below, case: Case | None = None
+) -> AsyncIterator[Link]:
+    """Put `below` under a stream's last stage; afterwards as `connected` does."""
+    async with no_leaks():
+        run = Run()
+        link = Link(run, case is not None and case.calls_in_pool)
+        attached(stream, below, run)
+        try:
+            yield link
+        finally:
+            below.cancel()
+            await run.close()
+        assert link.told() == []
+
+
+@asynccontextmanager
+async def manual(
+    case: Case, probe: Probe[Any], publisher: ManualPublisher[int]
+) -> AsyncIterator[Link]:
+    """An operator between a publisher that is driven by hand and a probe."""
+    assert case.operator is not None
+    async with connected(publisher.pipe(case.operator), probe, case=case) as link:
+        yield link

@@ -1,0 +1,32 @@
+"""NATS servers for tests: one for all, three that nobody disturbs, three of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.streams.nats.client.server import Servers
+
+__all__ = ["cluster", "server", "three_servers"]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """One server."""
+    with Servers(tmp_path_factory.mktemp("nats")) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def three_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Three servers, none of which a test may disturb."""
+    with Servers(tmp_path_factory.mktemp("nats-three"), 3) as servers:
+        yield servers
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Three servers, of which a test may kill some."""
+    with Servers(tmp_path_factory.mktemp("nats-cluster"), 3) as servers:
+        yield servers

@@ -1,0 +1,39 @@
+"""Fixtures of real servers, each started once for all tests that ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.helpers.servers.postgres import Postgres
+
+__all__ = ["database", "postgres", "postgres_server"]
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """A PostgreSQL for the whole session; a test that kills one starts its own."""
+    server = Postgres()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def postgres(postgres_server: Postgres) -> str:
+    """The URL of an empty database."""
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")
+    return postgres_server.url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/work.db"
+    url: str = request.getfixturevalue("postgres")
+    return url

@@ -1,0 +1,308 @@
+"""Processes that read one table, and the log that their handlers write.
+
+It kills, freezes and wakes them; what it did to which is in the log too. What became of rows and
+results is asked of the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager, closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+from orjson import dumps, loads
+
+from penstock.streams.sql_queue import DEAD, Store, open_store
+from penstock.streams.sql_queue.analytics import QueueStats, measure
+from penstock.streams.sql_queue.upkeep import Found, peek
+from tests.helpers.system.checker import Verdict, check
+from tests.helpers.system.fleet import ENVIRONMENT, PATIENCE
+from tests.helpers.system.log import Log, entries_of
+from tests.helpers.system.poller import Orders
+
+__all__ = ["Pollers"]
+
+_PIPELINE = """
+import sys
+from tests.helpers.system.poller import pipeline_of
+
+pipeline = pipeline_of(*sys.argv[1:])
+"""
+
+T = TypeVar("T")
+
+Event = tuple[str, int]
+"""The client and the number of an event."""
+
+
+class Pollers:
+    """Pollers of a table with `events` of each client, numbered from 1; killed at the end of the
+    block. `special` adds fields to some of the events, `padding` so many letters to all."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        folder: Path,
+        *,
+        clients: int = 20,
+        events: int = 30,
+        special: dict[Event, dict[str, Any]] | None = None,
+        padding: int = 0,
+    ) -> None:
+        self.orders = orders
+        self.sent = {f"client {n}": events for n in range(clients)}
+        self.path = folder / "log"
+        self._folder = folder
+        self._file = folder / "pollers.py"
+        self._file.write_text(_PIPELINE, encoding="utf-8")
+        self._log = Log(self.path, "pollers")
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._count = 0
+        self.ask(lambda store: self._fill(store, special or {}, padding), make=True)
+
+    async def _fill(self, store: Store, special: dict[Event, dict[str, Any]], padding: int) -> None:
+        id_ = "bigserial" if self.orders.url.startswith("postgres") else "integer PRIMARY KEY"
+        await store.query(
+            f"CREATE TABLE results (id {id_}, client text, seq integer, padding text)"
+        )
+        more = {"padding": "x" * padding} if padding else {}
+        await store.put(
+            [
+                dumps({"client": one, "seq": seq, **more, **special.get((one, seq), {})})
+                for seq in range(1, max(self.sent.values()) + 1)
+                for one in self.sent
+            ]
+        )
+
+    def __enter__(self) -> Pollers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+        self._log.close()
+
+    # Processes.
+
+    def start(self, **changes: Any) -> str:
+        """Start one, with some of its orders changed; returns its name."""
+        self._count += 1
+        name = f"poller {self._count}"
+        orders = replace(self.orders, **changes)
+        with open(self._errors(name), "wb") as errors:
+            self._processes[name] = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "penstock", "run", str(self._file)),
+                    *("--report", "json", "--drain-deadline", str(PATIENCE)),
+                    *("--", str(self.path), name, dumps(asdict(orders)).decode()),
+                ],
+                stderr=errors,
+                env=ENVIRONMENT,
+            )
+        return name
+
+    def start_two(self) -> tuple[str, str]:
+        """Start two, and wait until they are at work."""
+        first, second = self.start(), self.start()
+        self.until(lambda: self.are_there(first, second) and self.arrived() > len(self.sent))
+        return first, second
+
+    def are_there(self, *names: str) -> bool:
+        """Whether they have found the table."""
+        there = {entry.process for entry in entries_of(self.path) if entry.what == "there"}
+        return there >= set(names)
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes[name].wait()
+        self.reap()
+
+    def freeze(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGSTOP)
+        self._log.note("frozen", process=name)
+
+    def freeze_between_writes(self, name: str) -> None:
+        """The same, at a moment when it keeps nobody from any row."""
+        while True:
+            self.freeze(name)
+            process = self._processes[name].pid
+            os.waitid(os.P_PID, process, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if not is_being_written(self.orders.url):
+                return
+            self.wake(name)
+            time.sleep(0.01)
+
+    def wake(self, name: str) -> None:
+        self._log.note("woken", process=name)
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def ended(self, name: str) -> int:
+        """Wait for the end of one; its exit status."""
+        status = self._processes[name].wait(PATIENCE)
+        self.reap()
+        return status
+
+    def drained(self, name: str) -> dict[str, Any]:
+        """Let one end; what its source counted."""
+        self._processes[name].send_signal(signal.SIGTERM)
+        # Drained, or with rows that are another's.
+        assert self.ended(name) in (3, 4), self.said(name)
+        return self.counted(name)
+
+    def counted(self, name: str) -> dict[str, Any]:
+        """What the source of one that has ended by itself had counted."""
+        report = loads(self.said(name)[self.said(name).index('\n{"') :])
+        numbers: dict[str, Any] = report["statistics"]["stages"][0]
+        return numbers
+
+    def said(self, name: str) -> str:
+        """What one wrote to standard error."""
+        return "\n" + self._errors(name).read_text(encoding="utf-8")
+
+    def _errors(self, name: str) -> Path:
+        return self._folder / f"{name}.err"
+
+    def reap(self) -> int:
+        """Write down who has ended; how many did."""
+        gone = [name for name, process in self._processes.items() if process.poll() is not None]
+        for name in gone:
+            del self._processes[name]
+            self._log.note("gone", process=name)
+        return len(gone)
+
+    # What was written down.
+
+    def verdict(self, *, given_up: Collection[Event] = ()) -> Verdict:
+        return check(entries_of(self.path), self.sent, given_up)
+
+    def arrived(self) -> int:
+        return len(self.verdict().sunk)
+
+    def stale_starts(self, process: str) -> list[Event]:
+        """What a process began after it woke, though it had arrived elsewhere before."""
+        sunk: set[Event] = set()
+        stale: list[Event] = []
+        woken = False
+        for _, who, what, client, seq in entries_of(self.path):
+            if what == "sink":
+                sunk.add((client, seq))
+            elif who == process:
+                woken = woken or what == "woken"
+                if woken and what == "start" and (client, seq) in sunk:
+                    stale.append((client, seq))
+        return stale
+
+    # What the database knows.
+
+    def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]], *, make: bool = False) -> T:
+        async def asking() -> T:
+            async with _opened(self.orders.url, make=make) as store:
+                return await question(store)
+
+        return asyncio.run(asking())
+
+    def stats(self) -> QueueStats:
+        return self.ask(lambda store: measure(store, 60.0))
+
+    def dead(self) -> list[Found]:
+        return self.ask(lambda store: peek(store, 100, DEAD))
+
+    def results(self) -> list[Event]:
+        """The events of the results, in the order in which these were written."""
+        rows = self.ask(lambda store: store.read("SELECT client, seq FROM results ORDER BY id"))
+        return [(client, seq) for client, seq in rows]
+
+    # Waiting, and the promises.
+
+    def until(self, true: Callable[[], bool], *, replace: bool = False) -> None:
+        """Wait; with `replace` a poller that ends is followed by another."""
+        deadline = time.monotonic() + PATIENCE
+        while not true():
+            gone = self.reap()
+            for _ in range(gone if replace else 0):
+                self.start()
+            assert time.monotonic() < deadline, self._story()
+            time.sleep(0.1)
+
+    def _story(self) -> str:
+        errors = {path.name: path.read_text()[-500:] for path in self._folder.glob("*.err")}
+        return f"{len(self.verdict().lost)} are missing: {self.stats()} {errors}"
+
+    def until_done(self, *, replace: bool = False) -> None:
+        """Wait until every row is processed, or has failed for good; `replace` as in `until`."""
+
+        def done() -> bool:
+            stats = self.stats()
+            return stats.finished + stats.dead == sum(self.sent.values())
+
+        self.until(done, replace=replace)
+
+    def check(
+        self,
+        *,
+        dead: frozenset[Event] = frozenset(),
+        repeats: bool = True,
+        overlapping: bool = False,
+    ) -> None:
+        """Every event but those that are `dead` arrived, and its result is there once; with `by`
+        clients have one at a time, in order, and so are their results. Without `repeats` each was
+        worked on once. Pollers that could not know that they had lost what they had begun are
+        `overlapping`."""
+        self.until_done()
+        verdict = self.verdict(given_up=dead)
+        assert verdict.lost <= dead
+        if self.orders.by:
+            assert verdict.misordered == []
+            assert overlapping or verdict.overlaps_awake() == []
+        if not repeats:
+            assert set(verdict.starts.values()) == set(verdict.sunk.values()) == {1}
+        stats = self.stats()
+        assert (stats.waiting, stats.failed, stats.in_work, stats.dead) == (0, 0, 0, len(dead))
+        if self.orders.results:
+            results = self.results()
+            assert len(results) == len(set(results)) == sum(self.sent.values()) - len(dead)
+            # Stably, so that those of a client stay as they were written.
+            by_client = sorted(results, key=lambda event: event[0])
+            assert not self.orders.by or by_client == sorted(results)
+
+
+def is_being_written(url: str) -> bool:
+    """Whether somebody has begun a transaction in a database and does not end it."""
+    try:
+        if url.startswith("sqlite"):
+            db = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0, isolation_level=None)
+            with closing(db):
+                db.execute("BEGIN IMMEDIATE")
+            return False
+        with psycopg.connect(url, autocommit=True) as connection:
+            # A statement that is under way ends by itself.
+            time.sleep(0.1)
+            rows = connection.execute(
+                "SELECT FROM pg_stat_activity WHERE application_name = 'penstock' "
+                "AND state <> 'idle'"
+            )
+            return bool(rows.fetchall())
+    except sqlite3.OperationalError:
+        return True
+
+
+@asynccontextmanager
+async def _opened(url: str, *, make: bool) -> AsyncGenerator[Store]:
+    store = open_store(url)
+    try:
+        await store.open(make=make)
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,232 @@
+"""The pages tell the truth: every code block is run, and prints what stands under it.
+
+The rules, which also stand in CONTRIBUTING.md:
+
+    python   a whole script; one that begins with a line such as `# double.py` is kept in the
+             page's folder under that name
+    sh       run by bash in the page's folder, standard output and error together
+    text     directly under one of the two: what it prints, where `...` stands for anything;
+             anywhere else: words, which are not run
+
+The blocks of a page run from top to bottom in one folder, which begins with a copy of
+`examples`. A line of `sh` that begins with `make` is not run, because it builds an environment:
+its target must be in the Makefile. A test of a page takes as long as its scripts, each of which
+is a process.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock import operators, sinks, sources
+from penstock.command.kata.table import table
+from penstock.streams.rx.table import SPECIAL, TABLE, Kind
+
+HOME = Path(__file__).parents[2]
+PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md")])
+
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]*)(#[^)]*)?\)|(?:src|href)=\"([^\"#]*)\"")
+FILE_NAME = re.compile(r"# (\w+\.py)\n")
+TARGET = re.compile(r"^([\w-]+):", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; `expected` is the text directly under it, None if there is none."""
+
+    line: int
+    language: str
+    code: str
+    expected: str | None
+
+
+def blocks_of(text: str) -> list[Block]:
+    found = list(FENCE.finditer(text))
+    blocks: list[Block] = []
+    for i, match in enumerate(found):
+        language, code = match.groups()
+        below = found[i + 1] if i + 1 < len(found) else None
+        expected = None
+        if below is not None and below[1] == "text" and language != "text":
+            between = text[match.end() : below.start()]
+            expected = None if between.strip() else below[2]
+        blocks.append(Block(text.count("\n", 0, match.start()) + 1, language, code, expected))
+    return blocks
+
+
+def names(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(HOME)) for path in paths]
+
+
+def matches(expected: str, printed: str) -> bool:
+    pattern = ".*?".join(map(re.escape, expected.rstrip().split("...")))
+    return re.fullmatch(pattern, printed.rstrip(), re.DOTALL) is not None
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def run_python(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+    named = FILE_NAME.match(block.code)
+    script = folder / (named[1] if named else f"block_at_line_{block.line}.py")
+    script.write_text(block.code, encoding="utf-8")
+    return run([sys.executable, "-W", "error", script.name], folder)
+
+
+def without_make(code: str) -> tuple[str, list[str]]:
+    """The lines to run, and the targets of those that are not."""
+    lines = code.splitlines(keepends=True)
+    made = [shlex.split(line, comments=True) for line in lines if line.startswith("make")]
+    targets = [word for _, *words in made for word in words if "=" not in word]
+    return "".join(line for line in lines if not line.startswith("make")), targets
+
+
+def complaints(block: Block, folder: Path) -> Iterator[str]:
+    """What is wrong with a block, after it was run."""
+    if block.language == "text":
+        return
+    if block.language == "python":
+        done = run_python(block, folder)
+    elif block.language == "sh":
+        code, targets = without_make(block.code)
+        known = TARGET.findall((HOME / "Makefile").read_text(encoding="utf-8"))
+        yield from (f"no target {name!r} in the Makefile" for name in targets if name not in known)
+        if not code.strip():
+            return
+        done = run(["bash", "-c", code], folder)
+    else:
+        yield f"`{block.language}` is not run: use python, sh or text"
+        return
+    if done.returncode:
+        yield f"ended with status {done.returncode} and printed\n{done.stdout}"
+    elif not matches(block.expected or "", done.stdout):
+        yield f"printed\n{done.stdout}\nand not\n{block.expected or 'nothing'}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_every_code_block_runs_and_prints_what_stands_under_it(page: Path, tmp_path: Path) -> None:
+    shutil.copytree(HOME / "examples", tmp_path / "examples")
+    wrong = [
+        f"{page.relative_to(HOME)}:{block.line}: {complaint}"
+        for block in blocks_of(page.read_text(encoding="utf-8"))
+        for complaint in complaints(block, tmp_path)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_pages_with_blocks_to_run() -> None:
+    run_at_all = [
+        page.name
+        for page in PAGES
+        if any(block.language != "text" for block in blocks_of(page.read_text(encoding="utf-8")))
+    ]
+    assert {"README.md", "guide.md"} <= set(run_at_all)
+
+
+@pytest.mark.parametrize(
+    ("page", "complaint"),
+    [
+        ("```python\nraise SystemExit(3)\n```\n", "ended with status 3"),
+        ("```python\nprint('a')\n```\n", "printed\na"),
+        ("```python\nprint('a')\n```\n\n```text\nb\n```\n", "and not\nb"),
+        ("```python\nprint('a')\n```\nwords\n```text\na\n```\n", "and not\nnothing"),
+        ("```sh\nfalse\n```\n", "ended with status 1"),
+        ("```sh\nmake nonsense\n```\n", "no target 'nonsense'"),
+        ("```js\nlet a\n```\n", "`js` is not run"),
+        ("```\nbare\n```\n", "`` is not run"),
+    ],
+)
+def test_a_wrong_block_is_told(page: str, complaint: str, tmp_path: Path) -> None:
+    (block, *_) = blocks_of(page)
+    (told,) = complaints(block, tmp_path)
+    assert complaint in told
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_every_link_within_the_repository_leads_somewhere(page: Path) -> None:
+    targets = [one or other for one, _, other in LINK.findall(page.read_text(encoding="utf-8"))]
+    missing = [
+        target
+        for target in targets
+        if target and "://" not in target and not (page.parent / target).exists()
+    ]
+    assert missing == []
+
+
+def test_the_table_of_operators_names_every_public_one_and_no_other() -> None:
+    page = (HOME / "docs/operators.md").read_text(encoding="utf-8")
+    tables, _, _ = page.partition("## Limits")
+    listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", tables, re.MULTILINE))
+    public = {
+        name: getattr(package, name)
+        for package in (operators, sources, sinks)
+        for name in package.__all__
+        if name not in ("Inbox", "RateLimit")  # what inbox makes, and what rate_limit takes
+    }
+    assert sorted(listed) == sorted(public)
+    for name, options in listed.items():
+        said = [option.split("=")[0].strip(" *") for option in options.split(",")]
+        assert said == list(inspect.signature(public[name]).parameters), name
+
+
+def test_the_operators_of_reactivex_that_are_refused_are_listed_with_their_reasons() -> None:
+    page = (HOME / "docs/operators.md").read_text(encoding="utf-8")
+    _, _, section = page.partition("## Operators of reactivex that are refused")
+    rows = re.findall(r"^\| (`.*) \| (.*) \| (.*) \|$", section, re.MULTILINE)
+    listed = [(name, why, instead) for names, why, instead in rows for name in names.split(", ")]
+    refused = [
+        (name, entry.why, entry.instead)
+        for name, entry in (*TABLE.items(), *SPECIAL.items())
+        if entry.kind is Kind.REFUSED
+    ]
+    unquoted = [tuple(text.replace("`", "") for text in row) for row in listed]
+    assert sorted(unquoted) == sorted(refused)
+
+
+def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:
+    drawn = tmp_path / "kata.svg"
+    command = ["penstock", "draw", "examples/kata.py", "--format", "svg", "--output", str(drawn)]
+    assert run(command, HOME).stdout == ""
+    assert drawn.read_text(encoding="utf-8") == (HOME / "docs/images/kata.svg").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_the_picture_of_a_workflow_is_what_its_page_draws(tmp_path: Path) -> None:
+    page = (HOME / "docs/workflows.md").read_text(encoding="utf-8")
+    drawing = [block for block in blocks_of(page) if block.language in ("sh", "python")][:3]
+    assert [list(complaints(block, tmp_path)) for block in drawing] == [[], [], []]
+    image = HOME / "docs/images/workflow.svg"
+    assert (tmp_path / "shop.svg").read_text("utf-8") == image.read_text("utf-8")
+
+
+def test_the_katas_output_in_the_readme_has_the_columns_of_its_table() -> None:
+    readme = (HOME / "README.md").read_text(encoding="utf-8")
+    (heading,) = re.findall(r"^variant .*$", readme, re.MULTILINE)
+    shown = [word for word in heading.split() if word != "..."]
+    columns = table([]).split()
+    assert [column for column in columns if column in shown] == shown

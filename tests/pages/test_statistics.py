@@ -1,0 +1,262 @@
+"""The page of statistics has a line for every number and every reason, and for nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from penstock.command.report import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.diagnostics.histogram import Summary
+from penstock.streams.keyed.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.runtime.report import _TOTALS, Outcome, Report  # pyright: ignore[reportPrivateUsage]
+
+HOME = Path(__file__).parents[2]
+PAGE = (HOME / "docs/statistics.md").read_text(encoding="utf-8")
+PACKAGES = ("streams", "operators", "sources", "sinks")
+LIMITS = HOME / "streams/limits"
+
+# Under which heading, and as which stage, the page has the numbers of a function.
+STAGES = {
+    "streams/runtime/report.py:snapshot": ("The whole pipeline", ""),
+    "streams/runtime/report.py:_numbers_of": ("Every stage", ""),
+    "streams/failures/policy.py:statistics": ("Every stage with `on_error`", ""),
+    "streams/protocol/source_stage.py:statistics": ("Sources", "every source"),
+    "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
+    "streams/sql_queue/reader.py:statistics": ("Sources", "`read_table`"),
+    "streams/nats/streams/reading.py:statistics": ("Sources", "`read_jetstream`"),
+    "streams/work_pulling/desk.py:statistics": ("Sources", "`WorkPool.work`"),
+    "sources/inbox.py:statistics": ("Sources", "`inbox`"),
+    "streams/boundary/from_iterable.py:statistics": (
+        "Sources",
+        "`from_async_iterable`, `queue_stats`",
+    ),
+    "streams/boundary/from_observable.py:statistics": ("Sources", "`Flowable.of`"),
+    "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),
+    "streams/keyed/stage.py:group_statistics": ("Operators", "`group_by`"),
+    "streams/keyed/stage.py:spread_statistics": ("Operators", "`spread` of groups"),
+    "operators/spread.py:statistics": ("Operators", "`spread` of iterables"),
+    "streams/execution/worker_stage.py:statistics": (
+        "Operators",
+        "`adaptive_flat_map`, `WorkPool.work`",
+    ),
+    "streams/execution/inline.py:statistics": ("Operators", "`adaptive_flat_map`, `WorkPool.work`"),
+    "streams/limits/shared.py:statistics": ("Operators", "a shared limit"),
+    "streams/execution/batch_stage.py:statistics": ("Operators", "`batch`"),
+    "streams/work_pulling/offering.py:statistics": ("Operators", "`WorkPool.offer`"),
+    "operators/chunk.py:statistics": ("Operators", "`chunk`"),
+    "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
+    "streams/temporal/monitors/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
+    "streams/temporal/periods/counting.py:statistics": ("Operators", "`count_over_time`"),
+    "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
+    "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/holding.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/flat_map.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/io/line_writer.py:statistics": ("Sinks", "`write_jsonl`"),
+    "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
+    "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
+    "sinks/for_each.py:statistics": ("Sinks", "`for_each`"),
+    "sinks/latency.py:statistics": ("Sinks", "`latency_histogram`"),
+    "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),
+}
+_FUNCTIONS = re.compile(r"statistics|\w+_statistics|snapshot|_numbers_of")
+
+
+def trees(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted(folder.rglob("*.py")):
+        if "testing" not in path.parts and path.name != "testing.py":
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def texts_of(node: ast.AST | None) -> set[str]:
+    """A text, or both of a choice between two."""
+    if isinstance(node, ast.IfExp):
+        return texts_of(node.body) | texts_of(node.orelse)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return {node.value}
+    return set()
+
+
+def keys_in(function: ast.FunctionDef) -> set[str]:
+    """The names that a function gives to numbers."""
+    keys: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Dict):
+            keys |= {key for one in node.keys for key in texts_of(one)}
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            keys |= texts_of(node.slice)
+    return keys
+
+
+def numbers_in_the_code() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for path, tree in trees(HOME / package):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef) and _FUNCTIONS.fullmatch(node.name):
+                    name = f"{path.relative_to(HOME)}:{node.name}"
+                    if keys := keys_in(node):
+                        found[name] = found.get(name, set()) | keys
+    # These come from a constant.
+    found["streams/runtime/report.py:snapshot"] |= set(_TOTALS)
+    return found
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """The cells of all rows under a heading, without the head of a table."""
+    _, found, section = PAGE.partition(f"# {heading}\n")
+    assert found, heading
+    section = re.split(r"^#", section, maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line for line in section.splitlines() if line[:1] == "|"]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    heads = {i - 1 for i, row in enumerate(rows) if set(row[0]) == {"-"}}
+    return [row for i, row in enumerate(rows) if i not in heads and i - 1 not in heads]
+
+
+def quoted(cell: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", cell))
+
+
+def numbers_on_the_page() -> dict[tuple[str, str], set[str]]:
+    found: dict[tuple[str, str], set[str]] = {}
+    for heading in ("The whole pipeline", "Every stage", "Every stage with `on_error`"):
+        found[heading, ""] = {name for row in rows_of(heading) for name in quoted(row[0])}
+    for heading in ("Sources", "Operators", "Sinks"):
+        stage = ""
+        for first, names, _ in rows_of(heading):
+            stage = first or stage
+            found.setdefault((heading, stage), set()).update(quoted(names))
+    return found
+
+
+CODE = numbers_in_the_code()
+# What the page says once of all.
+OF_EVERY_SOURCE = set(_TOTALS) | {"dropped"}
+OF_FAULTS = CODE["streams/failures/policy.py:statistics"]
+
+
+def test_every_function_of_statistics_has_a_place_on_the_page() -> None:
+    assert set(CODE) == set(STAGES)
+
+
+@pytest.mark.parametrize("stage", sorted(set(STAGES.values())), ids=" ".join)
+def test_a_stage_s_lines_are_those_of_its_numbers(stage: tuple[str, str]) -> None:
+    numbers: set[str] = set()
+    for name, place in STAGES.items():
+        if place == stage:
+            numbers |= CODE[name]
+    said_of_all = {"Sources": OF_EVERY_SOURCE, "Operators": OF_FAULTS, "Sinks": OF_FAULTS}
+    listed = numbers_on_the_page()[stage]
+    assert listed <= numbers
+    assert numbers - said_of_all.get(stage[0], set()) <= listed
+
+
+def test_the_page_has_no_other_stages() -> None:
+    assert set(numbers_on_the_page()) == set(STAGES.values())
+
+
+def test_every_cause_of_a_dropped_event_has_a_line() -> None:
+    causes: set[str] = set()
+    for package in PACKAGES:
+        for _, tree in trees(HOME / package):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call):
+                    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                    if name == "drop" and node.args:
+                        causes |= texts_of(node.args[0])
+                    elif name == "Family":
+                        causes |= texts_of(node.args[1])
+                elif (
+                    isinstance(node, ast.Subscript)
+                    and isinstance(node.ctx, ast.Store)
+                    and getattr(node.value, "attr", "") == "drops"
+                ):
+                    causes |= texts_of(node.slice)
+    rows = rows_of("Why an event was dropped")
+    assert {"duplicate", "no results", "overflow"} <= causes
+    assert {name for row in rows for name in quoted(row[0])} == causes
+
+
+def parameters(*modules: ast.Module) -> dict[str, int]:
+    """At which place of its arguments a function of these modules takes a reason."""
+    places: dict[str, int] = {}
+    for tree in modules:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                names = [arg.arg for arg in node.args.args if arg.arg != "self"]
+                if "reason" in names:
+                    places[node.name] = names.index("reason")
+    return places
+
+
+def reasons_in(tree: ast.AST, places: dict[str, int]) -> set[str]:
+    """What is assigned to a `reason`, or given as one."""
+    reasons: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            place = places.get(getattr(node.func, "attr", ""))
+            if place is not None and len(node.args) > place:
+                reasons |= texts_of(node.args[place])
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                pairs = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    pairs = list(zip(target.elts, node.value.elts, strict=True))
+                for one, value in pairs:
+                    if getattr(one, "attr", getattr(one, "id", "")) == "reason":
+                        reasons |= texts_of(value)
+        elif isinstance(node, ast.Dict):
+            for key, value in zip(node.keys, node.values, strict=True):
+                if texts_of(key) == {"limit_reason"}:
+                    reasons |= texts_of(value)
+    return reasons
+
+
+def reasons(*, of_sizes: bool) -> set[str]:
+    # What is common to limiters stands in their base class, and what is the stage's in these.
+    base = ast.parse((LIMITS / "windowed.py").read_text(encoding="utf-8"))
+    stages = {
+        HOME / "streams" / name
+        for name in (
+            "execution/limit_control.py",
+            "execution/limited.py",
+            "execution/worker_stage.py",
+        )
+    }
+    found: set[str] = set()
+    for path, tree in trees(HOME / "streams"):
+        is_one = path.parent == LIMITS or path in stages
+        if is_one and (path.name == "batch_size.py") is of_sizes:
+            found |= reasons_in(tree, parameters(base, tree))
+    return found
+
+
+@pytest.mark.parametrize(("head", "of_sizes"), [("reason", False), ("size reason", True)])
+def test_every_reason_has_a_line(head: str, of_sizes: bool) -> None:
+    _, _, table = PAGE.partition(f"\n| {head} |")
+    rows = table.partition("\n\n")[0].splitlines()[2:]
+    found = reasons(of_sizes=of_sizes)
+    assert "start" in found
+    assert {name for row in rows for name in quoted(row.split("|")[1])} == found
+
+
+def test_every_number_of_a_latency_has_a_line() -> None:
+    listed = {name for row in rows_of("Latency") for name in quoted(row[0])}
+    assert listed == {field.name for field in fields(Summary)}
+
+
+def test_every_field_of_the_report_and_every_outcome_has_a_line() -> None:
+    listed = {name: row for row in rows_of("The report") for name in quoted(row[0])}
+    outcomes = set(get_args(Outcome))
+    assert set(listed) == outcomes | {field.name for field in fields(Report)} | {"exit_status"}
+    assert {name: listed[name][1] for name in outcomes} == _HOW_IT_ENDED
+
+
+def test_every_cause_of_a_group_closed_early_is_named() -> None:
+    (line,) = [row for row in rows_of("The whole pipeline") if row[0] == "`closed_early`"]
+    assert set(_ADVICE) <= quoted(line[1])

@@ -1,0 +1,171 @@
+"""Handlers that are async iterators, and give several results or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from penstock import Fixed, adaptive_flat_map
+from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
+from penstock.streams.testing.plugin import Run
+
+
+async def count(value: int) -> AsyncIterator[int]:
+    for n in range(value):
+        yield n
+
+
+class Counting:
+    """An async iterator that is no generator."""
+
+    def __init__(self, value: int) -> None:
+        self._left = value
+
+    def __aiter__(self) -> Counting:
+        return self
+
+    async def __anext__(self) -> int:
+        if not self._left:
+            raise StopAsyncIteration
+        self._left -= 1
+        return self._left
+
+
+async def made_later(value: int) -> AsyncIterator[int]:
+    await asyncio.sleep(0)
+    return count(value)
+
+
+@pytest.mark.parametrize(
+    "handler", [count, lambda n: count(n), made_later, lambda n: made_later(n)]
+)
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_async_iterator_gives_several_results(run: Run, handler: Any, ordered: bool) -> None:
+    source, sink = MemorySource([2, 3]), MemorySink()
+    run(source.pipe(adaptive_flat_map(handler, Fixed(1), ordered=ordered)).to(sink).run())
+    assert sink.values == [0, 1, 0, 1, 2]
+    assert source.acked == [2, 3]
+
+
+def test_an_async_iterator_need_not_be_a_generator(run: Run) -> None:
+    sink = MemorySink()
+    run(MemorySource([2, 3]).pipe(adaptive_flat_map(Counting, Fixed(1))).to(sink).run())
+    assert sink.values == [1, 0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_event_without_results_is_dropped_on_purpose(run: Run, ordered: bool) -> None:
+    source, sink = MemorySource([0, 2, 0]), MemorySink()
+    report = run(source.pipe(adaptive_flat_map(count, Fixed(2), ordered=ordered)).to(sink).run())
+    assert sink.values == [0, 1]
+    assert report.statistics["dropped"] == {"no results": 2}
+    assert report.exit_status == 0
+    assert sorted(source.acked) == [0, 0, 2]
+
+
+def test_an_event_is_finished_when_all_its_results_are(run: Run) -> None:
+    async def story() -> None:
+        source, sink = MemorySource([2]), MemorySink(hold=True)
+        async with source.pipe(adaptive_flat_map(count, Fixed(1))).to(sink).start():
+            await asyncio.sleep(1)
+            sink.accept(1)
+            await asyncio.sleep(1)
+            assert source.acked == []
+            sink.accept(1)
+            await asyncio.sleep(0)
+            assert source.acked == [2]
+
+    run(story())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(("limit", "window"), [(1, 1), (3, 4), (3, 1)])
+def test_an_iterator_is_suspended_when_its_share_is_full(
+    run: Run, limit: int, window: int, ordered: bool
+) -> None:
+    produced = 0
+
+    async def endless(value: int) -> AsyncIterator[int]:
+        nonlocal produced
+        while True:
+            produced += 1
+            yield produced
+
+    async def story() -> None:
+        sink = MemorySink(hold=True)
+        operator = adaptive_flat_map(endless, Fixed(limit), ordered=ordered, window=window)
+        async with MemorySource(range(9)).pipe(operator).to(sink).start() as running:
+            await asyncio.sleep(10)
+            stage = running.statistics()["stages"][1]
+            assert stage["in_flight"] == limit
+            assert stage["undelivered"] <= window + (limit - 1 if ordered else 0)
+            # One result with the sink, and one in the hand of each suspended iterator.
+            assert produced <= 1 + stage["undelivered"] + limit
+            before = produced
+            sink.accept(5)
+            await asyncio.sleep(10)
+            assert produced == before + 5
+            running.cancel()
+
+    run(story())
+
+
+def test_iterators_are_closed_on_cancel(run: Run) -> None:
+    closed: list[int] = []
+
+    async def endless(value: int) -> AsyncIterator[int]:
+        try:
+            while True:
+                yield value
+                if value % 2:
+                    await asyncio.sleep(1000)
+        finally:
+            await asyncio.sleep(0)
+            closed.append(value)
+
+    async def story() -> None:
+        source, sink = MemorySource(range(4)), MemorySink(hold=True)
+        operator = adaptive_flat_map(endless, Fixed(4), window=2)
+        running = source.pipe(operator).to(sink).start()
+        await asyncio.sleep(1)
+        running.cancel()
+        await running.wait()
+        assert sorted(closed) == [0, 1, 2, 3]
+        assert sorted(source.returned) == [0, 1, 2, 3]
+
+    run(story())
+
+
+def test_an_iterator_that_fails_fails_its_event_and_keeps_what_it_gave(run: Run) -> None:
+    async def two_and_no_more(value: int) -> AsyncIterator[int]:
+        yield 1
+        yield 2
+        raise ValueError(value)
+
+    source, sink = MemorySource([7]), MemorySink()
+    with pytest.raises(ValueError, match="7"):
+        run(source.pipe(adaptive_flat_map(two_and_no_more, Fixed(1))).to(sink).run())
+    assert sink.values == [1, 2]
+    assert source.failed == [7]
+
+
+def test_results_carry_the_times_of_their_own(run: Run) -> None:
+    async def slow(value: int) -> AsyncIterator[int]:
+        for n in range(2):
+            await asyncio.sleep(1)
+            yield n
+
+    async def story() -> None:
+        source, probe = ManualPublisher[int](), Probe[int](request=9, hold=True)
+        source.pipe(adaptive_flat_map(slow, Fixed(1))).connect(probe)
+        source.send(7)
+        source.complete()
+        await asyncio.sleep(3)
+        assert [(event.started, event.ended) for event in probe.events] == [(0, 1), (0, 2)]
+        for event in probe.events:
+            event.finish()
+
+    run(story())

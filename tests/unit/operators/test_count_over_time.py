@@ -1,0 +1,469 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import collect, count_over_time, from_iterable, route, run
+from penstock.streams.errors import BuildError
+from penstock.streams.protocol.event import Ending
+from penstock.streams.temporal.periods.counts import sequenced
+from penstock.streams.temporal.periods.intervals import (
+    IntervalError,
+    LateInterval,
+    Period,
+    Watermark,
+)
+from penstock.streams.temporal.periods.live_counts import LiveCounts
+from penstock.streams.temporal.periods.tallies import Tally, tally_maker
+from penstock.streams.testing import (
+    COMPLETED,
+    ManualPublisher,
+    MemorySource,
+    Probe,
+    VirtualClock,
+    run_virtual,
+)
+
+ROWS = {"a": (0, 10), "b": (2, 5), "c": (5, 7), "d": (1, 9), "w": Watermark(6), "v": Watermark(4)}
+
+
+def count(**options: Any) -> Any:
+    return count_over_time(begin=0, end=1, **options)
+
+
+def told(items: list[Any], **options: Any) -> list[tuple[Any, ...]]:
+    """What comes out for the items, up to the end."""
+    periods: list[Period] = []
+    run(from_iterable(items).pipe(count_over_time(**options)).to(collect(periods)))
+    return [(period.begin, period.end, period.value) for period in periods]
+
+
+def p(begin: Any, end: Any, value: Any, key: Any = None) -> Period:
+    return Period(key, begin, end, value)
+
+
+# The story.
+
+
+def test_the_diagram_of_the_documentation_plays(clock: VirtualClock) -> None:
+    seen = clock.play("-a-b-c-w----|", count(), lookup=ROWS)
+    assert seen == [(7, p(0, 2, 1)), (12, p(2, 7, 2)), (12, p(7, 10, 1)), (12, COMPLETED)]
+
+
+def test_nothing_is_told_before_the_end_where_no_watermark_comes(clock: VirtualClock) -> None:
+    assert clock.play("-a-b-|", count(), lookup=ROWS)[0] == (5, p(0, 2, 1))
+
+
+def test_a_period_that_ends_at_the_watermark_may_still_grow(clock: VirtualClock) -> None:
+    rows = {"a": (0, 4), "b": (4, 6), "v": Watermark(4)}
+    assert clock.play("a-v-b|", count(), lookup=rows) == [(5, p(0, 6, 1)), (5, COMPLETED)]
+
+
+def test_the_watermark_follows_the_rows_by_the_lateness(clock: VirtualClock) -> None:
+    rows = {"a": (0, 1), "b": (5, 6), "c": (8, 9)}
+    seen = clock.play("a-b-c|", count(lateness=5), lookup=rows)
+    assert seen == [(4, p(0, 1, 1)), (5, p(5, 6, 1)), (5, p(8, 9, 1)), (5, COMPLETED)]
+
+
+def test_a_row_before_the_watermark_is_not_counted_but_reported() -> None:
+    async def story() -> None:
+        source, probe = (
+            MemorySource[Any]([(0, 10), Watermark(6), (2, 5), (6, 7)]),
+            Probe[Period](99),
+        )
+        source.pipe(count()).connect(probe)
+        await asyncio.sleep(0)
+        assert probe.values == [p(0, 6, 1), p(6, 7, 2), p(7, 10, 1)]
+        assert source.ledger.ended(Ending.FORGIVEN) == [(2, 5)]
+
+    run_virtual(story())
+
+
+def test_late_rows_can_go_to_a_sink_of_their_own() -> None:
+    letters: list[Any] = []
+    told_ = told([(0, 10), Watermark(6), (2, 5)], begin=0, end=1, late=route(collect(letters)))
+    assert told_ == [(0, 10, 1)]
+    assert [(letter.value, type(letter.error)) for letter in letters] == [((2, 5), LateInterval)]
+
+
+def test_a_late_row_can_be_an_error() -> None:
+    with pytest.raises(LateInterval, match="from 2 is before the watermark 6"):
+        told([(0, 10), Watermark(6), (2, 5)], begin=0, end=1, late="stop")
+
+
+def test_a_watermark_that_goes_back_is_ignored() -> None:
+    rows = [(0, 10), Watermark(6), Watermark(3), (5, 7)]
+    assert told(rows, begin=0, end=1) == [(0, 10, 1)]
+
+
+def test_each_key_has_counts_of_its_own_under_one_watermark() -> None:
+    rows = [(0, 4, "a"), (1, 6, "b"), Watermark(5), (5, 6, "a")]
+    periods: list[Period] = []
+    run(from_iterable(rows).pipe(count(by=2)).to(collect(periods)))
+    assert periods == [p(0, 4, 1, "a"), p(1, 6, 1, "b"), p(5, 6, 1, "a")]
+
+
+def test_a_row_may_come_as_its_beginning_and_its_end() -> None:
+    parts: list[Any] = [
+        {"order": 1, "from": 0},
+        {"order": 2, "from": 3, "to": None},
+        {"order": 3, "from": 4, "to": 5},
+        Watermark(4),
+        {"order": 1, "to": 8},
+        {"order": 2, "from": None, "to": 6},
+        {"order": 2, "from": 9},
+    ]
+    assert told(parts, id="order") == [
+        (0, 3, 1), (3, 4, 2), (4, 5, 3), (5, 6, 2), (6, 8, 1), (9, None, 1),
+    ]  # fmt: skip
+
+
+def test_a_row_whose_end_comes_late_is_counted_up_to_the_watermark() -> None:
+    parts = [{"id": 1, "from": 0}, Watermark(5), {"id": 1, "to": 3}, {"id": 2, "from": 9, "to": 10}]
+    assert told(parts, id="id") == [(0, 5, 1), (9, 10, 1)]
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "min", "max", "avg"])
+def test_other_aggregates_are_told_as_they_become_final(aggregate: Any) -> None:
+    rows = [(0, 4, 5), (2, 6, 1), Watermark(3), (3, 9, 7)]
+    expected = [
+        (period.begin, period.end, period.value)
+        for period in sequenced([rows[0], rows[1], rows[3]], aggregate, begin=0, end=1, of=2)
+    ]
+    assert told(rows, aggregate=aggregate, begin=0, end=1, of=2) == expected
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "lateness"),
+    [
+        (date(2024, 1, 1), date(2024, 1, 5), timedelta(days=1)),
+        (date(2024, 1, 1), date(2024, 1, 5), 86400),
+        (datetime(2024, 1, 1), datetime(2024, 1, 5), 3600),
+        (Decimal("1.5"), Decimal("2.5"), 0.5),
+    ],
+)
+def test_lateness_is_in_seconds_or_in_the_unit_of_the_rows(
+    begin: Any, end: Any, lateness: Any
+) -> None:
+    assert told([(begin, end)], begin=0, end=1, lateness=lateness) == [(begin, end, 1)]
+
+
+# The law.
+
+moves = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 9) | st.none(), st.sampled_from("ab"))
+    | st.integers(0, 24),
+    max_size=25,
+)
+
+
+@given(moves, st.booleans())
+def test_what_is_told_is_final_in_order_and_in_the_end_the_count_of_what_was_accepted(
+    moves: list[Any], include_zero: bool
+) -> None:
+    counts = LiveCounts(Tally, include_zero)
+    accepted: list[Any] = []
+    seen: dict[str, list[Period]] = {"a": [], "b": []}
+
+    def tell(periods: Any) -> None:
+        for period in periods:
+            before = seen[period.key]
+            assert not before or before[-1].end <= period.begin
+            before.append(period)
+
+    for move in moves:
+        if isinstance(move, int):
+            periods = list(counts.advance(move))
+            assert all(period.end < move for period in periods)
+            tell(periods)
+            continue
+        begin, length, key = move
+        end = None if length is None else begin + length
+        try:
+            counts.insert(key, begin, end, None)
+        except LateInterval:
+            assert begin < counts.watermark
+        else:
+            accepted.append((begin, end, key))
+            ends = {end for row in accepted for end in row[:2] if end is not None}
+            limit = -1 if counts.watermark is None else counts.watermark
+            assert counts.statistics()["points"] <= 2 * sum(end >= limit for end in ends)
+    tell(counts.rest())
+    for key in "ab":
+        rows = [row for row in accepted if row[2] == key]
+        expected = sequenced(rows, by=2, begin=0, end=1, include_zero=include_zero)
+        assert seen[key] == expected
+
+
+@given(moves, st.data())
+def test_rows_in_two_parts_count_like_whole_ones(moves: list[Any], data: st.DataObject) -> None:
+    """The parts come in order of time, now and then with the watermark close behind."""
+    rows = [move for move in moves if not isinstance(move, int)]
+    parts = [(begin, number, "begin") for number, (begin, _, _) in enumerate(rows)]
+    parts += [
+        (begin + length, number, "end")
+        for number, (begin, length, _) in enumerate(rows)
+        if length is not None
+    ]
+    counts, told = LiveCounts(Tally, False), list[Period]()
+    for at, number, what in sorted(parts):
+        if what == "begin":
+            counts.open(number, rows[number][2], at, None)
+        else:
+            counts.close(number, at)
+        if data.draw(st.booleans()):
+            told += counts.advance(at)
+    told += counts.rest()
+    whole = [(b, None if length is None else b + length, key) for b, length, key in rows]
+    for key in "ab":
+        mine = [period for period in told if period.key == key]
+        assert mine == sequenced([row for row in whole if row[2] == key], by=2, begin=0, end=1)
+
+
+@given(st.lists(st.integers(0, 30), max_size=12, unique=True))
+def test_keys_without_a_row_are_forgotten(begins: list[int]) -> None:
+    counts = LiveCounts(Tally, include_zero=False)
+    for begin in begins:
+        counts.insert(begin, begin, begin + 1, None)
+    list(counts.advance(100))
+    assert (counts.statistics()["keys"], counts.statistics()["points"]) == (0, 0)
+
+
+# Demand, and how events end.
+
+
+def test_no_more_is_told_than_asked_for_and_no_row_is_read_meanwhile() -> None:
+    async def story() -> None:
+        source, probe = ManualPublisher[Any](), Probe[Period](request=1)
+        source.pipe(count()).connect(probe)
+        source.send((0, 1))
+        source.send((2, 3))
+        source.send(Watermark(5))
+        assert (len(probe.values), source.demand) == (1, 0)
+        probe.request(1)
+        assert (len(probe.values), source.demand) == (2, 0)
+        probe.request(1)
+        assert source.demand == 1
+        source.complete()
+        await asyncio.sleep(0)
+        assert probe.completed
+        assert source.unsettled == []
+
+    run_virtual(story())
+
+
+def test_an_item_is_finished_when_what_came_of_it_is() -> None:
+    async def story() -> None:
+        source, probe = MemorySource[Any]([(0, 1), Watermark(5)]), Probe[Period](9, hold=True)
+        source.pipe(count()).connect(probe)
+        await asyncio.sleep(0)
+        assert source.ledger.endings == [((0, 1), Ending.DROPPED)]
+        probe.events[0].finish()
+        assert source.ledger.endings[1:] == [(Watermark(5), Ending.FINISHED)]
+
+    run_virtual(story())
+
+
+# Bad rows and options.
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "said"),
+    [
+        ((5, 3), IntervalError, "from 5 comes after to 3"),
+        ((5, 5), IntervalError, "is empty"),
+        ((nan, 3), TypeError, "NaN"),
+        ((5, date(2024, 1, 1)), TypeError, "is a date"),
+        ((date(2024, 1, 1), None), TypeError, "the points before it are each a number"),
+        ("no row", TypeError, "not a point in time"),
+        (Watermark("soon"), TypeError, "'soon' is not a point in time"),
+        (Watermark(date(2024, 1, 1)), TypeError, "the points before it are each a number"),
+    ],
+)
+def test_a_bad_row_ends_the_stream_or_is_left_out(row: Any, kind: Any, said: str) -> None:
+    with pytest.raises(kind, match=said) as raised:
+        told([(0, 1), row], begin=0, end=1)
+    assert "in stage 2 'count_over_time', on the event" in raised.value.__notes__[0]
+    assert told([(0, 1), row, (1, 2)], begin=0, end=1, on_error="skip") == [(0, 2, 1)]
+
+
+def test_a_bad_first_row_does_not_decide_what_the_others_are() -> None:
+    rows = [(date(2024, 1, 1), 3), (0, 1)]
+    assert told(rows, begin=0, end=1, on_error="skip") == [(0, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([{"id": 1, "to": 3}], "row 1 ends at 3, but none of that name is open"),
+        ([{"id": 1, "from": 3}, {"id": 1, "from": 4}], "begins at 4, but is open since 3"),
+        ([{"id": 1, "from": 3}, {"id": 1, "to": 2}], "from 3 comes after to 2"),
+        ([{"id": 1}], "has neither a beginning nor an end"),
+        ([{"from": 3}], "has no 'id'"),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_named(parts: list[Any], said: str) -> None:
+    with pytest.raises(IntervalError, match=said):
+        told(parts, id="id")
+
+
+def test_a_lateness_that_does_not_fit_the_rows_is_named() -> None:
+    with pytest.raises(
+        TypeError, match=r"lateness is datetime\.timedelta.*, which cannot be subtracted"
+    ):
+        told([(0, 1)], begin=0, end=1, lateness=timedelta(1))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"lateness": -1}, "cannot be negative"),
+        ({"lateness": nan}, "cannot be negative"),
+        ({"lateness": timedelta(-1)}, "cannot be negative"),
+        ({"aggregate": "mode"}, "use one of count, sum"),
+        ({"aggregate": "min"}, "needs of="),
+        ({"late": "drop"}, "late"),
+    ],
+)
+def test_wrong_options_are_refused_when_the_stream_is_built(options: Any, said: str) -> None:
+    with pytest.raises(BuildError, match=said):
+        count_over_time(**options)
+
+
+# The published example.
+
+
+def test_the_example_has_the_published_counts_and_the_query_agrees() -> None:
+    script = Path(__file__).parents[3] / "examples" / "open_orders.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "1200"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[:4] == [
+        "2004-07-13 to 2004-07-14: 394 open, 394 by a plain query",
+        "2004-07-14 to 2004-07-16: 210 open, 210 by a plain query",
+        "2004-07-16 to 2004-07-18: 138 open, 138 by a plain query",
+        "the stream tells the same: True, so does the sequenced query: True",
+    ]
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "avg", "min", "max"])
+def test_an_amount_of_none_is_an_error_of_its_row(aggregate: Any) -> None:
+    rows = [(0, 9, None), (1, 3, 2)]
+    with pytest.raises(TypeError, match="None of type NoneType is not an amount") as raised:
+        told(rows, aggregate=aggregate, begin=0, end=1, of=2)
+    assert "in stage 2 'count_over_time', on the event" in raised.value.__notes__[0]
+    kept = told(rows, aggregate=aggregate, begin=0, end=1, of=2, on_error="skip")
+    assert kept == [(1, 3, 2)]
+
+
+# What is valid, and its amount.
+valid_moves = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 4) | st.none(), st.integers(-50, 50)),
+    min_size=20,
+    max_size=60,
+)
+
+
+@given(valid_moves, st.sampled_from(["min", "max"]))
+def test_the_least_and_the_greatest_keep_no_more_than_the_rows_that_are_valid(
+    rows: list[Any], aggregate: Any
+) -> None:
+    best = min if aggregate == "min" else max
+    tally = tally_maker(aggregate, True, False)()
+    ends = [(b, None if length is None else b + length, of) for b, length, of in rows]
+    for begin, end, of in ends:
+        tally.enter(begin, of)
+        if end is not None:
+            tally.leave(end, of)
+    for at in sorted(tally.pending):
+        tally.cross(at)
+        now = [of for begin, end, of in ends if begin <= at and (end is None or at < end)]
+        assert tally.rows == len(now)
+        assert not now or tally.value == best(now)
+        assert kept_entries(tally) <= 3 * len(set(now)) + 8
+
+
+@pytest.mark.parametrize(("aggregate", "stays"), [("min", -1), ("max", 10**6), ("min", 10**6)])
+def test_a_row_that_stays_valid_does_not_keep_what_has_left(aggregate: Any, stays: int) -> None:
+    counts = LiveCounts(tally_maker(aggregate, True, False), include_zero=False)
+    counts.insert(None, 0, None, stays)
+    (sweep,) = counts._sweeps.values()
+    for begin in range(1, 5_000):
+        counts.insert(None, begin, begin + 2, begin)
+        list(counts.advance(begin - 1))
+        assert kept_entries(sweep.tally) <= 50
+
+
+def kept_entries(tally: Any) -> int:
+    """How many entries it keeps of rows whose points were crossed."""
+    return sum(len(kept) for name, kept in vars(tally).items() if name != "pending" and sized(kept))
+
+
+def sized(kept: Any) -> bool:
+    return hasattr(kept, "__len__")
+
+
+# Numbers and dates at the rims of what there is.
+
+
+@pytest.mark.parametrize(
+    ("row", "lateness"),
+    [
+        ((date.min, date(2024, 1, 5)), timedelta(days=1)),
+        ((datetime.min, datetime(2024, 1, 5)), 3600),
+        ((date(2024, 1, 1), date(2024, 1, 5)), 1e300),
+        ((10**400, 10**400 + 1), 0.5),
+        ((Decimal("-9E+999999"), Decimal(0)), Decimal("9E+999999")),
+        ((Decimal("-Infinity"), Decimal("Infinity")), 5),
+    ],
+)
+def test_a_lateness_may_reach_back_before_the_first_point_there_is(row: Any, lateness: Any) -> None:
+    rows = [row, row]
+    assert told(rows, begin=0, end=1, lateness=lateness) == [(*row, 2)]
+
+
+@pytest.mark.parametrize(
+    ("point", "lateness"),
+    [(Decimal(1), Fraction(1, 2)), (Fraction(1), Decimal(1)), (1.5, Decimal(1))],
+)
+def test_a_lateness_of_another_kind_of_number_than_a_row_is_an_error_of_the_row(
+    point: Any, lateness: Any
+) -> None:
+    rows = [(point, 9), (2, 3)]
+    assert told(rows, begin=0, end=1, lateness=lateness, on_error="skip") == [(2, 3, 1)]
+    with pytest.raises(TypeError, match=r"lateness is .* cannot be subtracted"):
+        told(rows, begin=0, end=1, lateness=lateness)
+
+
+def test_a_row_that_does_not_fit_the_lateness_is_not_counted() -> None:
+    options: dict[str, Any] = {"begin": 0, "end": 1, "lateness": timedelta(1)}
+    assert told([(0, 1)], **options, on_error="skip") == []
+
+
+@pytest.mark.parametrize("aggregate", ["sum", "avg"])
+def test_what_is_too_large_for_a_float_is_infinite_as_a_float_is(aggregate: Any) -> None:
+    rows = [(0, 2, 1e308), (1, 3, 10**400), (1, 3, 1e308)]
+    plus, minus = [(0, 1, 1e308), (1, 2, inf), (2, 3, inf)], [(0, 1, -1e308), (1, 3, -inf)]
+    assert told(rows, aggregate=aggregate, begin=0, end=1, of=2) == [plus[0], (1, 3, inf)]
+    mirrored = [(begin, end, -of) for begin, end, of in rows]
+    assert told(mirrored, aggregate=aggregate, begin=0, end=1, of=2) == minus
+
+
+@pytest.mark.parametrize("amount", ["1E+99999", "-1E-99999", "0E+99999"])
+def test_a_decimal_beyond_all_measure_is_no_amount(amount: str) -> None:
+    rows = [(0, 1, Decimal(amount)), (1, 2, Decimal("9E+6144"))]
+    options: dict[str, Any] = {"aggregate": "sum", "begin": 0, "end": 1, "of": 2}
+    with pytest.raises(TypeError, match="is not an amount"):
+        told(rows, **options)
+    assert told(rows, **options, on_error="skip") == [(1, 2, Decimal("9E+6144"))]

@@ -1,0 +1,238 @@
+"""The end of a group's state: when it was idle, beyond max_groups, and with the stream."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from reactivex import operators as ops
+
+from penstock import Flowable, from_iterable, group_by, spread
+from penstock.streams.runtime.context import Run
+from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
+from penstock.streams.testing.plugin import Run as RunVirtual
+from tests.helpers.in_groups import at_times, each, read
+
+
+def play_out(items: list[tuple[float, Any]], operator: Any, until: float) -> list[Any]:
+    """(time, value) of what comes out of a stream that goes on until the given time."""
+
+    async def story() -> list[Any]:
+        stream = Flowable.from_async_iterable(lambda: at_times([*items, (until, None)]))
+        probe = read(stream.pipe(ops.take_while(lambda item: item is not None)), operator)
+        await asyncio.sleep(until - 0.001)
+        seen = list(probe.timed)
+        await asyncio.sleep(1)
+        assert probe.completed
+        return seen
+
+    return run_virtual(story())
+
+
+def test_a_state_ends_when_its_group_was_empty_for_idle_seconds() -> None:
+    items = [(0, "a1"), (5, "a2"), (14.9, "a3"), (25, "a4"), (26, "a5")]
+    seen = play_out(items, each(ops.pairwise(), idle=10), until=30)
+    # a3 came within ten seconds, a4 exactly at the end of the state: it starts anew.
+    assert seen == [(5, ("a1", "a2")), (14.9, ("a2", "a3")), (26, ("a4", "a5"))]
+
+
+def test_a_state_that_ends_gives_what_it_holds() -> None:
+    items = [(0, "a1"), (1, "b1"), (2, "a2"), (3, "a3")]
+    seen = play_out(items, each(ops.buffer_with_count(2), idle=10), until=30)
+    assert seen == [(2, ["a1", "a2"]), (11, ["b1"]), (13, ["a3"])]
+
+
+def test_a_group_whose_turn_is_held_is_not_empty() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        probe = read(
+            source, each(ops.scan(lambda seen, value: seen + value, ""), idle=5), hold=True
+        )
+        source.send("a")
+        await asyncio.sleep(100)
+        source.send("a")
+        probe.events[0].finish()
+        await asyncio.sleep(4)
+        probe.events[1].finish()
+        await asyncio.sleep(6)
+        source.send("a")
+        probe.events[2].finish()
+        probe.cancel()
+        return probe.values
+
+    assert run_virtual(story()) == ["a", "aa", "a"]
+
+
+def test_operators_that_end_early_ignore_their_group_until_it_ends() -> None:
+    source = MemorySource(["a1", "b1", "a2", "a3", "b2"])
+    probe = read(source, each(ops.take(1)))
+    assert probe.values == ["a1", "b1"]
+    assert source.unsettled == []
+    assert len(source.acked) == 5
+    items = [(0, "a1"), (1, "a2"), (10, "a3")]
+    assert play_out(items, each(ops.take(1), idle=5), until=12) == [(0, "a1"), (10, "a3")]
+
+
+def test_beyond_max_groups_the_least_recently_used_empty_state_ends() -> None:
+    count = ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))
+    items = [(n, key) for n, key in enumerate("abacab")]
+    seen = play_out(items, each(count, max_groups=2), until=10)
+    # c ends b, the longest unused; b then ends a.
+    assert [value for _, value in seen] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("c", 1),
+        ("a", 3),
+        ("b", 1),
+    ]
+
+
+def test_max_groups_ends_no_state_of_a_group_at_work() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        count = ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))
+        probe = read(source, each(count, max_groups=1), hold=True)
+        source.send("a", "b", "c")
+        probe.events[1].finish()
+        source.send("a", "b")
+        for event in probe.events[:1] + probe.events[2:]:
+            event.finish()
+        for event in probe.events:
+            event.finish()
+        probe.cancel()
+        return probe.values
+
+    assert run_virtual(story()) == [("a", 1), ("b", 1), ("c", 1), ("b", 1), ("a", 2)]
+
+
+def test_only_as_many_states_are_ended_as_there_are_too_many() -> None:
+    """A state whose last results are still on their way counts as ended."""
+
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        unpack = (ops.buffer_with_count(9), ops.flat_map(lambda values: values))
+        probe = read(source, each(*unpack, max_groups=2), hold=True)
+        source.send("a1", "a2", "b1", "b2", "c1")
+        assert probe.values == ["a1"]
+        probe.events[0].finish()
+        assert probe.values == ["a1", "a2"]
+        probe.events[1].finish()
+        probe.cancel()
+        return source.returned
+
+    assert run_virtual(story()) == ["b1", "b2", "c1"]
+
+
+def test_an_event_that_comes_during_the_last_results_opens_the_next_state() -> None:
+    async def story() -> list[Any]:
+        source = ManualPublisher[str]()
+        unpack = (
+            ops.buffer_with_count(3),
+            ops.flat_map(lambda values: [(n, value) for n, value in enumerate(values)]),
+        )
+        probe = read(source, each(*unpack, idle=1), hold=True)
+        source.send("a1", "a2")
+        await asyncio.sleep(2)
+        assert probe.values == [(0, "a1")]
+        source.send("a3", "a4", "a5")
+        n = 0
+        while n < len(probe.events):
+            probe.events[n].finish()
+            n += 1
+        source.complete()
+        assert probe.completed
+        assert source.unsettled == []
+        return probe.values
+
+    assert run_virtual(story()) == [(0, "a1"), (1, "a2"), (0, "a3"), (1, "a4"), (2, "a5")]
+
+
+def test_the_stream_completes_after_the_last_results_of_every_group() -> None:
+    probe = read(from_iterable(["a1", "b1", "a2"]), each(ops.to_list()), hold=True)
+    assert sorted(probe.values) == [["a1", "a2"], ["b1"]]
+    for event in probe.events:
+        event.finish()
+    assert probe.completed
+
+
+def test_cancel_gives_back_what_is_held_inside_the_groups() -> None:
+    source = MemorySource(["a1", "b1", "a2", "b2", "b3"])
+    probe = read(source, each(ops.buffer_with_count(3)), request=1, hold=True)
+    probe.cancel()
+    assert probe.values == [["b1", "b2", "b3"]]
+    assert source.returned == ["a1", "a2"]
+    for event in probe.events:
+        event.finish()
+    assert source.unsettled == []
+
+
+def test_nothing_is_left_when_a_stream_is_cancelled_with_states_alive() -> None:
+    async def story() -> None:
+        source = ManualPublisher[str]()
+        probe = read(source, each(ops.delay(5), idle=50), hold=True)
+        source.send("a1", "b1", "a2")
+        await asyncio.sleep(1)
+        probe.cancel()
+        await asyncio.sleep(100)
+        assert probe.values == []
+        assert sorted(source.returned) == ["a1", "a2", "b1"]
+
+    run_virtual(story())
+
+
+def test_without_a_loop_a_state_ends_when_the_next_event_comes_after_its_time() -> None:
+    source, probe, run = ManualPublisher[str](), Probe[Any](request=9), Run()
+    time = 0.0
+    run.now = lambda: time
+    count = ops.scan(lambda n, key: (key, n[1] + 1), ("", 0))
+    source.pipe(each(count, idle=10)).attach(probe, run)
+    source.send("a")
+    time = 9.9
+    source.send("a")
+    time = 19.9
+    source.send("a")
+    assert probe.values == [("a", 1), ("a", 2), ("a", 1)]
+
+
+def test_an_event_that_comes_when_its_group_has_just_ended_is_not_lost_with_it() -> None:
+    source, probe, run = ManualPublisher[str](), Probe[Any](request=9), Run()
+    time = 0.0
+    run.now = lambda: time
+    source.pipe(each(ops.buffer_with_count(2), idle=10)).attach(probe, run)
+    source.send("a1")
+    time = 10.0
+    source.send("a2")
+    source.send("b1")
+    source.complete()
+    assert probe.values == [["a1"], ["a2"], ["b1"]]
+    assert probe.completed
+
+
+def test_no_timer_is_left_by_a_group_that_begins_anew_after_the_end_of_its_source(
+    run: RunVirtual,
+) -> None:
+    sink = MemorySink()
+    for buffer in range(1, 5):
+        flow = MemorySource(["a1", "a2", "a3", "a4", "a5"]).pipe(
+            each(ops.delay(5), buffer=buffer, idle=50)
+        )
+        run(flow.to(sink).run())
+    assert sink.values == 4 * ["a1", "a2", "a3", "a4", "a5"]
+
+
+def test_at_the_end_of_the_stream_groups_end_no_faster_than_what_comes_of_them_is_taken() -> None:
+    ended: list[int] = []
+
+    def look(count: int) -> int:
+        ended.append(count)
+        return count
+
+    source = MemorySource(list(range(5_000)))
+    grouped = group_by(str, 9_999, each=lambda g: g.pipe(ops.count(), ops.map(look)), idle=60)
+    probe = Probe[int](request=1)
+    source.pipe(grouped, spread()).connect(probe)
+    assert (len(probe.values), len(ended) < 1_000) == (1, True)
+    probe.request(9_999)
+    assert (len(probe.values), len(ended), probe.completed) == (5_000, 5_000, True)
+    assert source.unsettled == []

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reactivex import operators as ops
+
+from penstock import WorkPool, collect
+from penstock.command.check import lost_path
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.testing import MemorySource
+
+Write = Callable[[str, str], Path]
+Penstock = Callable[..., Any]
+
+
+def test_a_good_pipeline_is_shown_with_its_stages(penstock: Penstock, pipeline_file: Path) -> None:
+    result = penstock("check", pipeline_file)
+    assert result.status == 0
+    assert result.out == (
+        f"{pipeline_file}: OK, 6 stages: read_jsonl > distinct_within > group_by > spread > "
+        "adaptive_flat_map > write_jsonl\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "advice"),
+    [
+        ("group_by('client_id'), adaptive_flat_map(work)", "insert spread()"),
+        ("group_by('client_id')", "insert spread()"),
+        ("group_by('a'), group_by('b')", "put spread() between them"),
+        ("adaptive_flat_map(work, timeout=1)", "Make it async"),
+        ("adaptive_flat_map(work, limit=4)", "Fixed(8)"),
+        ("distinct_within(-1, by='uuid')", "distinct_within"),
+        ("spread(), adaptive_flat_map(work)", "put group_by(...) before it"),
+    ],
+)
+def test_an_impossible_pipeline_is_explained_at_its_line(
+    penstock: Penstock, write_file: Write, stages: str, advice: str
+) -> None:
+    path = write_file(
+        "job.py",
+        "def work(event):\n    return event\n\n"
+        f"pipeline = read_jsonl().pipe({stages}).to(write_jsonl())\n",
+    )
+    result = penstock("check", path)
+    assert result.status == 2
+    assert f"{path}:10: this pipeline cannot be built: " in result.err
+    assert advice in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_formula_that_cannot_be_watched_is_explained_at_its_line(
+    penstock: Penstock, write_file: Write
+) -> None:
+    lines = (
+        "from penstock import monitor\n"
+        "watch = monitor('G(paid -> F sendt)', paid={'type': 1}, sent={'type': 2})\n"
+        "pipeline = read_jsonl().pipe(watch).to(write_jsonl())\n"
+    )
+    path = write_file("job.py", lines)
+    result = penstock("check", path)
+    assert result.status == 2
+    assert f"{path}:8: this pipeline cannot be built: " in result.err
+    assert "Did you mean 'sent'?" in result.err
+
+
+def test_a_stream_cannot_end_in_a_plain_function(penstock: Penstock, write_file: Write) -> None:
+    result = penstock("check", write_file("job.py", "pipeline = read_jsonl().to(print)\n"))
+    assert result.status == 2
+    assert "wrap a function: for_each(function)" in result.err
+
+
+def test_dead_letters_at_the_end_are_refused_with_where_they_belong(
+    penstock: Penstock, write_file: Write
+) -> None:
+    lines = (
+        "from penstock import dead_letters\npipeline = read_jsonl().to(dead_letters('lost.jsonl'))"
+    )
+    result = penstock("check", write_file("job.py", lines))
+    assert result.status == 2
+    assert "as on_error=route(dead_letters(path))" in result.err
+
+
+SOURCES = {
+    "read_table": "from penstock import read_table\nsource = read_table('sqlite:///orders.db')\n",
+    "read_jetstream": "from penstock import read_jetstream\nsource = read_jetstream('orders')\n",
+    "read_jsonl": "from penstock import read_jsonl\nsource = read_jsonl()\n",
+}
+
+
+@pytest.mark.parametrize("name", ["read_table", "read_jetstream"])
+def test_a_stage_that_acknowledges_what_reaches_no_sink_is_told(
+    penstock: Penstock, write_file: Write, name: str
+) -> None:
+    lines = "from penstock import count_over_time\n" + SOURCES[name] + (
+        "pipeline = source.pipe(count_over_time()).to(write_jsonl())\n"
+    )  # fmt: skip
+    path = write_file("job.py", lines)
+    result = penstock("check", path)
+    assert result.status == 2
+    assert f"{path}: events go 1 {name} -> 2 count_over_time, and no further" in result.err
+    assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"), [("read_jsonl", "count_over_time()"), ("read_table", "monitor('G true')")]
+)
+def test_what_is_read_again_may_be_counted_and_what_is_acknowledged_may_be_watched(
+    penstock: Penstock, write_file: Write, name: str, stages: str
+) -> None:
+    lines = "from penstock import count_over_time, monitor\n" + SOURCES[name] + (
+        f"pipeline = source.pipe({stages}).to(write_jsonl())\n"
+    )  # fmt: skip
+    assert penstock("check", write_file("job.py", lines)).status == 0
+
+
+def test_the_jobs_of_a_worker_are_acknowledged_and_reach_its_report() -> None:
+    pipeline = WorkPool().work(abs)
+    stages = pipeline.describe()
+    assert stages[0].acknowledges
+    assert lost_path(stages, len(pipeline.sinks)) is None
+
+
+def test_a_way_through_the_stages_that_ends_in_no_sink_is_found() -> None:
+    stages = [StageInfo("read", number=1, acknowledges=True), StageInfo("map", number=2)]
+    assert str(lost_path(stages, sinks=0)) == "1 read -> 2 map"
+
+
+@pytest.mark.parametrize("sinks", [1, 2, 3])
+def test_every_way_through_a_pipeline_reaches_a_sink(sinks: int) -> None:
+    source = MemorySource([1])
+    pipeline = source.pipe(ops.map(abs)).to(*(collect([]) for _ in range(sinks)))
+    assert pipeline.describe()[0].acknowledges
+    assert lost_path(pipeline.describe(), sinks) is None
+
+
+def test_outputs_that_would_write_over_each_other_are_refused(
+    penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file(
+        "twice.py",
+        "from penstock import write_jsonl\n"
+        "from penstock import read_jsonl\n"
+        'pipeline = read_jsonl().to(write_jsonl("a.jsonl"), write_jsonl("a.jsonl"))\n',
+    )
+    result = penstock("check", path)
+    assert result.status == 2
+    assert "stage 2 'write_jsonl' and stage 3 'write_jsonl' would write over each" in result.err

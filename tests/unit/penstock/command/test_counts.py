@@ -1,0 +1,20 @@
+"""Counts in what the commands print, with their nouns."""
+
+from __future__ import annotations
+
+from penstock.command.cluster_status import as_text
+from penstock.command.draw import bound_text, total_text
+from penstock.command.pool_status import pool_as_text
+from penstock.streams.nats.cluster.view import View
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.work_pulling.view import Epic, PoolView
+
+
+def test_one_of_a_kind_is_in_the_singular() -> None:
+    stage = StageInfo("take", "", 1)
+    assert (bound_text(stage), total_text([stage])) == ("1 event", "Holds at most 1 event at once.")
+    pipeline = as_text(View("one", 1, 1, {0: 1}, {}, {}, "event"))
+    assert "one: 1 event unfinished, 1 kept, 1 dead letter\n  1 partition, 1 of" in pipeline
+    pool = pool_as_text(PoolView("one", 1, 1, 1, Epic("e", 1.0, 1, 1, 1, 1, 1)))
+    assert "1 job done" in pool
+    assert "1 dead letter\n  1 worker with room for 1 job\n" in pool

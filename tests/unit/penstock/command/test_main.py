@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+Penstock = Callable[..., Any]
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_the_version_is_the_packages(penstock: Penstock) -> None:
+    assert penstock("--version").out == f"penstock {version('penstock')}\n"
+
+
+def test_help_imports_no_library(process: Process) -> None:
+    code = (
+        "import sys; from penstock.__main__ import main; US = 'penstock.streams', 'reactivex'\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print([m for m in sys.modules if m in US])"
+    )
+    result = process([sys.executable, "-c", code])
+    assert result.stdout.splitlines()[-1] == "[]"
+    assert result.stdout.startswith("usage: penstock")
+
+
+@pytest.mark.parametrize("command", ["run", "draw", "check", "kata", "queue"])
+def test_every_sub_command_has_help(penstock: Penstock, command: str) -> None:
+    result = penstock(command, "--help")
+    assert result.status == 0
+    assert result.out.startswith(f"usage: penstock {command}")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["run", "kata.py", "--limt", "3"],
+            "penstock run: error: unrecognized arguments: --limt 3",
+        ),
+        (["run", "kata.py", "--limt", "3"], "did you mean --limit?"),
+        (["kata", "--rates=3"], "did you mean --rate?"),
+        (["queue", "stats", "--windw", "3", "url"], "penstock queue stats: error: "),
+    ],
+)
+def test_a_mistyped_option_is_told_with_the_usage_of_its_command_and_the_option_meant(
+    penstock: Penstock, words: list[str], told: str
+) -> None:
+    result = penstock(*words)
+    assert result.status == 2
+    assert result.err.startswith(f"usage: penstock {words[0]} ")
+    assert told in " ".join(result.err.split())
+
+
+def test_an_option_that_is_like_no_other_is_told_without_a_guess(penstock: Penstock) -> None:
+    result = penstock("check", "kata.py", "--zzz")
+    assert result.status == 2
+    assert result.err.endswith("penstock check: error: unrecognized arguments: --zzz\n")

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import pty
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue.sqlite import table as sqlite_table
+
+Penstock = Callable[..., Any]
+Process = Callable[..., "subprocess.CompletedProcess[str]"]
+
+TERMS = Terms("host:1:abc", attempts=3)
+
+
+def within(url: str, work: Callable[[Store], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        store = open_store(url)
+        await store.open()
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A queue: row 1 is finished, 2 is dead, 3 is in work, 4 and 5 are new."""
+    place = f"sqlite:///{tmp_path}/work.db"
+    fill(place)
+    return place
+
+
+def fill(url: str) -> None:
+    async def work(store: Store) -> None:
+        await store.put([f'{{"n": {n}}}' for n in range(5)])
+        rows = (await store.claim(3, TERMS)).rows
+        await store.settle(Settlement(rows[:1], [Failure(rows[1], "ValueError: Boom")]), TERMS)
+
+    within(url, work)
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in text.splitlines()]
+
+
+def test_stats_show_rows_by_state_rates_and_pollers(penstock: Penstock, url: str) -> None:
+    result = penstock("queue", "stats", url)
+    assert (result.status, result.err) == (0, "")
+    shown = [" ".join(line.split()) for line in result.out.splitlines()]
+    assert shown[0] == f"queue in {url}:"
+    assert shown[1].startswith("waiting 2; row 4 is first, due for ")
+    assert shown[2:6] == ["failed 0, to be tried again", "in work 1", "finished 1", "dead 1"]
+    assert shown[6] == "rows/s over 60 s: 0.083 came, 0.017 finished, 0.017 failed for good"
+    assert shown[7] == "seconds mean p50 p95 p99 max"
+    assert [line.split()[0] for line in shown[8:10]] == ["waiting", "in"]
+    assert shown[10] == "poller in work expired finished rows/s s a row"
+    assert shown[11].startswith("host:1:abc 1 0 1 0.017 0.0")
+    assert len(shown) == 12
+
+
+def test_stats_are_a_line_of_json_if_that_is_wanted(penstock: Penstock, database: str) -> None:
+    fill(database)
+    result = penstock("queue", "stats", database, "--json", "--window", "10")
+    (stats,) = lines(result.out)
+    assert (stats["waiting"], stats["in_work"], stats["finished"], stats["dead"]) == (2, 1, 1, 1)
+    assert (stats["window"], stats["arrival_rate"]) == (10, 0.5)
+    assert stats["oldest_waiting"]["id"] == 4
+    assert set(stats["time_in_work"]) == {"mean", "p50", "p95", "p99", "max"}
+    assert stats["pollers"][0]["owner"] == "host:1:abc"
+
+
+def test_stats_can_be_watched(process: Process, url: str) -> None:
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "penstock", "queue", "stats", url, "--watch", "0.05"]
+    with subprocess.Popen(command, stdout=follower) as watching:
+        os.close(follower)
+        seen = b""
+        while seen.count(b"\x1b[H\x1b[J") < 2:
+            seen += os.read(leader, 65536)
+        watching.send_signal(2)
+        assert watching.wait(20) == 0
+    os.close(leader)
+    assert seen.count(b"finished  1") >= 1
+
+
+def test_peek_shows_the_rows_that_are_next_and_takes_none(penstock: Penstock, url: str) -> None:
+    for _ in range(2):
+        result = penstock("queue", "peek", url)
+        rows = lines(result.out)
+        assert [(row["id"], row["payload"], row["attempts"]) for row in rows] == [
+            (4, {"n": 3}, 0),
+            (5, {"n": 4}, 0),
+        ]
+    assert [row["id"] for row in lines(penstock("queue", "peek", url, "--count", "1").out)] == [4]
+    (dead,) = lines(penstock("queue", "peek", url, "--state", "dead").out)
+    assert (dead["id"], dead["error"]) == (2, "ValueError: Boom")
+    (working,) = lines(penstock("queue", "peek", url, "--state", "in-work").out)
+    assert (working["id"], working["owner"]) == (3, "host:1:abc")
+
+
+def test_peek_shows_a_payload_that_is_no_json_as_text(penstock: Penstock, url: str) -> None:
+    async def work(store: Store) -> None:
+        await store.put(["no json"])
+        await store.query("UPDATE {table} SET {payload} = x'ff7b' WHERE {id} = 5")
+
+    within(url, work)
+    payloads = [row["payload"] for row in lines(penstock("queue", "peek", url).out)]
+    assert payloads == [{"n": 3}, "\\xff{", "no json"]
+
+
+def test_put_enqueues_a_row_for_each_line(
+    process: Process, module: list[str], database: str
+) -> None:
+    result = process([*module, "queue", "put", database], input='{"a":1}\n{"a":2}\n')
+    assert result.returncode == 0
+    assert "2 in, 2 finished" in result.stderr
+    rows = process([*module, "queue", "peek", database]).stdout
+    assert [row["payload"] for row in lines(rows)] == [{"a": 1}, {"a": 2}]
+
+
+def test_put_tells_of_lines_that_are_no_events_and_enqueues_the_others(
+    penstock: Penstock, url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"a":1}\nbad\n{"a":2}\n')
+    result = penstock("queue", "put", url, "--input", file)
+    assert result.status == 3
+    assert "line 2 is not valid JSON" in result.err
+    assert len(lines(penstock("queue", "peek", url).out)) == 4
+
+
+def test_rows_that_failed_for_good_can_be_tried_again(penstock: Penstock, url: str) -> None:
+    result = penstock("queue", "retry", url)
+    assert (result.status, result.err) == (0, "penstock: 1 row will be tried again\n")
+    assert [row["id"] for row in lines(penstock("queue", "peek", url).out)] == [2, 4, 5]
+
+
+def test_rows_that_did_not_fail_are_not_tried_again(penstock: Penstock, url: str) -> None:
+    result = penstock("queue", "retry", url, "--id", 1, 2, "--id", 77, "--table", "queue")
+    assert result.status == 1
+    assert result.err == (
+        "penstock: 1 row will be tried again\n"
+        "penstock: not 1, 77: there is no such row, or it has not failed\n"
+    )
+
+
+def test_old_rows_are_purged(penstock: Penstock, url: str) -> None:
+    assert penstock("queue", "purge", url, "--older-than", "7d").err == "penstock: 0 rows deleted\n"
+    assert penstock("queue", "purge", url, "--older-than", "0").err == "penstock: 1 row deleted\n"
+    dead = penstock("queue", "purge", url, "--older-than", "0s", "--dead")
+    assert dead.err == "penstock: 1 row deleted\n"
+
+
+@pytest.mark.parametrize(
+    ("age", "accepted"),
+    [("90", True), ("15m", True), ("1.5h", True), ("7d", True), ("-1", False), ("x", False)],
+)
+def test_an_age_is_seconds_or_has_a_unit(
+    penstock: Penstock, url: str, age: str, accepted: bool
+) -> None:
+    assert (penstock("queue", "purge", url, f"--older-than={age}").status == 0) is accepted
+
+
+def test_a_table_of_the_users_is_looked_at_by_the_names_of_its_columns(
+    penstock: Penstock, url: str, tmp_path: Path
+) -> None:
+    with sqlite3.connect(tmp_path / "work.db") as db:
+        db.execute("ALTER TABLE queue RENAME TO jobs")
+        db.execute("ALTER TABLE jobs RENAME payload TO body")
+    db.close()
+    missing = penstock("queue", "stats", url, "--table", "jobs")
+    assert missing.status == 2
+    assert "lacks 'payload'" in missing.err
+    words = (url, "--table", "jobs", "--column", "payload=body")
+    assert lines(penstock("queue", "stats", *words, "--json").out)[0]["waiting"] == 2
+    assert lines(penstock("queue", "peek", *words).out)[0]["payload"] == {"n": 3}
+    assert penstock("queue", "peek", *words, "--column", "payload").status == 2
+
+
+def test_rows_are_put_into_a_table_of_the_users(
+    penstock: Penstock, database: str, tmp_path: Path
+) -> None:
+    async def work(store: Store) -> None:
+        await store.query("ALTER TABLE queue RENAME TO jobs")
+        await store.query("ALTER TABLE jobs RENAME payload TO body")
+        if database.startswith("postgresql"):
+            await store.query("ALTER TABLE jobs ALTER body TYPE jsonb")
+
+    within(database, work)
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"n": 8}\n{"n": 9}\n')
+    words = (database, "--table", "jobs", "--column", "payload=body")
+    assert penstock("queue", "put", *words, "--input", file).status == 0
+    payloads = [row["payload"] for row in lines(penstock("queue", "peek", *words).out)]
+    assert payloads == [{"n": 8}, {"n": 9}]
+    result = penstock("queue", "put", database, "--table", "jobs", "--input", file)
+    assert "lacks 'payload'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["stats", "sqlite:///{folder}/other.db"], "other.db does not exist"),
+        (["stats", "sqlite:///{folder}/work.db", "--table", "jobs"], "no table 'jobs'"),
+        (["stats", "mysql://host/name"], "'mysql://host/name' names no known database"),
+        (["peek", "postgresql://localhost:1/name"], "Connection refused"),
+        (["stats", "sqlite:///{folder}/text"], "file is not a database"),
+        (["put", "sqlite:///{folder}/text"], "file is not a database"),
+        (["purge", "sqlite:///{folder}/work.db"], "required: --older-than"),
+        (["peek", "sqlite:///{folder}/work.db", "--count", "0"], "'0' is not a number"),
+        (["stats", "sqlite:///{folder}/work.db", "--window", "0"], "more than 0 seconds"),
+    ],
+)
+def test_what_cannot_be_done_is_told_without_a_traceback(
+    penstock: Penstock,
+    monkeypatch: pytest.MonkeyPatch,
+    url: str,
+    tmp_path: Path,
+    words: list[str],
+    told: str,
+) -> None:
+    (tmp_path / "text").write_text("This is a text and not a database, by all means. " * 9)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    result = penstock("queue", *(word.format(folder=tmp_path) for word in words))
+    assert result.status in (1, 2)
+    assert told in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_database_that_somebody_locks_is_told_and_can_still_be_looked_at(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch, url: str, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sqlite_table, "_PATIENCE", 0.05)
+    db = sqlite3.connect(tmp_path / "work.db", isolation_level=None)
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        result = penstock("queue", "retry", url)
+        assert result.status == 1
+        assert result.err == f"penstock: {url} could not be used: database is locked\n"
+        assert penstock("queue", "stats", url).status == 0
+        assert penstock("queue", "peek", url).status == 0
+    finally:
+        db.close()
+
+
+def test_a_missing_package_is_named_with_its_extra(process: Process) -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None; from penstock.__main__ import main; "
+        "sys.exit(main(['queue', 'stats', 'postgresql://localhost/name']))"
+    )
+    result = process([sys.executable, "-c", code])
+    assert result.returncode == 2
+    assert re.search(r"pip install .*\[postgres\]", result.stderr)
+
+
+def test_a_password_is_not_shown(penstock: Penstock) -> None:
+    result = penstock("queue", "stats", "postgresql://me:secret@localhost:1/name")
+    assert "secret" not in result.err
+    assert "me:***@localhost" in result.err

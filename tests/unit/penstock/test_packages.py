@@ -1,0 +1,91 @@
+"""What is built has every module of the folders, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parents[3]
+FOLDERS = ("streams", "operators", "sources", "sinks")
+
+
+@pytest.fixture(params=["with links", "without links"])
+def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of what is built, with the links in `penstock` or, as on Windows, without them."""
+    copy = tmp_path / "checkout"
+    without = shutil.ignore_patterns("__pycache__")
+    for name in (*FOLDERS, "penstock"):
+        shutil.copytree(HOME / name, copy / name, symlinks=True, ignore=without)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(HOME / name, copy)
+    if request.param == "without links":
+        for name in FOLDERS:
+            (copy / "penstock" / name).unlink()
+            (copy / "penstock" / name).write_text(f"../{name}")
+    return copy
+
+
+def build(what: str, checkout: Path, into: Path) -> Path:
+    code = f"from setuptools import build_meta as b; print('\\n' + b.{what}({str(into)!r}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return into / done.stdout.splitlines()[-1]
+
+
+def installed_as(checkout: Path) -> set[str]:
+    """The modules of the folders, by their paths where they are installed."""
+    found = {
+        f"penstock/{path.relative_to(checkout)}"
+        for name in FOLDERS
+        for path in (checkout / name).rglob("*.py")
+    }
+    for path in [
+        *(checkout / "penstock").glob("*.py"),
+        *(checkout / "penstock/command").rglob("*.py"),
+    ]:
+        found.add(str(path.relative_to(checkout)))
+    return found
+
+
+def test_a_wheel_has_the_modules_of_the_folders(checkout: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(build("build_wheel", checkout, tmp_path)) as wheel:
+        names = [name for name in wheel.namelist() if ".dist-info/" not in name]
+    assert {name for name in names if name.endswith(".py")} == installed_as(checkout)
+    assert [name for name in names if not name.endswith(".py")] == ["penstock/py.typed"]
+
+
+def test_a_source_distribution_has_the_folders(checkout: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("build_sdist", checkout, tmp_path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if name.endswith(".py")}
+    folders = {path for path in installed_as(checkout) if path.split("/")[1] in FOLDERS}
+    as_they_stand = {path.removeprefix("penstock/") for path in folders}
+    assert names == as_they_stand | (installed_as(checkout) - folders)
+
+
+def test_a_checkout_that_is_installed_runs_from_where_it_stands(
+    checkout: Path, tmp_path: Path
+) -> None:
+    """By the default editable mode, which needs no links."""
+    site = tmp_path / "site"
+    with zipfile.ZipFile(build("build_editable", checkout, tmp_path)) as wheel:
+        wheel.extractall(site)
+    code = (
+        f"import site, sys; sys.path.append({sysconfig.get_path('purelib')!r}); "
+        f"site.addsitedir({str(site)!r}); "
+        "from penstock import group_by, write_jsonl; from penstock.streams import errors; "
+        "print(errors.__file__)"
+    )
+    # Without what is installed as editable already.
+    command = [sys.executable, "-I", "-S", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert os.path.realpath(done.stdout.strip()) == str(checkout.resolve() / "streams/errors.py")

@@ -1,0 +1,28 @@
+"""A source that was given where its stream is meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import sources, streams
+from penstock.streams.errors import BuildError
+
+MAKERS = [
+    *(
+        getattr(sources, name)
+        for name in sources.__all__
+        if not isinstance(getattr(sources, name), type)
+    ),
+    streams.from_iterable,
+    streams.from_async_iterable,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_a_source_that_was_not_called_says_so(make: Any) -> None:
+    with pytest.raises(BuildError, match=rf"{make.__name__}\(\.\.\.\)\.pipe"):
+        make.pipe()
+    with pytest.raises(BuildError, match=rf"{make.__name__}\(\.\.\.\)\.to"):
+        make.to()

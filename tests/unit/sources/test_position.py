@@ -1,0 +1,434 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import orjson
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    collect,
+    distinct_within,
+    for_each,
+    read_jsonl,
+    read_lines,
+    retry,
+    write_jsonl,
+)
+from penstock.streams.errors import BadLine, BuildError, CannotOpen
+from penstock.streams.failures.policy import route
+from penstock.streams.flowable import Flowable
+from penstock.streams.io.compression import compression_of
+from penstock.streams.runtime.running import Report
+from penstock.streams.testing import run_virtual
+from penstock.streams.testing.plugin import Run
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "events.log"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "events.position"
+
+
+BAD_RANGES = b'{"inode":1,"size":1,"offset":0,"checksum":0,"line":0,"finished":[3]}'
+
+
+async def read(source: Flowable[Any]) -> tuple[list[Any], Report]:
+    values: list[Any] = []
+    report = await source.to(collect(values)).run()
+    return values, report
+
+
+def saved(place: Path) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(place.read_bytes())
+    return found
+
+
+async def interrupted(source: Flowable[str], fails_at: str, limit: int = 4) -> list[str]:
+    """What was finished until the handler met `fails_at`, working on `limit` at once."""
+    done: list[str] = []
+
+    async def handler(line: str) -> str:
+        if line == fails_at:
+            raise RuntimeError(line)
+        await asyncio.sleep(1 + len(line) % 3)
+        return line
+
+    with pytest.raises(RuntimeError):
+        await source.pipe(adaptive_flat_map(handler, Fixed(limit))).to(for_each(done.append)).run()
+    return done
+
+
+def test_the_next_running_begins_where_everything_before_was_finished(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("a\nbb\nccc\n")
+    assert run(read(read_lines(file, position=place)))[0] == ["a", "bb", "ccc"]
+    assert saved(place) == {
+        "inode": file.stat().st_ino,
+        "size": 9,
+        "offset": 9,
+        "checksum": crc32(b"a\nbb\nccc\n"),
+        "line": 3,
+        "finished": [],
+    }
+    with file.open("a") as more:
+        more.write("d\ne\n")
+    assert run(read(read_lines(file, position=place)))[0] == ["d", "e"]
+    assert run(read(read_lines(file, position=place)))[0] == []
+
+
+def test_what_was_unfinished_is_read_again_and_nothing_else(
+    run: Run, file: Path, place: Path
+) -> None:
+    lines = [f"{n:0{n % 7 + 2}}" for n in range(40)]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    done = run(interrupted(read_lines(file, position=place), lines[23]))
+    again, _ = run(read(read_lines(file, position=place)))
+    assert again[-1] == lines[-1]
+    assert set(done) | set(again) == set(lines)
+    assert set(done) & set(again) == set()
+
+
+@given(
+    st.lists(st.binary(max_size=12).filter(lambda line: b"\n" not in line), max_size=30),
+    st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_however_it_is_cut_into_runs_each_line_is_read_once(
+    tmp_path_factory: Any, lines: list[bytes], cuts: list[int], ended: bool
+) -> None:
+    """Lines that are bad, too long, empty and without a newline at the end are among them."""
+    folder = tmp_path_factory.mktemp("cut")
+    file, place = folder / "some.log", folder / "some.position"
+    file.write_bytes(b"\n".join(lines) + (b"\n" if ended and lines else b""))
+    assume(compression_of(file.read_bytes()) is None)
+
+    def part(count: int) -> list[bytes]:
+        source = read_lines(file, position=place, decode=bytes, max_line=8)
+        values: list[bytes] = []
+
+        async def first() -> None:
+            async for value in source:
+                values.append(value)
+                if len(values) >= count:
+                    break
+
+        run_virtual(first())
+        return values
+
+    seen: list[bytes] = []
+    for count in cuts:
+        found = part(count)
+        # The one that was asked for last was not finished: its reader left the loop.
+        seen += found[:-1] if len(found) >= count else found
+    seen += run_virtual(read(read_lines(file, position=place, decode=bytes, max_line=8)))[0]
+    whole = file.read_bytes().split(b"\n")
+    if whole[-1] == b"":
+        whole.pop()
+    wanted = [line.removesuffix(b"\r") for line in whole if len(line) <= 8]
+    if wanted and wanted[0].startswith(b"\xef\xbb\xbf") and len(whole[0]) <= 8:
+        wanted[0] = wanted[0][3:]
+    assert seen == wanted
+
+
+def test_lines_that_were_finished_behind_an_unfinished_one_are_not_read_again(
+    run: Run, file: Path, place: Path
+) -> None:
+    lines = [str(n) for n in range(60)]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    done: list[str] = []
+
+    async def handler(line: str) -> str:
+        # Lines 5 and 20 do not end.
+        await asyncio.sleep(1_000_000 if line in ("5", "20") else 1)
+        return line
+
+    async def until_cancelled() -> None:
+        source = read_lines(file, position=place).pipe(adaptive_flat_map(handler, Fixed(4)))
+        running = source.to(for_each(done.append)).start()
+        await asyncio.sleep(10.5)
+        running.cancel()
+        await running.wait()
+
+    run(until_cancelled())
+    again, _ = run(read(read_lines(file, position=place)))
+    assert (done[:6], "20" in done) == (["0", "1", "2", "3", "4", "6"], False)
+    assert again[:2] == ["5", "20"]
+    assert sorted(done + again, key=int) == lines
+
+
+def test_a_line_that_begins_as_a_compressed_file_does_is_a_line(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_bytes(b"a\n")
+    run(read(read_lines(file, position=place)))
+    with file.open("ab") as more:
+        more.write(b"\x1f\x8b is not gzip\n")
+    values, _ = run(read(read_lines(file, position=place, decode=bytes)))
+    assert values == [b"\x1f\x8b is not gzip"]
+
+
+def test_the_numbers_of_lines_go_on(run: Run, file: Path, place: Path) -> None:
+    file.write_text('{"n":1}\n{"n":2}\n')
+    run(read(read_jsonl(file, position=place)))
+    with file.open("a") as more:
+        more.write('{"n":3}\nbad\n')
+    with pytest.raises(BadLine, match="line 4 "):
+        run(read(read_jsonl(file, position=place, on_bad_line="stop")))
+    # The bad line is met again.
+    with pytest.raises(BadLine, match="line 4 "):
+        run(read(read_jsonl(file, position=place, on_bad_line="stop")))
+
+
+def test_dropped_skipped_bad_and_blank_lines_are_passed(run: Run, file: Path, place: Path) -> None:
+    def fails(value: dict[str, Any]) -> dict[str, Any]:
+        if value["n"] == 2:
+            raise ValueError(2)
+        return value
+
+    file.write_text('{"n":1}\n{"n":1}\n\nbad\n{"n":2}\n')
+    source = read_jsonl(file, position=place).pipe(
+        distinct_within(10, by="n"), adaptive_flat_map(fails, on_error="skip")
+    )
+    run(read(source))
+    assert saved(place)["offset"] == file.stat().st_size
+
+
+def test_a_bad_line_is_passed_when_its_dead_letter_is_written(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text('bad\n{"n":1}\n')
+
+    def broken(letter: object) -> None:
+        raise OSError("the disk is full")
+
+    source = read_jsonl(file, position=place, on_bad_line=route(for_each(broken)))
+    with pytest.raises(OSError, match="full"):
+        run(read(source))
+    assert saved(place)["offset"] == 0
+    letters: list[Any] = []
+    source = read_jsonl(file, position=place, on_bad_line=route(collect(letters)))
+    run(read(source))
+    assert ([letter.value for letter in letters], saved(place)["line"]) == (["bad"], 2)
+
+
+def test_a_retry_that_waits_holds_the_position(run: Run, file: Path, place: Path) -> None:
+    file.write_text("a\nb\nc\n")
+    offsets: list[int] = []
+    attempts = 0
+
+    async def handler(line: str) -> str:
+        nonlocal attempts
+        if line == "a":
+            attempts += 1
+            offsets.append(saved(place)["offset"])
+            if attempts < 3:
+                raise ValueError(line)
+        return line
+
+    run(
+        read(
+            read_lines(file, position=place).pipe(
+                adaptive_flat_map(handler, Fixed(2), on_error=retry(5))
+            )
+        )
+    )
+    assert offsets == [0, 0, 0]
+    assert saved(place)["offset"] == 6
+
+
+def rewritten_shorter(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.truncate(2)
+
+
+def replaced(file: Path) -> None:
+    other = file.with_suffix(".other")
+    other.write_bytes(file.read_bytes() * 2)
+    os.replace(other, file)
+
+
+def rewritten(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.write(b"cc\ndd\nee\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (rewritten_shorter, "shorter"),
+        (replaced, "not the file that was read"),
+        (rewritten, "the part that was read has changed"),
+    ],
+)
+def test_another_or_a_shorter_file_is_refused(
+    run: Run, file: Path, place: Path, change: Callable[[Path], None], said: str
+) -> None:
+    file.write_text("aa\nbb\n")
+    run(read(read_lines(file, position=place)))
+    change(file)
+    with pytest.raises(CannotOpen, match=rf"{said}.*remove .*events\.position"):
+        run(read(read_lines(file, position=place)))
+
+
+def test_a_file_that_was_rotated_while_nothing_ran_can_be_finished_first(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("aa\nbb\n")
+    run(interrupted(read_lines(file, position=place), "bb", limit=1))
+    old = file.rename(file.with_suffix(".1"))
+    file.write_text("cc\n")
+    advice = rf"inode {old.stat().st_ino}.*new name with the same position.*remove .*position"
+    with pytest.raises(CannotOpen, match=advice):
+        run(read(read_lines(file, position=place)))
+    assert run(read(read_lines(old, position=place)))[0] == ["bb"]
+    place.unlink()
+    assert run(read(read_lines(file, position=place)))[0] == ["cc"]
+
+
+def test_a_last_line_that_was_read_without_its_end_may_get_its_newline_and_nothing_else(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("aa\nbb")
+    assert run(read(read_lines(file, position=place)))[0] == ["aa", "bb"]
+    with file.open("a") as more:
+        more.write("\ncc")
+    assert run(read(read_lines(file, position=place)))[0] == ["cc"]
+    with file.open("a") as more:
+        more.write("c\n")
+    with pytest.raises(CannotOpen, match="has grown"):
+        run(read(read_lines(file, position=place)))
+
+
+def test_pipes_and_compressed_input_are_refused(run: Run, file: Path, place: Path) -> None:
+    reader, writer = os.pipe()
+    with pytest.raises(CannotOpen, match="not a regular file"):
+        run(read(read_lines(reader, position=place)))
+    os.close(reader)
+    os.close(writer)
+    with pytest.raises(BuildError, match="compressed"):
+        read_lines("some.log.gz", position=place)
+    file.write_bytes(gzip.compress(b"a\n"))
+    with pytest.raises(CannotOpen, match="compressed"):
+        run(read(read_lines(file, position=place)))
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("position", [3, True, b"some.position", ""])
+def test_a_position_that_is_no_path_is_refused(position: Any) -> None:
+    with pytest.raises(BuildError, match=r"read_lines\(position=.*path of a file"):
+        read_lines("some.log", position=position)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"inode": 1}',
+        BAD_RANGES,
+        b"\x00" * 100,
+        b"null",
+    ],
+)
+def test_a_position_that_penstock_did_not_write_is_refused(
+    run: Run, file: Path, place: Path, content: bytes
+) -> None:
+    file.write_text("a\n")
+    place.write_bytes(content)
+    with pytest.raises(CannotOpen, match=r"not a position .*start, remove .*events\.position"):
+        run(read(read_lines(file, position=place)))
+    assert place.read_bytes() == content
+
+
+def test_a_position_that_cannot_be_written_is_said_before_anything_is_read(
+    run: Run, file: Path, tmp_path: Path
+) -> None:
+    file.write_text("a\n")
+    with pytest.raises(CannotOpen, match="Cannot write"):
+        run(read(read_lines(file, position=tmp_path / "no" / "such" / "folder")))
+
+
+def test_a_followed_file_that_is_replaced_is_finished_before_the_next_is_begun(
+    run: Run, file: Path, place: Path
+) -> None:
+    done: list[str] = []
+
+    async def slowly(line: str) -> str:
+        await asyncio.sleep(5 if line == "a2" else 0.1)
+        return line
+
+    file.write_text("a1\na2\n")
+    old = file.stat().st_ino
+
+    def rotate() -> None:
+        file.rename(file.with_suffix(".1"))
+        file.write_text("b1\n")
+
+    async def story() -> list[str]:
+        source = read_lines(file, follow=True, position=place).pipe(
+            adaptive_flat_map(slowly, Fixed(4))
+        )
+        running = source.to(for_each(done.append)).start()
+        await asyncio.sleep(1)
+        rotate()
+        await asyncio.sleep(1)
+        assert (done, saved(place)["inode"], saved(place)["line"]) == (["a1"], old, 1)
+        await asyncio.sleep(5)
+        assert (saved(place)["inode"] != old, saved(place)["offset"]) == (True, 3)
+        await running.drain()
+        return done
+
+    assert run(story()) == ["a1", "a2", "b1"]
+
+
+def test_a_second_running_with_the_same_position_is_refused(
+    run: Run, file: Path, place: Path
+) -> None:
+    file.write_text("a\n")
+
+    async def story() -> None:
+        first = read_lines(file, follow=True, position=place).to(collect([])).start()
+        await asyncio.sleep(1)
+        with pytest.raises(CannotOpen, match="another run keeps its position"):
+            await read(read_lines(file, position=place))
+        await first.drain()
+        await read(read_lines(file, position=place))
+
+    run(story())
+
+
+def test_results_of_earlier_runs_are_appended_to_and_never_emptied(
+    run: Run, file: Path, place: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    file.write_text("a\n")
+    run(read_lines(file, position=place).to(write_jsonl(out, append=True)).run())
+    with file.open("a") as more:
+        more.write("b\n")
+    with pytest.raises(BuildError, match="append=True"):
+        read_lines(file, position=place).to(write_jsonl(out)).start()
+    run(read_lines(file, position=place).to(write_jsonl(out, append=True)).run())
+    assert out.read_text() == '"a"\n"b"\n'
+
+
+def test_the_offset_is_shown(run: Run, file: Path, place: Path) -> None:
+    file.write_text("a\nb\n")
+    pipeline = read_lines(file, position=place).to(collect([]))
+    assert f"position in {place}" in pipeline.describe()[0].detail
+    _, report = run(read(read_lines(file, position=place)))
+    assert report.statistics["stages"][0]["offset"] == 4

@@ -1,0 +1,806 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from string import ascii_letters
+from typing import Any
+from uuid import UUID
+
+import orjson
+import psycopg
+import pytest
+from reactivex import operators as ops
+
+from penstock import (
+    Flowable,
+    adaptive_flat_map,
+    collect,
+    dead_letters,
+    for_each,
+    group_by,
+    read_table,
+    spread,
+    write_table,
+)
+from penstock.streams.errors import BuildError, CannotOpen, MissingExtra, TableMissing
+from penstock.streams.failures.policy import Backoff, retry, route
+from penstock.streams.limits import Fixed
+from penstock.streams.runtime.running import Report
+from penstock.streams.sql_queue import Settlement, Store, Terms, open_store
+from penstock.streams.testing import Probe
+
+SOON = Backoff(0.01, cap=0.01)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+@asynccontextmanager
+async def queue(url: str, count: int = 0, table: str = "queue") -> AsyncGenerator[Store, None]:
+    """A queue with so many rows."""
+    store = open_store(url, table)
+    await store.open()
+    try:
+        await store.put([orjson.dumps({"n": n, "key": n % 3}) for n in range(count)])
+        yield store
+    finally:
+        await store.close()
+
+
+async def statuses(store: Store) -> list[int]:
+    return [status for (status,) in await store.query("SELECT {status} FROM {table} ORDER BY {id}")]
+
+
+async def attempts(store: Store) -> list[int]:
+    return [count for (count,) in await store.query("SELECT {attempts} FROM {table} ORDER BY {id}")]
+
+
+async def payloads(store: Store) -> list[Any]:
+    rows = await store.query("SELECT {payload} FROM {table} ORDER BY {id}")
+    return [orjson.loads(text) if isinstance(text, str) else text for (text,) in rows]
+
+
+def number(event: dict[str, Any]) -> int:
+    return int(event["n"])
+
+
+async def numbers_of(source: Flowable[dict[str, Any]]) -> tuple[list[int], Report]:
+    values: list[dict[str, Any]] = []
+    report = await source.to(collect(values)).run()
+    return [number(value) for value in values], report
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)  # What is waited for happens in a database.
+
+
+def source_numbers(report: Report) -> dict[str, Any]:
+    numbers: dict[str, Any] = report.statistics["stages"][0]
+    return numbers
+
+
+def test_each_row_becomes_an_event_and_is_processed_when_that_has_finished(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 1500) as store:
+            values, report = await numbers_of(read_table(database, follow=False))
+            assert values == list(range(1500))
+            assert await statuses(store) == [1] * 1500
+            assert report.exit_status == 0
+            assert report.statistics["in"] == report.statistics["finished"] == 1500
+
+    run(work())
+
+
+def test_an_empty_queue_ends_at_once_without_follow(database: str) -> None:
+    async def work() -> None:
+        values, report = await numbers_of(read_table(database, follow=False))
+        assert (values, report.exit_status) == ([], 0)
+
+    run(work())
+
+
+def test_what_is_enqueued_while_the_reader_waits_is_read(database: str) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            values: list[Any] = []
+            # So seldom does it look by itself that it must have been told.
+            async with read_table(database, poll=3600).to(collect(values)).start() as running:
+                for n in range(3):
+                    await store.put([orjson.dumps({"n": n})])
+                    await until(lambda n=n: _is(len(values) == n + 1))  # type: ignore[misc]
+                await running.drain(10)
+            assert await statuses(store) == [1, 1, 1]
+
+    run(work())
+
+
+async def _is(true: bool) -> bool:
+    return true
+
+
+def test_a_reverted_row_is_tried_again_and_dead_after_its_last_attempt(database: str) -> None:
+    async def work() -> None:
+        tried: list[int] = []
+
+        def fail(event: dict[str, Any]) -> dict[str, Any]:
+            tried.append(number(event))
+            if number(event) == 1:
+                raise ValueError("not this one\0")
+            return event
+
+        async with queue(database, 3) as store:
+            source = read_table(database, follow=False, attempts=3, backoff=SOON)
+            values, report = await numbers_of(
+                source.pipe(adaptive_flat_map(fail, on_error="revert"))
+            )
+            assert values == [0, 2]
+            assert sorted(tried) == [0, 1, 1, 1, 2]
+            assert await statuses(store) == [1, -1, 1]
+            ((error,),) = await store.query("SELECT {error} FROM {table} WHERE {status} = -1")
+            assert error.startswith("ValueError: not this one")
+            assert "adaptive_flat_map" in error
+            numbers = source_numbers(report)
+            assert (numbers["reverted"], numbers["dead"], numbers["redelivered"]) == (2, 1, 2)
+            assert report.exit_status == 3
+
+    run(work())
+
+
+def test_what_is_reverted_counts_as_returned_and_a_run_that_ends_well_ends_with_0(
+    database: str,
+) -> None:
+    async def work() -> None:
+        tried: list[int] = []
+
+        def fail_once(event: dict[str, Any]) -> dict[str, Any]:
+            tried.append(number(event))
+            if number(event) < 2 and tried.count(number(event)) == 1:
+                raise ValueError("not yet")
+            return event
+
+        async with queue(database, 4) as store:
+            source = read_table(database, follow=False, backoff=SOON)
+            values, report = await numbers_of(
+                source.pipe(adaptive_flat_map(fail_once, on_error="revert"))
+            )
+            assert sorted(values) == [0, 1, 2, 3]
+            assert await statuses(store) == [1] * 4
+            numbers = report.statistics
+            assert (numbers["in"], numbers["finished"]) == (6, 4)
+            assert (numbers["returned"], numbers["failed"]) == (2, 0)
+            stage = numbers["stages"][1]
+            assert (stage["reverted"], stage["skipped"]) == (2, 0)
+            assert report.exit_status == 0
+
+    run(work())
+
+
+def test_an_event_that_stops_the_pipeline_gives_its_row_back(database: str) -> None:
+    async def work() -> None:
+        def fail(event: dict[str, Any]) -> None:
+            raise ValueError("stop here")
+
+        async with queue(database, 3) as store:
+            with pytest.raises(ValueError, match="stop here") as caught:
+                await read_table(database).pipe(adaptive_flat_map(fail)).to(collect([])).run()
+            assert any("(row " in note for note in caught.value.__notes__)
+            assert await statuses(store) == [0, 0, 0]
+            assert sorted(await attempts(store)) == [0, 0, 1]
+
+    run(work())
+
+
+@pytest.mark.parametrize("then", ["skip", "route"])
+def test_an_event_that_was_given_up_on_has_failed_for_good(
+    database: str, tmp_path: Path, then: str
+) -> None:
+    async def work() -> None:
+        def fail(event: dict[str, Any]) -> dict[str, Any]:
+            raise ValueError("never")
+
+        policy: Any = "skip" if then == "skip" else route(dead_letters(tmp_path / "dead"))
+        async with queue(database, 2) as store:
+            source = read_table(database, follow=False)
+            _, report = await numbers_of(
+                source.pipe(adaptive_flat_map(fail, on_error=retry(2, Backoff(0, 0), policy)))
+            )
+            assert await statuses(store) == [-1, -1]
+            assert report.statistics["failed"] == 2
+
+    run(work())
+
+
+def test_what_is_dropped_on_purpose_is_processed(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 4) as store:
+            source = read_table(database, follow=False)
+            values, report = await numbers_of(source.pipe(ops.filter(lambda e: e["n"] > 1)))
+            assert values == [2, 3]
+            assert await statuses(store) == [1] * 4
+            assert sum(report.statistics["dropped"].values()) == 2
+
+    run(work())
+
+
+def test_a_payload_that_is_no_object_has_failed_for_good_and_the_rest_goes_on(
+    database: str,
+) -> None:
+    async def work() -> None:
+        async with queue(database, 1) as store:
+            await store.put(["[1]", "null", '{"n": 1}'])
+            values, report = await numbers_of(read_table(database, follow=False))
+            assert values == [0, 1]
+            assert await statuses(store) == [1, -1, -1, 1]
+            assert source_numbers(report)["bad_rows"] == 2
+            assert report.exit_status == 3
+
+    run(work())
+
+
+def test_a_payload_that_cannot_be_decoded_has_failed_for_good(tmp_path: Path) -> None:
+    async def work() -> None:
+        url = f"sqlite:///{tmp_path}/work.db"
+        async with queue(url) as store:
+            await store.query("INSERT INTO {table} ({payload}) VALUES (:body)", body="{nonsense")
+            await store.query("INSERT INTO {table} ({payload}) VALUES (CAST(x'ff' AS TEXT))")
+            await store.put(['{"n": 1}'])
+            values, _ = await numbers_of(read_table(url, follow=False))
+            assert values == [1]
+            assert await statuses(store) == [-1, -1, 1]
+            values, _ = await numbers_of(read_table(url, by="key", follow=False))
+
+    run(work())
+
+
+OWN = """CREATE TABLE own (uid {bytes} PRIMARY KEY, payload text, status integer DEFAULT 0,
+    run_at {time}, enqueued {time}, started {time}, finished {time}, attempts integer DEFAULT 0,
+    owner text, token bigint, expires {time}, error text)"""
+
+
+def test_a_table_of_ones_own_may_have_ids_of_any_type_and_payloads_that_are_null(
+    database: str,
+) -> None:
+    sqlite = database.startswith("sqlite")
+    types = (
+        {"bytes": "blob", "time": "real"} if sqlite else {"bytes": "uuid", "time": "timestamptz"}
+    )
+    ids: list[Any] = [bytes([n]) * 16 if sqlite else UUID(int=n) for n in range(5)]
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query(OWN.format_map(types))
+            for n, id in enumerate(ids):
+                payload = None if n == 2 else orjson.dumps({"n": n}).decode()
+                await store.query(
+                    "INSERT INTO own (uid, payload) VALUES (:id, :p)", id=id, p=payload
+                )
+            source = read_table(database, "own", columns={"id": "uid"}, follow=False)
+            report = await source.to(collect(done := [])).run()
+            assert [number(event) for event in done] == [0, 1, 3, 4]
+            rows = await store.query("SELECT uid, error FROM own WHERE status = -1")
+            assert [id for id, _ in rows] == [ids[2]]
+            assert "its payload is null" in rows[0][1]
+            assert report.statistics["finished"] == 4
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "who"])
+@pytest.mark.parametrize("column", ["status", "attempts"])
+def test_a_row_without_a_status_or_attempts_is_left_alone(
+    database: str, column: str, by: str | None
+) -> None:
+    types = {"bytes": "integer", "time": "real" if database[0] == "s" else "timestamptz"}
+
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.query(OWN.format_map(types))
+            for n in range(3):
+                payload = orjson.dumps({"n": n, "key": 0}).decode()
+                await store.query(
+                    "INSERT INTO own (uid, payload) VALUES (:id, :p)", id=n, p=payload
+                )
+            await store.query("ALTER TABLE own ADD who text")
+            await store.query(f"UPDATE own SET {column} = NULL WHERE uid = 1")
+            source = read_table(database, "own", columns={"id": "uid"}, by=by, follow=False)
+            values, _ = await numbers_of(source)
+            assert values == [0, 2]
+
+    run(work())
+
+
+def test_cancel_gives_back_what_was_not_worked_on_to_its_end(database: str) -> None:
+    async def work() -> None:
+        begun = asyncio.Event()
+
+        async def hang(event: dict[str, Any]) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with queue(database, 50) as store:
+            stream = read_table(database).pipe(adaptive_flat_map(hang, limit=Fixed(4)))
+            async with stream.to(collect([])).start() as running:
+                await begun.wait()
+                running.cancel()
+            assert await statuses(store) == [0] * 50
+            assert await attempts(store) == [0] * 50
+            assert running.report().outcome == "cancelled"
+
+    run(work())
+
+
+def test_drain_finishes_what_is_in_work_and_gives_the_rest_back(database: str) -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+        begun: list[int] = []
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.append(number(event))
+            await release.wait()
+            return event
+
+        async with queue(database, 50) as store:
+            stream = read_table(database).pipe(adaptive_flat_map(wait, limit=Fixed(4)))
+            async with stream.to(collect([])).start() as running:
+                await until(lambda: _is(len(begun) == 4))
+                running.begin_drain(10)
+                release.set()
+            found = await statuses(store)
+            assert found.count(1) == len(begun)
+            assert found.count(0) == 50 - len(begun)
+
+    run(work())
+
+
+def test_the_lease_of_a_long_call_is_renewed_also_while_the_pipeline_is_paused(
+    database: str,
+) -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+        begun = asyncio.Event()
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await release.wait()
+            return event
+
+        async with queue(database, 1) as store:
+            stream = read_table(database, lease=1.0).pipe(adaptive_flat_map(wait))
+            async with stream.to(collect([])).start() as running:
+                await begun.wait()
+                running.pause()
+                ((before,),) = await store.query("SELECT {expires} FROM {table}")
+
+                async def renewed_twice() -> bool:
+                    ((now,),) = await store.query("SELECT {seconds} {expires}) FROM {table}")
+                    return bool(now > start + 0.6)
+
+                ((start,),) = await store.query("SELECT {seconds} {expires}) FROM {table}")
+                await until(renewed_twice)
+                assert (await store.claim(1, Terms("thief"))).rows == []
+                release.set()
+                running.resume()
+                await running.drain(10)
+            assert before is not None
+            assert await statuses(store) == [1]
+            assert await attempts(store) == [1]
+
+    run(work())
+
+
+def test_what_became_of_a_row_whose_lease_was_lost_is_void_and_counted(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+        begun = asyncio.Event()
+
+        async def wait(event: dict[str, Any]) -> dict[str, Any]:
+            begun.set()
+            await release.wait()
+            return event
+
+        async with queue(database, 1) as store, queue(database, table="results") as results:
+            stream = read_table(database).pipe(adaptive_flat_map(wait))
+            async with stream.to(write_table(database, "results")).start() as running:
+                await begun.wait()
+                await store.query("UPDATE {table} SET {expires} = {now}")
+                (row,) = (await store.claim(1, Terms("thief"))).rows
+                assert row.attempts == 2
+                release.set()
+                await running.drain(10)
+            assert await statuses(store) == [9]
+            assert await payloads(results) == []
+            report = running.report()
+            assert source_numbers(report)["lost_leases"] == 1
+            assert (report.statistics["failed"], report.statistics["finished"]) == (1, 0)
+            assert report.exit_status == 3
+
+    run(work())
+    (told,) = caplog.messages
+    assert told.startswith("LeaseLost: row 1 was given to another reader")
+    assert told.endswith("(in stage 1 'read_table')")
+
+
+def test_what_crashed_its_readers_is_tried_alone_for_the_last_time(database: str) -> None:
+    async def work() -> None:
+        working: list[int] = []
+        together: dict[int, int] = {}
+
+        async def handler(event: dict[str, Any]) -> dict[str, Any]:
+            working.append(number(event))
+            await asyncio.sleep(0.002)
+            together[number(event)] = max(together.get(number(event), 0), len(working))
+            working.remove(number(event))
+            return event
+
+        async with queue(database, 40) as store:
+            # Four rows whose readers crashed all the times but the last.
+            gone = Terms("gone", lease=0.0, attempts=9)
+            for _ in range(2):
+                await store.claim(4, gone)
+            stream = read_table(database, attempts=3, follow=False)
+            values, _ = await numbers_of(stream.pipe(adaptive_flat_map(handler, limit=Fixed(8))))
+            assert sorted(values) == list(range(40))
+            assert [together[n] for n in range(4)] == [1] * 4
+            assert max(together.values()) > 1
+            assert await statuses(store) == [1] * 40
+            assert (await attempts(store))[:5] == [3, 3, 3, 3, 1]
+
+    run(work())
+
+
+def test_order_per_key_holds_across_readers(database: str) -> None:
+    async def work() -> None:
+        working: set[int] = set()
+        seen: dict[int, list[int]] = {}
+
+        async def handler(event: dict[str, Any]) -> None:
+            key = event["key"]
+            assert key not in working
+            working.add(key)
+            await asyncio.sleep(0)
+            seen.setdefault(key, []).append(number(event))
+            working.discard(key)
+
+        async with queue(database, 300) as store:
+            pipelines = [
+                read_table(database, by="key", batch=5, follow=False)
+                .pipe(group_by("key"), spread(), adaptive_flat_map(handler))
+                .to(collect([]))
+                for _ in range(3)
+            ]
+            reports = await asyncio.gather(*(pipeline.run() for pipeline in pipelines))
+            while 0 in await statuses(store):
+                reports.append(await pipelines[0].run())
+            assert await statuses(store) == [1] * 300
+            assert seen == {key: list(range(key, 300, 3)) for key in range(3)}
+            assert sum(report.statistics["finished"] for report in reports) == 300
+
+    run(work())
+
+
+def test_a_row_that_failed_is_tried_again_before_the_later_ones_of_its_key(database: str) -> None:
+    async def work() -> None:
+        effects: list[int] = []
+
+        def handler(event: dict[str, Any]) -> dict[str, Any]:
+            if number(event) == 3 and effects.count(3) < 1:
+                effects.append(3)
+                raise ValueError("once")
+            return event
+
+        async with queue(database, 12) as store, queue(database, table="results") as results:
+            stream = read_table(database, by="key", backoff=SOON, follow=False, attempts=9).pipe(
+                group_by("key"), spread(), adaptive_flat_map(handler, on_error="revert")
+            )
+            await stream.to(write_table(database, "results")).run()
+            while 0 in await statuses(store):
+                await stream.to(write_table(database, "results")).run()
+            assert await statuses(store) == [1] * 12
+            written = [number(value) for value in await payloads(results)]
+            assert [n for n in written if n % 3 == 0] == [0, 3, 6, 9]
+            assert sorted(written) == list(range(12))
+
+    run(work())
+
+
+def test_what_others_give_back_or_lose_meanwhile_is_read_before_the_end(database: str) -> None:
+    async def work() -> None:
+        async with queue(database, 4) as other:
+            mine = Terms("other")
+            given_back, _ = (await other.claim(2, mine)).rows
+            probe = Probe[dict[str, Any]]()
+            read_table(database, batch=1, follow=False).connect(probe)
+
+            async def answered() -> bool:
+                processed = (await statuses(other)).count(1)
+                return probe.ended or processed == len(probe.values) == probe.requested
+
+            while not probe.ended:
+                # Not before all that came is marked: then nothing is held.
+                probe.request(1)
+                await until(answered)
+                if len(probe.values) == 1:
+                    await other.settle(Settlement(returned=[given_back]), mine)
+                    await other.query("UPDATE {table} SET {expires} = {now} WHERE {id} = 2")
+            assert sorted(map(number, probe.values)) == list(range(4))
+
+    run(work())
+
+
+def test_a_reader_goes_on_when_its_connections_are_cut(postgres: str) -> None:
+    async def work() -> None:
+        def cut() -> None:
+            with psycopg.connect(postgres, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE application_name = 'penstock'"
+                )
+
+        async with queue(postgres, 600):
+            pass
+        values: list[Any] = []
+
+        async def handler(event: dict[str, Any]) -> dict[str, Any]:
+            if number(event) in (100, 300):
+                cut()
+            return event
+
+        stream = read_table(postgres, batch=50).pipe(adaptive_flat_map(handler))
+        async with stream.to(write_table(postgres, "results"), collect(values)).start() as running:
+            await until(lambda: _is(running.statistics()["finished"] == 600))
+            await running.drain(10)
+        assert source_numbers(running.report())["reconnects"] >= 1
+        async with queue(postgres) as store, queue(postgres, table="results") as results:
+            assert await statuses(store) == [1] * 600
+            assert sorted(map(number, await payloads(results))) == list(range(600))
+
+    run(work())
+
+
+RECORDED = """
+CREATE TABLE recorded (what text);
+CREATE FUNCTION record() RETURNS trigger LANGUAGE plpgsql AS
+    'BEGIN INSERT INTO recorded VALUES (current_setting(''synchronous_commit'')); RETURN NEW; END';
+CREATE TRIGGER record AFTER UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION record();
+"""
+
+
+@pytest.mark.parametrize(("by", "kept"), [("key", "on"), (None, "off")])
+def test_claims_survive_a_crash_of_the_server_where_there_is_an_order_per_key(
+    postgres: str, by: str | None, kept: str
+) -> None:
+    async def work() -> None:
+        async with queue(postgres, 3) as store:
+            with psycopg.connect(postgres, autocommit=True) as connection:
+                connection.execute(RECORDED)
+                assert len((await store.claim(3, Terms("me", by=by))).rows) == 3
+                assert set(connection.execute("SELECT what FROM recorded")) == {(kept,)}
+
+    run(work())
+
+
+def test_a_missing_table_is_told_at_the_start(database: str) -> None:
+    async def work() -> None:
+        with pytest.raises(TableMissing):
+            await numbers_of(read_table(database, "orders", columns={"payload": "body"}))
+
+    run(work())
+
+
+def test_a_database_that_is_not_there_is_told_at_the_start() -> None:
+    async def work() -> None:
+        with pytest.raises(CannotOpen, match=r"127\.0\.0\.1:1/"):
+            await numbers_of(read_table("postgresql://127.0.0.1:1/none"))
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"attempts": 0}, {"attempts": 1.5}, {"batch": 0}, {"batch": -1}, {"batch": "7"}),
+        *({"lease": 0}, {"lease": float("inf")}, {"lease": "1"}, {"poll": 0}, {"patience": -1}),
+        *({"by": ""}, {"by": 5}, {"name": 5}),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(BuildError, match=next(iter(options))):
+        read_table("sqlite:///work.db", **options)
+
+
+def test_unknown_columns_are_refused() -> None:
+    with pytest.raises(BuildError, match="'body'"):
+        read_table("sqlite:///work.db", columns={"body": "payload"})
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for ours in ("claims", "table"):
+        monkeypatch.delitem(
+            sys.modules, f"penstock.streams.sql_queue.postgres.{ours}", raising=False
+        )
+    with pytest.raises(MissingExtra, match=r"\[postgres\]"):
+        read_table("postgresql://host/name")
+    with pytest.raises(MissingExtra):
+        write_table("postgresql://host/name")
+
+
+def test_a_sink_that_fails_late_reverts_its_row(database: str) -> None:
+    async def work() -> None:
+        tried: list[int] = []
+
+        async def fail_once(event: dict[str, Any]) -> None:
+            tried.append(number(event))
+            await asyncio.sleep(0)
+            if tried.count(1) == 1 and number(event) == 1:
+                raise ValueError("once")
+
+        async with queue(database, 2) as store:
+            source = read_table(database, backoff=SOON)
+            async with source.to(for_each(fail_once, on_error="revert")).start() as running:
+                await until(lambda: _is(running.statistics()["finished"] == 2))
+                await running.drain(10)
+            assert sorted(tried) == [0, 1, 1]
+            assert await statuses(store) == [1, 1]
+
+    run(work())
+
+
+def long_text() -> str:
+    """20 kB that cannot be compressed much."""
+    return "".join(random.Random(0).choices(ascii_letters, k=20_000))
+
+
+def rows_that_break_claims(postgres: bool) -> dict[str, tuple[str, int]]:
+    """Payloads with a key `key`, and the status that each ends with."""
+    long = orjson.dumps({"n": 1, "key": long_text()}).decode()
+    # PostgreSQL can read no field of what has a \u0000 anywhere.
+    nul = -1 if postgres else 1
+    return {
+        "a key of 20 kB": (long, 1),
+        "a NUL": ('{"n": 1, "key": "k", "text": "a\\u0000b"}', nul),
+        "a key with a NUL": ('{"n": 1, "key": "a\\u0000b"}', nul),
+        "half a surrogate pair": ('{"n": 1, "key": "k", "text": "\\ud800"}', -1),
+        "a key with half a surrogate pair": ('{"n": 1, "key": "\\ud800"}', -1),
+        "escapes that are harmless": ('{"n": 1, "key": "\\u00e9", "text": "\\\\u0000"}', 1),
+    }
+
+
+@pytest.mark.parametrize("kind", rows_that_break_claims(postgres=False))
+def test_a_row_whose_key_cannot_be_read_fails_by_itself_and_the_others_go_on(
+    database: str, kind: str
+) -> None:
+    payload, ends = rows_that_break_claims(database.startswith("postgresql"))[kind]
+
+    async def work() -> None:
+        async with queue(database, 4) as store:
+            await store.put([payload, '{"n": 9, "key": 0}'])
+            stream = read_table(database, by="key", follow=False)
+            values, report = await numbers_of(stream.pipe(group_by("key"), spread()))
+            assert sorted(values) == sorted([0, 1, 2, 3, 9, *([1] if ends == 1 else [])])
+            assert await statuses(store) == [1, 1, 1, 1, ends, 1]
+            assert source_numbers(report)["bad_rows"] == (ends == -1)
+            if ends == -1:
+                ((error,),) = await store.query("SELECT {error} FROM {table} WHERE {status} = -1")
+                assert error.startswith("BadRow: row 5 of ")
+
+    run(work())
+
+
+def test_rows_of_a_long_key_are_with_one_reader_at_a_time(database: str) -> None:
+    async def work() -> None:
+        async with queue(database) as mine, queue(database) as yours:
+            long, other = long_text(), long_text() + "!"
+            keys = (long, other, long)
+            await mine.put([orjson.dumps({"n": n, "key": key}) for n, key in enumerate(keys)])
+            first = (await mine.claim(1, Terms("me", by="key"))).rows
+            second = (await yours.claim(9, Terms("you", by="key"))).rows
+            assert [row.id for row in (*first, *second)] == [1, 2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
+    database: str, by: str | None
+) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            # Of each key the rows before and behind the one that kills are innocent.
+            await store.put([orjson.dumps({"n": n, "key": n // 4}) for n in range(12)])
+            killer, deaths, done = 5, 0, 0
+            for _ in range(200):
+                terms = Terms("mortal", lease=0.0, attempts=3, by=by)
+                rows = (
+                    await store.claim_suspect(terms)
+                    if await store.has_suspects(terms)
+                    else await store.claim(100, terms)
+                ).rows
+                if not rows and not await store.has_suspects(terms):
+                    break
+                numbers = [orjson.loads(row.payload or b"")["n"] for row in rows]
+                if killer in numbers:
+                    # Nothing of what was done beside it is written down any more.
+                    deaths += 1
+                elif rows:
+                    done += len(rows)
+                    keys = {(row.key, row.epoch) for row in rows if row.key is not None}
+                    await store.settle(Settlement(finished=rows, idle_keys=list(keys)), terms)
+            assert deaths == 3
+            expected = [1] * 12
+            expected[killer] = -1
+            assert await statuses(store) == expected
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_a_row_that_failed_before_does_not_die_of_the_crash_of_another(
+    database: str, by: str | None
+) -> None:
+    async def work() -> None:
+        async with queue(database, 1) as store:
+            terms = Terms("me", lease=0.0, attempts=2, by=by)
+            await store.query("UPDATE {table} SET {attempts} = 1")
+            (row,) = (await store.claim(1, terms)).rows
+            assert row.attempts == 2
+            assert (await store.claim(1, terms)).rows == []
+            assert await store.has_suspects(terms)
+            (alone,) = (await store.claim_suspect(terms)).rows
+            assert alone.attempts == 2
+            assert (await store.claim(1, terms)).buried == [row.id]
+            assert not await store.has_suspects(terms)
+
+    run(work())
+
+
+def test_the_later_rows_of_a_suspect_wait_for_it(database: str) -> None:
+    async def work() -> None:
+        async with queue(database) as store:
+            await store.put([orjson.dumps({"n": n, "key": "k"}) for n in range(4)])
+            gone, here = (Terms(name, lease=0.0, attempts=2, by="key") for name in ("gone", "here"))
+            await store.claim(2, gone)
+            for _ in range(2):
+                # Two suspects: neither they nor those behind them are claimed with others.
+                assert (await store.claim(9, here)).rows == []
+                terms = Terms("alone", lease=60.0, attempts=2, by="key")
+                (alone,) = (await store.claim_suspect(terms)).rows
+                assert (await store.claim(9, here)).rows == []
+                idle = [(str(alone.key), alone.epoch)]
+                assert await store.settle(Settlement([alone], idle_keys=idle), terms) == []
+            assert [row.id for row in (await store.claim(9, here)).rows] == [3, 4]
+
+    run(work())
+
+
+def test_tables_that_are_read_inside_of_another_stream_are_closed_when_their_rows_are_done(
+    database: str,
+) -> None:
+    async def slow(value: dict[str, Any]) -> None:
+        await asyncio.sleep(0.005)
+
+    async def work() -> None:
+        tables = ["first", "second", "third"]
+        inner = Flowable.from_iterable(tables).flat_map(
+            lambda table: read_table(database, table, follow=False)
+        )
+        stores = [queue(database, 20, table) for table in tables]
+        async with stores[0] as first, stores[1] as second, stores[2] as third:
+            pipeline = inner.pipe(adaptive_flat_map(slow, Fixed(4))).to(collect([]))
+            async with pipeline.start() as running:
+                pass
+            assert running.report().statistics["finished"] == 3
+            for store in (first, second, third):
+                assert await statuses(store) == [1] * 20
+            assert not running._run.lessors
+
+    run(work())

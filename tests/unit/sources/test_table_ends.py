@@ -1,0 +1,137 @@
+"""When a reader that does not follow has nothing left to do, and what it waits for until then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import orjson
+import pytest
+from reactivex import operators as ops
+
+from penstock import collect, read_table
+from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
+
+
+async def queue(url: str, count: int) -> Store:
+    store = open_store(url)
+    await store.open()
+    await store.put([orjson.dumps({"n": n, "key": n % 2}) for n in range(1, count + 1)])
+    return store
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(20):
+        while not await true():  # noqa: ASYNC110 - what is waited for happens in a database
+            await asyncio.sleep(0.005)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+async def read(url: str, **options: Any) -> list[int]:
+    values: list[dict[str, Any]] = []
+    stream = read_table(url, follow=False, poll=0.05, **options)
+    report = await stream.to(collect(values)).run()
+    assert report.outcome == "completed"
+    return [number_of(value) for value in values]
+
+
+def number_of(event: dict[str, Any]) -> int:
+    return int(event["n"])
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_rows_of_a_dead_reader_are_waited_for_and_that_is_said(
+    database: str, by: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        store = await queue(database, 6)
+        await store.claim(4, Terms("dead", lease=0.5, by=by))
+        assert sorted(await read(database, by=by)) == [1, 2, 3, 4, 5, 6]
+        await store.close()
+
+    run(work())
+    (told,) = caplog.messages
+    assert told.startswith("read_table: waiting for rows elsewhere: 4 in work at dead (lease of ")
+
+
+def test_rows_of_a_reader_that_lives_are_waited_for_until_it_has_done_them(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def waits() -> bool:
+        return bool(caplog.messages)
+
+    async def work() -> None:
+        store = await queue(database, 4)
+        terms = Terms("alive", lease=60.0)
+        rows = (await store.claim(2, terms)).rows
+        reading = asyncio.ensure_future(read(database))
+
+        await until(waits)
+        # One it has done, the other is given back.
+        assert await store.settle(Settlement([rows[0]], returned=[rows[1]]), terms) == []
+        assert await reading == [3, 4, 2]
+        await store.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("by", [None, "key"])
+def test_a_row_that_another_reader_reverted_is_waited_for(database: str, by: str | None) -> None:
+    async def work() -> None:
+        store = await queue(database, 4)
+        terms = Terms("another", by=by)
+        (row,) = (await store.claim(1, terms)).rows
+        assert await store.settle(Settlement(failed=[Failure(row, "later", 0.3)]), terms) == []
+        assert sorted(await read(database, by=by)) == [1, 2, 3, 4]
+        await store.close()
+
+    run(work())
+
+
+def test_rows_of_others_can_be_left_to_them_and_that_is_said(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        store = await queue(database, 6)
+        await store.claim(4, Terms("another"))
+        assert await read(database, wait_for_leases=False) == [5, 6]
+        await store.close()
+
+    run(work())
+    (told,) = caplog.messages
+    assert told.startswith("read_table: ended without rows elsewhere: 4 in work at another")
+
+
+def test_rows_that_are_due_another_day_are_not_waited_for(database: str) -> None:
+    async def work() -> None:
+        store = await queue(database, 2)
+        await store.put([b'{"n": 3}'], delay=86_400.0)
+        assert await read(database) == [1, 2]
+        await store.close()
+
+    run(work())
+
+
+def test_two_readers_that_hold_rows_until_their_ends_do_not_wait_for_each_other(
+    database: str,
+) -> None:
+    async def total(name: str) -> float:
+        values: list[float] = []
+        stream = read_table(database, follow=False, poll=0.05, lease=0.5, batch=5, name=name).pipe(
+            ops.map(lambda event: int(event["n"])), ops.sum()
+        )
+        await stream.to(collect(values)).run()
+        return sum(values)
+
+    async def work() -> None:
+        store = await queue(database, 40)
+        async with asyncio.timeout(20):
+            totals = await asyncio.gather(total("one"), total("two"))
+        assert sum(totals) == sum(range(1, 41))
+        await store.close()
+
+    run(work())

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from penstock import Flowable, from_async_iterable, from_iterable
+from penstock.streams.testing import MemorySink, Probe
+from penstock.streams.testing.plugin import Run
+
+
+class Seconds:
+    """One more number a second, taken for good when it is given out."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def numbers(self) -> AsyncIterator[int]:
+        while True:
+            await asyncio.sleep(1)
+            self.taken += 1
+            yield self.taken
+
+
+class Stubborn:
+    """Gives an item out even to who is cancelled while waiting for it."""
+
+    def __aiter__(self) -> Stubborn:
+        return self
+
+    async def __anext__(self) -> int:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            return 7
+        raise StopAsyncIteration
+
+
+async def paused_while_pulling(source: Seconds) -> tuple[Any, MemorySink]:
+    sink = MemorySink()
+    running = from_async_iterable(source.numbers).to(sink).start()
+    await asyncio.sleep(0.5)
+    running.pause()
+    await asyncio.sleep(100)
+    assert (source.taken, sink.values) == (1, [])
+    assert running.statistics()["stages"][0]["buffered"] == 1
+    return running, sink
+
+
+def test_an_item_that_came_during_a_pause_is_emitted_by_a_drain(run: Run) -> None:
+    async def story() -> None:
+        source = Seconds()
+        running, sink = await paused_while_pulling(source)
+        report = await running.drain()
+        assert sink.values == [1]
+        assert (report.statistics["in"], report.statistics["finished"]) == (1, 1)
+        assert source.taken == 1
+
+    run(story())
+
+
+def test_an_item_that_came_during_a_pause_is_returned_by_a_cancel(run: Run) -> None:
+    async def story() -> None:
+        running, sink = await paused_while_pulling(Seconds())
+        running.cancel()
+        report = await running.wait()
+        assert sink.values == []
+        assert (report.statistics["in"], report.statistics["returned"]) == (1, 1)
+
+    run(story())
+
+
+def test_an_item_that_came_during_a_pause_goes_first_when_the_stream_goes_on(run: Run) -> None:
+    async def story() -> None:
+        running, sink = await paused_while_pulling(Seconds())
+        running.resume()
+        assert sink.values == [1]
+        await asyncio.sleep(2.5)
+        assert sink.values == [1, 2, 3]
+        running.cancel()
+        report = await running.wait()
+        assert (report.statistics["in"], report.statistics["finished"]) == (3, 3)
+
+    run(story())
+
+
+def test_an_item_that_is_given_to_a_cancelled_pull_is_returned(run: Run) -> None:
+    async def story() -> None:
+        running = from_async_iterable(Stubborn()).to(MemorySink()).start()
+        await asyncio.sleep(1)
+        running.cancel()
+        report = await running.wait()
+        assert (report.statistics["in"], report.statistics["returned"]) == (1, 1)
+
+    run(story())
+
+
+def test_a_generator_function_is_called_for_each_run_at_its_first_request(run: Run) -> None:
+    calls: list[str] = []
+
+    def numbers() -> Iterator[int]:
+        calls.append("begun")
+        yield from (1, 2)
+
+    for stream in (from_iterable(numbers), Flowable.from_iterable(numbers)):
+        calls.clear()
+        for runs in (1, 2):
+            sink = MemorySink()
+            pipeline = stream.to(sink)
+            assert len(calls) == runs - 1
+            run(pipeline.run())
+            assert sink.values == [1, 2]
+            assert len(calls) == runs
+
+
+def test_what_is_no_iterable_and_makes_none_is_refused_at_once() -> None:
+    with pytest.raises(TypeError, match="an iterable or a function that makes one, not int"):
+        from_iterable(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nothing", [[], (), range(0)])
+def test_what_is_known_to_be_empty_ends_before_anything_is_asked_for(nothing: Any) -> None:
+    probe = Probe[Any]()
+    from_iterable(nothing).connect(probe)
+    assert probe.completed
+
+
+def test_what_might_be_empty_is_not_touched_before_it_is_asked_for() -> None:
+    class Shy(list[int]):
+        def __len__(self) -> int:
+            raise AssertionError
+
+    probe = Probe[Any]()
+    from_iterable(Shy()).connect(probe)
+    assert not probe.completed

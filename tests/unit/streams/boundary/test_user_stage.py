@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Event,
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    spread,
+)
+from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
+from penstock.streams.protocol.source_stage import SourceStage
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.runtime.context import Run as StreamRun
+from penstock.streams.testing import MemorySink, MemorySource, Probe, play
+from penstock.streams.testing.plugin import Run
+
+Operator = Callable[[Flowable[Any]], Flowable[Any]]
+
+
+class Picky(Stage[int, int]):
+    """A stage of a user's: it raises on 500, and where it is told to."""
+
+    def __init__(self, downstream: Subscriber[int], raises_in: str = "") -> None:
+        super().__init__(downstream)
+        self._raises_in = raises_in
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value == 500:
+                raise ValueError("five hundred")
+        self.downstream.on_events(events)
+
+    def on_completed(self) -> None:
+        if self._raises_in == "on_completed":
+            raise ValueError("cannot end")
+        super().on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        if self._raises_in == "on_error":
+            raise RuntimeError("cannot even fail")
+        super().on_error(error)
+
+
+def stage_of(make: Callable[[Subscriber[Any]], Subscriber[Any]]) -> Operator:
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        def attach(downstream: Subscriber[Any], run: StreamRun) -> None:
+            source.attach(make(downstream), run)
+
+        return Flowable(attach, StageInfo("picky"), source)
+
+    return operator
+
+
+picky = stage_of(Picky)
+
+
+async def soon(value: int) -> int:
+    return await asyncio.sleep(0.001, value)
+
+
+async def numbers() -> AsyncIterator[int]:
+    for number in range(1000):
+        yield number
+
+
+def beside_groups(source: Flowable[Any]) -> Flowable[Any]:
+    return source.pipe(
+        group_by(lambda n: n % 7, each=lambda group: group.pipe(picky), idle=60), spread()
+    )
+
+
+BLAMED = {
+    "after a source": from_iterable(range(1000)).pipe(picky),
+    "where the loop had its turn": MemorySource(range(501)).pipe(picky),
+    "after an async iterable": from_async_iterable(numbers).pipe(picky),
+    "after a plain handler": from_iterable(range(1000)).pipe(adaptive_flat_map(lambda n: n), picky),
+    "after calls": from_iterable(range(1000)).pipe(adaptive_flat_map(soon, Fixed(8)), picky),
+    "before calls": from_iterable(range(1000)).pipe(picky, adaptive_flat_map(soon, Fixed(8))),
+    "after spread": from_iterable(range(1000)).pipe(group_by(lambda n: n % 7), spread(), picky),
+    "in a group": from_iterable(range(1000)).pipe(beside_groups),
+}
+
+
+async def failing(flow: Flowable[Any], *sinks: Sink[Any]) -> tuple[BaseException, dict[str, Any]]:
+    running = flow.to(*(sinks or [MemorySink()])).start()
+    with pytest.raises((ValueError, ExceptionGroup)) as raised:
+        await running.wait()
+    return raised.value, running.statistics()
+
+
+@pytest.mark.parametrize("name", BLAMED)
+def test_what_a_users_own_stage_raises_ends_the_pipeline_and_says_where(
+    run: Run, name: str
+) -> None:
+    error, numbers = run(failing(BLAMED[name]))
+    assert str(error) == "five hundred"
+    (note,) = error.__notes__
+    assert "'picky'" in note
+    assert note.endswith("on the event 500")
+    # A source that will give it again has it back.
+    gives_again = isinstance(BLAMED[name].chain()[0], MemorySource)
+    assert numbers["failed"] == (0 if gives_again else 1)
+    assert numbers["unfinished"] == 0
+
+
+def test_the_stage_is_named_by_its_place(run: Run) -> None:
+    error, _ = run(failing(from_iterable(range(1000)).pipe(adaptive_flat_map(abs), picky)))
+    assert error.__notes__ == ["in stage 3 'picky', on the event 500"]
+
+
+def test_of_a_list_the_event_is_named_too(run: Run) -> None:
+    source, sink = MemorySource(range(1000)), MemorySink()
+    error, numbers = run(failing(source.pipe(stage_of(Picky)), sink))
+    assert error.__notes__ == ["in stage 2 'picky', on the event 500"]
+    assert sink.values == source.acked == list(range(500))
+    assert source.failed == [500]
+    assert numbers["unfinished"] == 0
+
+
+class LeavesInside(Stage[int, int]):
+    """Wants two events, and cancels with the second."""
+
+    def __init__(self, downstream: Subscriber[int]) -> None:
+        super().__init__(downstream)
+        self.seen: list[int] = []
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.seen.append(event.value)
+            event.finish()
+            if len(self.seen) == 2:
+                self.upstream.cancel()
+
+
+def test_a_stage_that_cancels_inside_a_list_gets_no_more_of_it(run: Run) -> None:
+    source = from_iterable(range(1000))
+    made: list[LeavesInside] = []
+
+    def make(downstream: Subscriber[Any]) -> LeavesInside:
+        made.append(LeavesInside(downstream))
+        return made[-1]
+
+    async def story() -> dict[str, Any]:
+        run = StreamRun()
+        Flowable.attach(source.pipe(stage_of(make)), Probe[int](request=1000), run)
+        await asyncio.sleep(1)
+        await run.close()
+        return run.sources[0].statistics()
+
+    numbers = run(story())
+    assert made[0].seen == [0, 1]
+    # The source had made chunks of one and of two events.
+    assert (numbers["in"], numbers["finished"], numbers["returned"]) == (3, 2, 1)
+
+
+def test_a_diagram_shows_what_a_users_own_stage_raises() -> None:
+    ((time, error),) = play("-a-b|", picky, lookup={"a": 500, "b": 1})
+    assert (time, str(error)) == (1.0, "five hundred")
+    assert "on the event 500" in error.__notes__[0]
+
+
+def test_without_a_loop_a_subscriber_is_told() -> None:
+    probe = Probe[int](request=1000)
+    from_iterable(range(1000)).pipe(picky).connect(probe)
+    assert str(probe.error) == "five hundred"
+    assert probe.values == list(range(500))
+
+
+def test_a_stage_may_raise_at_the_end(run: Run) -> None:
+    operator = stage_of(lambda downstream: Picky(downstream, "on_completed"))
+    assert play("-1|", operator)[0] == (1.0, 1)
+    error, numbers = run(failing(from_iterable(range(9)).pipe(operator)))
+    assert (str(error), error.__notes__) == ("cannot end", ["in stage 2 'picky'"])
+    assert numbers["finished"] == 9
+
+
+def test_a_stage_that_cannot_even_fail_ends_the_pipeline(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = stage_of(lambda downstream: Picky(downstream, "on_error"))
+    error, numbers = run(failing(from_iterable(range(1000)).pipe(operator)))
+    assert str(error) == "five hundred"
+    assert "cannot even fail" in caplog.text
+    assert (numbers["failed"], numbers["unfinished"]) == (1, 0)
+
+
+class Lines(Sink[int]):
+    """A user's own sink, which forgot that `accept` is the place to raise."""
+
+    info = StageInfo("lines")
+
+    def open(self, run: StreamRun, closed: Closed) -> SinkStage[int]:
+        return _Lines(closed)
+
+
+class _Lines(SinkStage[int]):
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            if event.value == 500:
+                raise ValueError("five hundred")
+            event.finish()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_a_users_own_sink_raises_ends_the_pipeline_and_says_where(
+    run: Run, others: int
+) -> None:
+    source = MemorySource(range(1000))
+    sinks = [MemorySink() for _ in range(others)]
+    error, numbers = run(failing(source, Lines(), *sinks))
+    assert error.__notes__ == ["in stage 2 'lines', on the event 500"]
+    assert source.failed == [500]
+    assert numbers["unfinished"] == 0
+
+
+class Breaks(SourceStage[int]):
+    """A source of a user's that raises when its timer asks it for a second value."""
+
+    def produce(self) -> None:
+        if self.received:
+            raise OSError("the table is gone")
+        self.emit(1, self.run.now())
+        self.run.loop.call_later(1, self.wake)
+
+
+def test_what_a_users_own_source_raises_ends_the_pipeline(run: Run) -> None:
+    info = StageInfo("breaks")
+    source: Flowable[Any] = Flowable(lambda down, r: Breaks(down, r, info).start(), info)
+    with pytest.raises(OSError, match="the table is gone"):
+        run(source.to(MemorySink()).run())

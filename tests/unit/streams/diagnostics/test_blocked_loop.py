@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import asyncio
+import heapq
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from reactivex import operators as rx
+
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    collect,
+    for_each,
+    from_iterable,
+    group_by,
+    spread,
+)
+from penstock.streams.diagnostics.blocked_loop import LOOKS, Watchdog
+from penstock.streams.testing import ManualPublisher, VirtualTimeLoop
+from penstock.streams.testing.plugin import Run
+
+
+def virtual() -> VirtualTimeLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    return loop
+
+
+class Dog(Watchdog):
+    """Looks when the test says so, and by itself once in an hour at most."""
+
+    run: Any
+
+    def __init__(self, every: float | None = None) -> None:
+        super().__init__(every)
+
+    def watching(self, source: Flowable[Any]) -> Flowable[Any]:
+        """The same source; its runs are watched."""
+
+        def attach(downstream: Any, run: Any) -> None:
+            self.run = run
+            self.watch(run)
+            source.attach(downstream, run)
+
+        return Flowable(attach, source.info)
+
+    def block(self, seconds: float = 1.5) -> None:
+        """Block the loop for so long that it is noticed."""
+        for _ in range(LOOKS + 1):
+            virtual().advance(seconds / (LOOKS + 1))
+            self.look()
+
+    def starve(self, share: float) -> None:
+        """Let others have that share of five seconds."""
+        for _ in range(10):
+            virtual().starve(0.5 * share)
+            virtual().advance(0.5 * (1 - share))
+            self.look()
+
+
+@pytest.fixture
+def dog() -> Dog:
+    return Dog()
+
+
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+Warnings = Callable[[], list[str]]
+
+
+def itself(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "async", "timed", "mixed", "task"])
+def test_a_handler_that_blocks_is_named_while_it_does(
+    run: Run, dog: Dog, warnings: Warnings, kind: str, grouped: bool
+) -> None:
+    told: list[int] = []
+
+    def work(value: int) -> Any:
+        dog.block()
+        told.append(len(warnings()))
+        return asyncio.sleep(0) if kind == "mixed" else value
+
+    async def work_later(value: int) -> Any:
+        await asyncio.sleep(0)
+        return await asyncio.create_task(inner(value)) if kind == "task" else work(value)
+
+    async def inner(value: int) -> Any:
+        return work(value)
+
+    handler: Any = work if kind in ("plain", "mixed") else work_later
+    operator: Any = adaptive_flat_map(handler, Fixed(1), timeout=60 if kind == "timed" else None)
+    stages: list[Any] = [group_by(itself), spread(), operator] if grouped else [operator]
+    run(dog.watching(from_iterable([7])).pipe(*stages).to(collect([])).run())
+    # Nor is the same block told of once more when it has ended.
+    (warning,) = warnings()
+    assert told == [1]
+    assert f"'{handler.__name__}' (stage {4 if grouped else 2} 'adaptive_flat_map')" in warning
+    if kind == "task":
+        assert warning.startswith("the loop has been blocked for 1 s while 'work_later'")
+    else:
+        assert "has blocked the loop for 1 s on the event 7" in warning
+    assert f"{__file__}:" in warning
+    assert "in_threads" in warning
+
+
+@pytest.mark.parametrize(
+    ("where", "stage"),
+    [
+        ("map", "stage 2 'map'"),
+        ("scan", "stage 2 'scan'"),
+        ("group_by", "stage 2 'group_by'"),
+        ("for_each", "stage 2 'for_each'"),
+        ("from_iterable", "stage 1 'from_iterable'"),
+    ],
+)
+def test_whatever_blocks_is_named(
+    run: Run, dog: Dog, warnings: Warnings, where: str, stage: str
+) -> None:
+    def stuck(*values: Any) -> Any:
+        dog.block()
+        return values[-1]
+
+    def quick(value: Any) -> None:
+        pass
+
+    def generated() -> Iterator[int]:
+        yield 1
+        yield stuck(7)
+
+    stages: dict[str, tuple[Any, ...]] = {
+        "map": (rx.map(stuck),),
+        "scan": (rx.scan(stuck),),
+        "group_by": (group_by(stuck), spread()),
+    }
+    source = from_iterable(generated if where == "from_iterable" else [1, 7])
+    sink = for_each(stuck if where == "for_each" else quick)
+    run(dog.watching(source).pipe(*stages.get(where, ())).to(sink).run())
+    # The second time is within ten seconds.
+    (warning,) = warnings()
+    assert stage in warning
+    assert f"{__file__}:" in warning
+
+
+# Code as if it stood in one of the library's modules.
+_OWN: dict[str, Any] = {"__name__": "penstock.streams.own", "LOOKS": LOOKS}
+exec(
+    """
+def busy(dog, loop, *values):
+    for _ in range(LOOKS + 1):
+        loop.advance(0.5)
+        dog.look()
+    return values[-1]
+
+def publish(identity):
+    async def publish(value):
+        return identity(value)
+    return publish
+""",
+    _OWN,
+)
+
+
+@pytest.mark.parametrize("operator", ["map", "scan", "of a module"])
+def test_the_library_s_own_code_is_not_blamed_on_a_function_of_the_user(
+    run: Run, dog: Dog, warnings: Warnings, operator: str
+) -> None:
+    async def story() -> None:
+        busy = partial(_OWN["busy"], dog, asyncio.get_running_loop())
+        stages: dict[str, Any] = {
+            "map": rx.map(busy),
+            "scan": rx.scan(busy, 0),
+            # What the library calls of Python's own modules is its affair as well.
+            "of a module": rx.map(partial(heapq.nsmallest, 1, key=busy)),
+        }
+        await dog.watching(from_iterable([[7]])).pipe(stages[operator]).to(collect([])).run()
+
+    run(story())
+    (warning,) = warnings()
+    assert "penstock's own code has blocked the loop for 1 s, in stage 2 '" in warning
+    assert "in_threads" not in warning
+
+
+def test_a_stage_inside_a_group_is_named_with_the_number_of_the_group_by_it_is_in(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    def stuck(value: int) -> int:
+        dog.block()
+        return value
+
+    nested = group_by(itself, each=lambda group: group.pipe(rx.skip(0), rx.map(stuck)), idle=9)
+    grouped = group_by(itself, each=lambda group: group.pipe(nested, spread()), idle=9)
+    flow = dog.watching(from_iterable([7])).pipe(rx.skip(0), grouped, spread())
+    run(flow.to(collect([])).run())
+    (warning,) = warnings()
+    assert "'stuck' ('map' in 'group_by' in stage 3 'group_by')" in warning
+
+
+def test_a_second_block_is_told_of_when_ten_seconds_have_passed(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    def work(value: int) -> None:
+        dog.block(3)
+
+    flow = dog.watching(from_iterable(range(7))).pipe(adaptive_flat_map(work))
+    run(flow.to(collect([])).run())
+    assert ["still" if "stands still" in one else "over" for one in warnings()] == ["still"] * 2
+
+
+def test_a_loop_that_turns_is_not_blocked(run: Run, dog: Dog, warnings: Warnings) -> None:
+    async def work(value: int) -> None:
+        for _ in range(LOOKS + 1):
+            dog.look()
+            await asyncio.sleep(1)
+
+    flow = dog.watching(from_iterable(range(7))).pipe(adaptive_flat_map(work, Fixed(2)))
+    run(flow.to(collect([])).run())
+    assert warnings() == []
+
+
+@pytest.mark.parametrize(("share", "told"), [(1.0, False), (0.9, False), (0.75, True), (0.0, True)])
+def test_the_time_that_other_processes_had_the_processor_blocks_nothing(
+    run: Run, dog: Dog, warnings: Warnings, share: float, told: bool
+) -> None:
+    def work(value: int) -> None:
+        dog.starve(share)
+        assert bool(warnings()) is told
+
+    flow = dog.watching(from_iterable([7])).pipe(adaptive_flat_map(work))
+    run(flow.to(collect([])).run())
+
+
+def test_a_loop_that_has_its_turn_between_two_plain_calls_begins_to_count_anew(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        source = ManualPublisher[float]()
+        operator = adaptive_flat_map(virtual().advance)
+        running = dog.watching(source).pipe(operator).to(collect([])).start()
+        await asyncio.sleep(1)
+        virtual().starve(5)
+        dog.look()
+        await asyncio.sleep(1)
+        source.send(0.3)
+        assert len(warnings()) == 1
+        source.complete()
+        await running.wait()
+
+    run(story())
+
+
+def test_own_code_that_blocks_outside_of_any_stage_is_not_blamed_on_a_handler(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        source = ManualPublisher[int]()
+        operator = adaptive_flat_map(asyncio.sleep, Fixed(1))
+        running = dog.watching(source).pipe(operator).to(collect([])).start()
+        await asyncio.sleep(1)
+        source.send(5)
+        await asyncio.sleep(1)
+        virtual().call_soon(_OWN["busy"], dog, virtual(), 0)
+        await asyncio.sleep(1)
+        (warning,) = warnings()
+        assert warning.startswith("penstock's own code has blocked the loop for 1 s, and stands at")
+        assert "'sleep'" not in warning
+        assert "in_threads" not in warning
+        source.complete()
+        await running.wait()
+
+    run(story())
+
+
+def test_a_user_s_function_that_an_own_handler_calls_is_named(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    def identity(value: int) -> int:
+        dog.block()
+        return value
+
+    flow = dog.watching(from_iterable([7])).pipe(adaptive_flat_map(_OWN["publish"](identity)))
+    run(flow.to(collect([])).run())
+    (warning,) = warnings()
+    assert "'identity' (stage 2 'adaptive_flat_map') has blocked the loop for 1 s" in warning
+    assert f"{__file__}:" in warning
+
+
+def test_of_own_code_it_is_told_how_many_events_its_stage_has_in_flight(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        busy = partial(_OWN["busy"], dog, virtual())
+        flow = dog.watching(from_iterable([7])).pipe(adaptive_flat_map(_OWN["publish"](busy)))
+        await flow.to(collect([])).run()
+
+    run(story())
+    (warning,) = warnings()
+    assert "in stage 2 'adaptive_flat_map', events in flight: 1, and stands at" in warning
+    assert "publish" not in warning.partition("stands at")[0]
+
+
+def test_what_others_do_on_the_loop_is_told_of_only_while_a_stage_is_at_work(
+    run: Run, dog: Dog, warnings: Warnings
+) -> None:
+    async def story() -> None:
+        source = ManualPublisher[int]()
+        operator = adaptive_flat_map(asyncio.sleep, Fixed(1))
+        running = dog.watching(source).pipe(operator).to(collect([])).start()
+        await asyncio.sleep(1)
+        dog.block()
+        assert warnings() == []
+        source.send(5)
+        await asyncio.sleep(1)
+        dog.block()
+        (warning,) = warnings()
+        assert "while 'sleep' (stage 2 'adaptive_flat_map') is at work" in warning
+        source.complete()
+        await running.wait()
+
+    run(story())
+    assert len(warnings()) == 1
+
+
+def test_a_loop_that_is_not_running_is_not_blocked(
+    virtual_loop: VirtualTimeLoop, dog: Dog, warnings: Warnings
+) -> None:
+    source = ManualPublisher[int]()
+
+    async def story() -> Any:
+        operator = adaptive_flat_map(asyncio.sleep, Fixed(1))
+        running = dog.watching(source).pipe(operator).to(collect([])).start()
+        await asyncio.sleep(1)
+        source.send(5)
+        dog.look()
+        return running
+
+    running = virtual_loop.run_until_complete(story())
+    for _ in range(LOOKS + 1):
+        dog.look()
+    assert warnings() == []
+    source.complete()
+    virtual_loop.run_until_complete(running.wait())
+
+
+def patrols() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if one.name == "penstock watchdog"]
+
+
+async def watched_by(dog: Dog, work: Callable[[int], None]) -> None:
+    await dog.watching(from_iterable([1])).pipe(adaptive_flat_map(work)).to(collect([])).run()
+    dog.leave(dog.run)
+
+
+def test_who_comes_and_goes_within_a_turn_does_not_seem_blocked(
+    run: Run, warnings: Warnings
+) -> None:
+    dog = Dog(every=3600)
+
+    def work(value: int) -> None:
+        for _ in range(50):
+            dog.leave(dog.run)
+            dog.watch(dog.run)
+
+    run(watched_by(dog, work))
+    assert warnings() == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_has_a_thread_of_its_own(run: Run) -> None:
+    dog = Dog(every=3600)
+
+    def work(value: int) -> None:
+        child = os.fork()
+        if not child:
+            dog.watch(dog.run)
+            os._exit(len(patrols()) != 1)
+        assert os.waitpid(child, 0)[1] == 0
+
+    run(watched_by(dog, work))
+
+
+def test_one_thread_looks_while_pipelines_run() -> None:
+    async def story() -> None:
+        before = patrols()
+        assert before == []
+        source = ManualPublisher[int]()
+        runnings = [source.to(collect([])).start() for _ in range(2)]
+        (patrol,) = patrols()
+        for running in runnings:
+            assert patrol.is_alive()
+            running.cancel()
+            await running.wait()
+        patrol.join(10)
+        assert patrols() == []
+
+    asyncio.run(story())
+
+
+def test_on_virtual_time_nobody_looks(run: Run) -> None:
+    async def story() -> None:
+        running = from_iterable([1]).to(collect([])).start()
+        assert patrols() == []
+        await running.wait()
+
+    run(story())

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock import adaptive_flat_map
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import Backoff, blame, check_policy, retry
+from penstock.streams.protocol.acknowledgement import Nobody
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.runtime.context import Run as StreamRun
+from penstock.streams.testing import MemorySink, MemorySource
+from penstock.streams.testing.plugin import Run
+
+
+def fails(value: Any) -> Any:
+    raise ValueError(value)
+
+
+# Who is to blame.
+
+
+def test_the_note_names_the_stage_the_event_and_the_sources_mark() -> None:
+    error = ValueError("no")
+    info = StageInfo("map", number=3)
+    event = Event({"a": 1}, 0.0, Nobody(), "line 7")
+    blame(error, info, event)
+    blame(error, info, event)
+    assert error.__notes__ == ["in stage 3 'map', on the event {'a': 1} (line 7)"]
+
+
+def test_a_mark_that_is_a_number_is_that_of_a_line() -> None:
+    error = ValueError("no")
+    blame(error, StageInfo("map", number=3), Event(1, 0.0, Nobody(), 17))
+    assert error.__notes__ == ["in stage 3 'map', on the event 1 (line 17)"]
+
+
+def test_who_may_not_retry_is_not_told_of_keys() -> None:
+    with pytest.raises(BuildError, match="only adaptive_flat_map and batch can retry; use"):
+        check_policy(retry(2), "write_jsonl")
+
+
+def test_a_stage_that_has_no_number_yet_is_named_without() -> None:
+    assert str(StageInfo("for_each")) == "'for_each'"
+
+
+def test_a_long_value_is_cut_and_one_that_cannot_be_shown_is_named() -> None:
+    class Hidden:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    for value, words in (("x" * 5000, "(5,002 characters)"), (Hidden(), "whose repr raised")):
+        error = ValueError("no")
+        blame(error, StageInfo("map", number=3), Event(value, 0.0, Nobody()))
+        assert words in error.__notes__[0]
+        assert len(error.__notes__[0]) < 300
+
+
+@pytest.mark.parametrize("policy", ["ignore", None, 3, retry(2)])
+def test_a_policy_that_a_stage_does_not_have_is_refused(policy: Any) -> None:
+    with pytest.raises(BuildError, match="group_by"):
+        check_policy(policy, "group_by")
+
+
+# Reports.
+
+
+def test_only_the_first_few_errors_are_reported_one_by_one(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    operator = adaptive_flat_map(fails, on_error="skip")
+    run(MemorySource(range(50)).pipe(operator).to(MemorySink()).run())
+    assert len(caplog.records) == 11
+    assert caplog.records[-1].getMessage().startswith("more events have failed")
+    assert caplog.records[0].getMessage() == (
+        "ValueError: 0 (in stage 2 'adaptive_flat_map', on the event 0)"
+    )
+
+
+def test_a_run_keeps_its_warnings_where_its_owner_wants_them(run: Run) -> None:
+    told: list[str] = []
+
+    async def story() -> None:
+        stream_run = StreamRun()
+        stream_run.on_warning = told.append
+        stream_run.late_error(ValueError("late"))
+
+    run(story())
+    assert told == ["after the first error: ValueError: late"]
+
+
+def test_a_backoff_is_a_value() -> None:
+    assert Backoff(1, 2) == Backoff(1, 2)
+    assert hash(retry(3)) == hash(retry(3))

@@ -1,0 +1,93 @@
+"""Values of usual libraries become JSON as their own library says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import orjson
+import pydantic
+import pytest
+
+from penstock.streams.io.encoding import encoded
+
+DAY, ID = date(2024, 1, 2), UUID(int=7)
+
+
+@dataclass
+class Data:
+    day: date = DAY
+    inner: list[Any] = field(default_factory=list)
+
+
+class Struct(msgspec.Struct, rename="camel"):
+    of_day: date = DAY
+    inner: Any = None
+
+
+class Model(pydantic.BaseModel):
+    id: UUID = ID
+    price: Decimal = Decimal("1.50")
+    day: date = pydantic.Field(DAY, serialization_alias="of")
+    inner: Any = None
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (Data(), {"day": "2024-01-02", "inner": []}),
+        (Struct(), {"ofDay": "2024-01-02", "inner": None}),
+        (Model(), {"id": str(ID), "price": "1.50", "day": "2024-01-02", "inner": None}),
+        (Data(inner=[Struct(inner=Model())]), None),
+        (Struct(inner=[Struct(), Data(), Model()]), None),
+        ({"deep": [Model(inner=Data())]}, None),
+        (pydantic.RootModel[list[int]]([1, 2]), [1, 2]),
+    ],
+    ids=["dataclass", "struct", "model", "dataclass of", "struct of", "model in", "root"],
+)
+def test_a_record_is_written_by_its_fields(value: Any, written: Any) -> None:
+    found = orjson.loads(encoded(value))
+    assert "2024-01-02" in str(found) or found == [1, 2]
+    assert written is None or found == written
+
+
+@pytest.mark.parametrize("value", [object(), Struct, Model, Data, Struct(inner=object()), {1}])
+def test_what_has_no_fields_cannot_be_encoded(value: Any) -> None:
+    with pytest.raises(TypeError, match="not JSON serializable") as raised:
+        encoded(value)
+    assert raised.value.__cause__ is None
+
+
+def test_an_error_of_encoding_is_told_once() -> None:
+    with pytest.raises(TypeError, match="not JSON serializable: object") as raised:
+        encoded([object()])
+    assert raised.value.__cause__ is raised.value.__context__ is None
+
+
+def test_what_a_record_itself_raises_is_the_cause() -> None:
+    class Broken(pydantic.BaseModel):
+        @pydantic.model_serializer
+        def fields(self) -> dict[str, Any]:
+            raise ValueError("no fields today")
+
+    with pytest.raises(TypeError, match="not JSON serializable: Broken") as raised:
+        encoded(Broken())
+    assert "no fields today" in str(raised.value.__cause__)
+
+
+def test_no_library_is_imported_for_values_that_are_not_of_it() -> None:
+    program = (
+        "import sys\n"
+        "from penstock.streams.io.encoding import encoded\n"
+        "class Own: pass\n"
+        "try: encoded([Own()])\n"
+        "except TypeError: print(*({'msgspec', 'pydantic'} & sys.modules.keys()))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert out.stdout.split() == []

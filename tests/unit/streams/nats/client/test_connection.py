@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from penstock.streams.errors import CannotConnect, ServerTooOld
+from penstock.streams.nats.client.connection import connect
+from penstock.streams.nats.client.server import Servers
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("2.10.0", True), ("2.11.0", False), ("3.0.0", False)]
+)
+def test_a_server_that_cannot_count_what_is_unfinished_is_named(version: str, old: bool) -> None:
+    left = asyncio.Event()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeting = f'INFO {{"server_id":"a","version":"{version}","client_id":1,"max_payload":9}}'
+        writer.write(greeting.encode() + b"\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    async def story() -> None:
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        urls = [f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"]
+        if old:
+            with pytest.raises(
+                ServerTooOld, match=r"version 2\.10; direct reads in batches.* 2\.11"
+            ):
+                await connect(urls)
+        else:
+            client = await connect(urls)
+            assert str(client.connected_server_version.major) == version[0]
+            await client.close()
+        await left.wait()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_refusal_that_is_cut_off_is_still_told() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"a","auth_required":true}\r\n')
+        await writer.drain()
+        writer.transport.abort()
+
+    async def story() -> None:
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CannotConnect, match="refuses these credentials"):
+            await connect([f"nats://me:wrong@127.0.0.1:{port}"], patience=0.5)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_refusal_is_told_although_the_connection_is_reset_while_it_is_closed() -> None:
+    async def speak_in_clear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.write(b'INFO {"server_id":"a","version":"2.12.0","max_payload":9}\r\n')
+        writer.transport.abort()
+
+    async def story() -> None:
+        server = await asyncio.start_server(speak_in_clear, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(CannotConnect, match="does not speak TLS"):
+            await connect([f"tls://127.0.0.1:{port}"], patience=60)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_breaks_as_soon_as_it_is_made_is_made_anew() -> None:
+    async def story() -> None:
+        callers = 0
+
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal callers
+            callers += 1
+            first = callers == 1
+            writer.write(b'INFO {"server_id":"a","version":"2.12.0","max_payload":9}\r\n')
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+                    if first:
+                        break
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        client = await connect([f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"])
+        async with asyncio.timeout(10):
+            await client.subscribe("here")
+            while not client.is_connected:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            await client.flush()
+        assert callers == 2
+        await client.close()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+IMPORTS = """
+import asyncio, sys, threading
+from penstock import write_jetstream
+from penstock import from_iterable
+
+class Imports:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "nats":
+            imported[name] = threading.current_thread() is threading.main_thread()
+
+async def run():
+    sys.meta_path.insert(0, Imports())
+    await pipeline.run()
+
+imported = {}
+pipeline = from_iterable(()).to(write_jetstream("imports", sys.argv[1]))
+asyncio.run(run())
+print("nats.js" in imported, any(imported.values()))
+"""
+
+
+def test_the_loop_goes_on_while_the_client_is_imported(server: Servers) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS, server.urls[0]],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "True False\n", done.stderr

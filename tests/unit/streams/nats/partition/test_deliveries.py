@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from penstock import adaptive_flat_map, for_each, from_iterable, group_by, spread
+from penstock.streams.nats.cluster.deliveries import Deliveries
+from penstock.streams.nats.cluster.layout import Layout
+from penstock.streams.nats.cluster.lease import Lease
+from penstock.streams.nats.partition.batches import body_of, header_of
+from penstock.streams.nats.partition.floors import Floors
+from penstock.streams.nats.partition.partition import Partition
+from penstock.streams.runtime.overrides import Engine
+from penstock.streams.testing import MemorySink, VirtualTimeLoop
+from tests.helpers.nats.model import Client, Server
+
+
+@asynccontextmanager
+async def owned(
+    server: Server,
+    handle: Callable[[int], Any],
+    done: list[int],
+    letters: MemorySink | None = None,
+    layout: Layout | None = None,
+) -> AsyncGenerator[Partition]:
+    """A partition with a pipeline that reverts what fails."""
+    table: Any = server.table
+    unused: Any = None
+    client: Any = Client(server)
+    lease = Lease(unused, "p.0", b"me", 1, math.inf, asyncio.get_running_loop().time)
+    deliveries = Deliveries("stream", letters or MemorySink())
+    floors = Floors(table, "today")
+    floors.start()
+    partition = Partition(0, lease, client, layout or Layout("a", None, None), deliveries, floors)
+    running = (
+        from_iterable(list[int]())
+        .pipe(
+            # Which reads ahead.
+            group_by(lambda number: number % 2),
+            spread(),
+            adaptive_flat_map(handle, on_error="revert"),
+        )
+        .to(for_each(done.append))
+    ).start(engine=Engine(deliveries.flowable, "stop"), drain_deadline=1)
+    try:
+        await partition.look()
+        yield partition
+    finally:
+        running.cancel()
+        await running.wait()
+        await partition.abandon()
+        await floors.stop()
+        await client.close()
+
+
+def test_a_reverted_event_is_given_again_a_second_later_until_it_is_done() -> None:
+    loop = VirtualTimeLoop()
+    tried: list[float] = []
+    done: list[int] = []
+
+    def handle(number: int) -> int:
+        if number == 1:
+            tried.append(round(loop.time(), 1))
+            if len(tried) < 3:
+                raise ValueError("not yet")
+        return number
+
+    async def story() -> None:
+        server = Server()
+        for number in (1, 2, 3):
+            server.publish("key", b"%d" % number)
+        async with owned(server, handle, done):
+            await asyncio.sleep(1.5)
+            assert done == [2, 3]
+            assert server.table.floor == 0
+            await asyncio.sleep(1)
+            assert done == [2, 3, 1]
+            assert server.table.floor == 3
+            assert tried == [tried[0], tried[0] + 1, tried[0] + 2]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_reverted_event_is_left_to_the_next_owner_of_its_partition() -> None:
+    loop = VirtualTimeLoop()
+    tried: list[int] = []
+
+    def handle(number: int) -> int:
+        tried.append(number)
+        raise ValueError("never")
+
+    async def story() -> None:
+        server = Server()
+        server.publish("key", b"1")
+        async with owned(server, handle, []) as partition:
+            await asyncio.sleep(0.5)
+            await partition.stop()
+            await asyncio.sleep(5)
+            assert tried == [1]
+            assert server.table.floor == 0
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_flood_of_messages_that_are_not_json_waits_for_the_dead_letters() -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+    dead = MemorySink(seconds=0.02)
+
+    async def story() -> None:
+        server = Server()
+        for _ in range(500):
+            server.publish("key", b"garbage")
+        server.publish("key", b"1")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("penstock.streams.failures.dead_letters.MOST_LETTERS", 8)
+            async with owned(server, lambda number: number, done, dead):
+                await asyncio.sleep(15)
+                assert (len(dead.values), done) == (500, [1])
+                assert server.table.floor == 501
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [b"garbage", b"", b"[]", b"{}", b'{"floor": "2", "stored": 0, "of": "today", "owner": "x"}'],
+)
+def test_a_floor_that_cannot_be_read_is_none(
+    entry: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def story() -> None:
+        server = Server()
+        for number in (1, 2, 3):
+            server.publish("key", b"%d" % number)
+        await server.table.update("p.0", entry, 0)
+        async with owned(server, lambda number: number, done):
+            await asyncio.sleep(2)
+            assert done == [1, 2, 3]
+            assert server.table.floor == 3
+
+    loop.run_until_complete(story())
+    loop.close()
+    assert "the floor of partition 0 cannot be read" in caplog.text
+
+
+def test_a_batch_with_identities_that_are_none_goes_to_the_dead_letters() -> None:
+    loop = VirtualTimeLoop()
+    dead = MemorySink()
+    done: list[int] = []
+
+    async def story() -> None:
+        server = Server()
+        body = body_of([b"1", b"2"], ["a", "b"]).replace(b'"b"', b"[]")
+        server.publish("batch", body, header_of(2))
+        server.publish("key", b"3")
+        layout = Layout("a", "id", None, batch=8)
+        async with owned(server, lambda number: number, done, dead, layout):
+            await asyncio.sleep(2)
+            assert [letter.value for letter in dead.values] == [body]
+            assert done == [3]
+            assert server.table.floor == 2
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_message_that_cannot_be_taken_in_is_told_of_and_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+    broken = True
+
+    def identities(message: object) -> None:
+        if broken:
+            raise RuntimeError("a mistake of ours")
+
+    async def story() -> None:
+        nonlocal broken
+        server = Server()
+        monkeypatch.setattr("penstock.streams.nats.partition.partition.identities_of", identities)
+        server.publish("key", b"1")
+        async with owned(server, lambda number: number, done) as partition:
+            for _ in range(3):
+                await asyncio.sleep(1)
+                with pytest.raises(RuntimeError, match="a mistake of ours"):
+                    await partition.look()
+                await partition.look()
+            assert done == []
+            await asyncio.sleep(1)
+            with pytest.raises(RuntimeError, match="a mistake of ours"):
+                await partition.look()
+            broken = False
+            await partition.look()
+            await asyncio.sleep(1)
+            assert done == [1]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_nothing_begins_that_was_in_the_pipeline_when_the_lease_ran_out() -> None:
+    loop = VirtualTimeLoop()
+    begun: list[int] = []
+    owners: list[Partition] = []
+
+    async def handle(number: int) -> int:
+        begun.append(number)
+        await asyncio.sleep(1)
+        # As when the loop was blocked for longer than that.
+        owners[0].lease.deadline = loop.time()
+        return number
+
+    async def story() -> None:
+        server = Server()
+        for number in range(20):
+            server.publish("key", b"%d" % number)
+        async with owned(server, handle, []) as partition:
+            owners.append(partition)
+            await asyncio.sleep(9)
+            assert begun == [0]
+
+    loop.run_until_complete(story())
+    loop.close()

@@ -1,0 +1,461 @@
+"""Streams that others own, as an ordinary source and an ordinary sink."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from nats.js.api import ConsumerConfig, StreamConfig
+from nats.js.errors import NotFoundError
+
+from penstock import (
+    Fixed,
+    Pipeline,
+    adaptive_flat_map,
+    collect,
+    dead_letters,
+    for_each,
+    from_async_iterable,
+    from_iterable,
+    read_jetstream,
+    route,
+    write_jetstream,
+)
+from penstock.streams.errors import (
+    BadLine,
+    BuildError,
+    CannotConnect,
+    PayloadTooLarge,
+    StreamDiffers,
+    StreamMissing,
+)
+from penstock.streams.nats.client.client import Client
+from penstock.streams.nats.client.connection import connect, jetstream
+from penstock.streams.nats.client.server import Servers
+
+
+class Stream:
+    """A stream on a server, looked at from outside."""
+
+    def __init__(self, client: Client, name: str, servers: Servers) -> None:
+        self.client = client
+        self.name = name
+        self.urls = servers.urls
+        self.js: Any = jetstream(client)
+
+    async def publish(self, *values: bytes, subject: str = "new") -> None:
+        for value in values:
+            await self.js.publish(f"{self.name}.{subject}", value)
+
+    async def numbers(self, count: int) -> None:
+        await self.publish(*(b'{"n": %d}' % n for n in range(count)))
+
+    async def unfinished(self, durable: str) -> tuple[int, int]:
+        """Messages that were not delivered, and those that are not acknowledged."""
+        info = await self.js.consumer_info(self.name, durable)
+        return info.num_pending, info.num_ack_pending
+
+    async def messages(self) -> int:
+        return int((await self.js.stream_info(self.name)).state.messages)
+
+
+@asynccontextmanager
+async def stream(server: Servers, name: str, **settings: Any) -> AsyncIterator[Stream]:
+    client = await connect(server.urls)
+    made = Stream(client, name, server)
+    await made.js.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], **settings))
+    try:
+        yield made
+    finally:
+        await made.js.delete_stream(name)
+        await client.close()
+
+
+async def until(true: Callable[[], bool | Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            found = true()
+            if found is True or (not isinstance(found, bool) and await found):
+                return
+            await asyncio.sleep(0.01)
+
+
+def read(it: Stream, into: list[Any], **options: Any) -> Pipeline:
+    return read_jetstream(it.name, "reader", it.urls, **options).to(collect(into))
+
+
+def test_a_stream_is_read_in_order_and_acknowledged_after_the_sinks(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "ordered") as it:
+            await it.numbers(1_000)
+            seen: list[Any] = []
+            report = await read(it, seen, follow=False).run()
+            assert [value["n"] for value in seen] == list(range(1_000))
+            assert report.statistics["finished"] == 1_000
+            assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_what_is_not_acknowledged_comes_again_to_the_next_running(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "again") as it:
+            await it.numbers(10)
+
+            async def hang(value: Any) -> None:
+                await asyncio.Event().wait()
+
+            flow = read_jetstream("again.*", "reader", it.urls, lease=60)
+            running = flow.pipe(adaptive_flat_map(hang, Fixed(4))).to(collect([])).start()
+            await until(lambda: running.statistics()["in"] == 4)
+            running.cancel()
+            report = await running.wait()
+            assert report.statistics["returned"] == report.statistics["in"] == 4
+            seen: list[Any] = []
+            async with read(it, seen).start() as running:
+                await until(lambda: len(seen) == 10)
+                running.begin_drain()
+            assert sorted(value["n"] for value in seen) == list(range(10))
+
+    asyncio.run(story())
+
+
+def test_no_more_messages_are_delivered_than_were_asked_for(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "demand") as it:
+            await it.numbers(100)
+            release = asyncio.Event()
+
+            async def hold(value: Any) -> None:
+                await release.wait()
+
+            flow = read_jetstream("demand", "reader", it.urls)
+            async with flow.to(for_each(hold)).start() as running:
+                await until(lambda: running.statistics()["in"] == 1)
+                await asyncio.sleep(0.05)
+                assert await it.unfinished("reader") == (99, 1)
+                release.set()
+                await until(lambda: running.statistics()["finished"] == 100)
+                running.begin_drain()
+
+    asyncio.run(story())
+
+
+def test_a_paused_reader_goes_on_with_what_it_had_asked_for(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "paused") as it:
+            seen: list[Any] = []
+            async with read(it, seen).start() as running:
+                await it.numbers(1)
+                await until(lambda: len(seen) == 1)
+                running.pause()
+                await it.numbers(5)
+                await asyncio.sleep(0.05)
+                assert len(seen) == 1
+                running.resume()
+                await until(lambda: len(seen) == 6)
+                running.begin_drain()
+            assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+def test_a_failed_event_comes_again_later_and_a_routed_one_does_not(
+    server: Servers, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with stream(server, "failing") as it:
+            await it.numbers(3)
+            tried: list[int] = []
+
+            def fail_at_one(value: Any) -> None:
+                tried.append(value["n"])
+                if value["n"] == 1:
+                    raise ValueError("one")
+
+            async def run(**options: Any) -> None:
+                flow = read_jetstream("failing", "reader", it.urls, retry_after=0.2, follow=False)
+                await flow.to(for_each(fail_at_one, **options)).run()
+
+            with pytest.raises(ValueError, match="one"):
+                await run()
+            assert tried == [0, 1]
+            await until(lambda: _delivered(it, 0))
+            letters = route(dead_letters(tmp_path / "letters.jsonl"))
+            flow = read_jetstream("failing", "reader", it.urls)
+            async with flow.to(for_each(fail_at_one, on_error=letters)).start() as running:
+                await until(lambda: running.statistics()["finished"] == 1)
+                await until(lambda: running.statistics()["failed"] == 1)
+                running.begin_drain()
+            assert sorted(tried) == [0, 1, 1, 2]
+            assert await it.unfinished("reader") == (0, 0)
+
+    asyncio.run(story())
+
+
+async def _asked(it: Stream, requests: int) -> bool:
+    """Whether so many requests for messages wait at the server, or more."""
+    try:
+        info = await it.js.consumer_info(it.name, "reader")
+    except NotFoundError:
+        return False
+    return bool(info.num_waiting >= requests)
+
+
+async def _delivered(it: Stream, redelivered: int) -> bool:
+    return (await it.unfinished("reader"))[1] >= redelivered
+
+
+def test_an_event_that_takes_longer_than_the_lease_is_delivered_once(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "long") as it:
+            await it.numbers(1)
+            begun: list[int] = []
+
+            async def slow(value: Any) -> None:
+                begun.append(value["n"])
+                await asyncio.sleep(2)
+
+            flow = read_jetstream("long", "reader", it.urls, lease=1)
+            async with flow.pipe(adaptive_flat_map(slow)).to(collect([])).start() as running:
+                await until(lambda: running.statistics()["finished"] == 1)
+                running.begin_drain()
+            assert begun == [0]
+
+    asyncio.run(story())
+
+
+def test_a_message_that_is_no_object_is_reported_routed_or_the_end(
+    server: Servers, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with stream(server, "bad") as it:
+            await it.publish(b'{"n": 1}', b"[2]", b"{", b'{"n": 4}')
+            seen: list[Any] = []
+            report = (
+                await read_jetstream("bad", None, it.urls, follow=False).to(collect(seen)).run()
+            )
+            assert [value["n"] for value in seen] == [1, 4]
+            assert report.statistics["bad_lines"] == 2
+            letters = tmp_path / "letters.jsonl"
+            flow = read_jetstream(
+                "bad", None, it.urls, follow=False, on_bad_message=route(dead_letters(letters))
+            )
+            await flow.to(collect(seen)).run()
+            assert letters.read_text(encoding="utf-8").count("\n") == 2
+            seen.clear()
+            flow = read_jetstream("bad", None, it.urls, on_bad_message="stop")
+            with pytest.raises(BadLine, match=r"message 2, 'bad.new' is JSON, but not an object"):
+                await flow.to(collect(seen)).run()
+            assert [value["n"] for value in seen] == [1]
+            raw: list[bytes] = []
+            await (
+                read_jetstream("bad", None, it.urls, raw=True, follow=False).to(collect(raw)).run()
+            )
+            assert raw[1:3] == [b"[2]", b"{"]
+
+    asyncio.run(story())
+
+
+def test_readers_with_one_durable_share_the_messages(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "shared") as it:
+            seen: list[list[Any]] = [[], []]
+            runnings = [read(it, into).start() for into in seen]
+            # One reader has two at most.
+            await until(lambda: _asked(it, 3))
+            await it.numbers(200)
+            await until(lambda: len(seen[0]) + len(seen[1]) == 200)
+            for running in runnings:
+                await running.drain()
+            assert sorted(value["n"] for value in [*seen[0], *seen[1]]) == list(range(200))
+            assert seen[0]
+            assert seen[1]
+
+    asyncio.run(story())
+
+
+def test_a_consumer_that_somebody_deletes_ends_the_stream(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "deleted") as it:
+            running = read(it, []).start()
+            await until(lambda: _asked(it, 1))
+            await it.js.delete_consumer("deleted", "reader")
+            with pytest.raises(
+                StreamMissing, match="'reader' of the stream 'deleted' has been deleted"
+            ):
+                await running.wait()
+
+    asyncio.run(story())
+
+
+def test_a_reader_survives_a_server_that_is_started_again(tmp_path: Path) -> None:
+    async def story(servers: Servers) -> None:
+        seen: list[Any] = []
+        async with stream(servers, "restarted") as it, read(it, seen).start() as running:
+            await it.numbers(2)
+            await until(lambda: len(seen) == 2)
+            await asyncio.to_thread(servers.stop, 0)
+            servers.start(0)
+            await asyncio.to_thread(servers.wait)
+            sink = write_jetstream("restarted.new", it.urls)
+            await from_iterable([{"n": 3}]).to(sink).run()
+            await until(lambda: len(seen) >= 3)
+            running.begin_drain()
+
+    with Servers(tmp_path) as servers:
+        asyncio.run(story(servers))
+
+
+def test_an_event_is_finished_when_the_server_has_it(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "written") as it:
+            values = ({"n": n} for n in range(1_000))
+            sink = write_jetstream("written.new", it.urls)
+            report = await from_iterable(values).to(sink).run()
+            assert report.statistics["finished"] == await it.messages() == 1_000
+
+    asyncio.run(story())
+
+
+class Order(msgspec.Struct):
+    n: int
+
+
+def test_what_has_the_same_id_is_stored_once(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "unique") as it:
+            values = [Order(n % 10) for n in range(30)]
+            sink = write_jetstream("unique.new", it.urls, id="n")
+            report = await from_iterable(values).to(sink).run()
+            assert report.statistics["finished"] == 30
+            assert await it.messages() == 10
+            assert report.statistics["stages"][-1]["known"] == 20
+
+    asyncio.run(story())
+
+
+def test_the_subject_may_come_of_the_value(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "routed") as it:
+            sink = write_jetstream(lambda value: f"routed.{value['to']}", it.urls)
+            await from_iterable([{"to": "a"}, {"to": "b"}]).to(sink).run()
+            seen: list[Any] = []
+            await read_jetstream("routed.b", None, it.urls, follow=False).to(collect(seen)).run()
+            assert seen == [{"to": "b"}]
+
+    asyncio.run(story())
+
+
+def test_what_is_written_while_no_server_is_there_is_written_when_one_is(tmp_path: Path) -> None:
+    async def story(servers: Servers) -> None:
+        async with stream(servers, "away") as it:
+
+            async def numbers() -> AsyncIterator[dict[str, int]]:
+                for n in range(20):
+                    if n == 10:
+                        await asyncio.to_thread(servers.stop, 0)
+                    if n == 15:
+                        servers.start(0)
+                        await asyncio.to_thread(servers.wait)
+                    yield {"n": n}
+
+            sink = write_jetstream("away.new", it.urls, id="n")
+            report = await from_async_iterable(numbers).to(sink).run()
+            assert report.statistics["finished"] == await it.messages() == 20
+
+    with Servers(tmp_path) as servers:
+        asyncio.run(story(servers))
+
+
+def test_what_is_as_large_as_a_server_takes_is_written_and_a_byte_more_is_told(
+    server: Servers,
+) -> None:
+    async def story() -> None:
+        async with stream(server, "large") as it:
+            header = len(b"NATS/1.0\r\nNats-Msg-Id: name\r\n\r\n")
+            largest = b"x" * (it.client.max_payload - header)
+
+            async def writing(body: bytes) -> None:
+                sink = write_jetstream("large.new", it.urls, id=lambda _: "name")
+                await from_iterable([body]).to(sink).run()
+
+            with pytest.raises(PayloadTooLarge, match="1,048,577 bytes"):
+                await writing(largest + b"x")
+            await writing(largest)
+            assert await it.messages() == 1
+
+    asyncio.run(story())
+
+
+def test_mistakes_have_names(server: Servers) -> None:
+    async def story() -> None:
+        async with stream(server, "named") as it:
+            await it.js.add_consumer(
+                "named", ConsumerConfig(durable_name="reader", filter_subject="named.a")
+            )
+
+            async def reading(*arguments: Any, **options: Any) -> None:
+                await read_jetstream(*arguments, **options).to(collect([])).run()
+
+            async def writing(value: Any, subject: Any = "named.new", **options: Any) -> None:
+                await from_iterable([value]).to(write_jetstream(subject, it.urls, **options)).run()
+
+            with pytest.raises(StreamMissing, match="'nothing'"):
+                await reading("nothing", None, it.urls)
+            with pytest.raises(StreamDiffers, match=r"reads 'named.a', not 'named.b'"):
+                await reading("named.b", "reader", it.urls)
+            with pytest.raises(StreamMissing, match=r"no stream takes 'nobody.reads'"):
+                await writing({}, "nobody.reads", patience=0.3)
+            with pytest.raises(PayloadTooLarge, match=r"2,000,0.. bytes.*1,048,576"):
+                await writing({"a": "x" * 2_000_000})
+            with pytest.raises(TypeError, match="not JSON serializable"):
+                await writing({"a": object()})
+            for words in ("a b", "named.*", "named.>", "named..a", "", "a 4\r\nname\r\nPUB b"):
+                with pytest.raises(ValueError, match="nothing can be published to the subject"):
+                    await writing({"to": words}, lambda value: value["to"])
+            with pytest.raises(ValueError, match="an identity one line"):
+                await writing({"id": "1\r\nNats-Rollup: all"}, id="id")
+
+    asyncio.run(story())
+
+
+def test_where_no_server_is_the_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "penstock.streams.nats.streams.reading.connect", partial(connect, patience=0.2)
+    )
+    monkeypatch.setattr(
+        "penstock.streams.nats.streams.writing.connect", partial(connect, patience=0.2)
+    )
+    nowhere = "nats://somebody:secret@127.0.0.1:1"
+    reading = read_jetstream("a", None, nowhere).to(collect([]))
+    writing = from_iterable([{}]).to(write_jetstream("a", nowhere))
+    for pipeline in (reading, writing):
+        with pytest.raises(CannotConnect, match=r"No NATS server answered at nats://.*127") as told:
+            asyncio.run(pipeline.run())
+        assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (lambda: read_jetstream(""), "a stream or a subject"),
+        (lambda: read_jetstream("a", "b.c"), "no dots"),
+        (lambda: read_jetstream("a", servers="http://a"), "addresses of NATS servers"),
+        (lambda: read_jetstream("a", servers=""), "addresses of NATS servers"),
+        (lambda: read_jetstream("a", lease=0), "positive"),
+        (lambda: read_jetstream("a", on_bad_message="skip"), "route"),  # type: ignore[call-overload]
+        (lambda: write_jetstream("a.*"), "without blanks"),
+        (lambda: write_jetstream("a", window=0), "positive"),
+        (lambda: write_jetstream("a", on_error="ignore"), "skip"),  # type: ignore[arg-type]
+    ],
+)
+def test_options_that_make_no_sense_are_refused(build: Callable[[], Any], words: str) -> None:
+    with pytest.raises(BuildError, match=words):
+        build()

@@ -1,0 +1,629 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pytest
+import reactivex
+from hypothesis import given
+from hypothesis import strategies as st
+from reactivex import Observable
+from reactivex import operators as ops
+from reactivex.scheduler.eventloop import AsyncIOThreadSafeScheduler
+from reactivex.subject import BehaviorSubject, Subject
+from reactivex.testing import TestScheduler
+
+from penstock import (
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    buffer,
+    collect,
+    distinct_within,
+    from_async_iterable,
+    from_iterable,
+    group_by,
+    lift,
+    spread,
+)
+from penstock.streams.errors import BuildError, HoldExceeded, PenstockError
+from penstock.streams.protocol.event import Ending
+from penstock.streams.testing import (
+    COMPLETED,
+    CountedSource,
+    ManualPublisher,
+    MemorySource,
+    Probe,
+    VirtualClock,
+    run_virtual,
+)
+
+
+def read(source: Any, *operators: Any, **options: Any) -> Probe[Any]:
+    probe = Probe[Any](**{"request": 1000, **options})
+    source.pipe(*operators).connect(probe)
+    return probe
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected"),
+    [
+        (ops.skip_until(BehaviorSubject(True)), [0, 1, 2]),
+        (ops.take_until(BehaviorSubject(True)), []),
+        (ops.skip_until(reactivex.of(True)), [0, 1, 2]),
+        (ops.take_until(reactivex.of(True)), []),
+        (ops.zip_latest(reactivex.of("a", "b")), [(0, "b")]),
+        (ops.buffer(reactivex.of("a", "b")), [[], [], []]),
+    ],
+    ids=["skip_until a subject", "take_until a subject", "skip_until of", "take_until of",
+         "zip_latest", "buffer"],
+)  # fmt: skip
+def test_a_source_is_asked_when_all_that_the_operator_listens_to_is_subscribed(
+    operator: Callable[[Any], Any], expected: list[Any], clock: VirtualClock
+) -> None:
+    seen = clock.play("(0,1,2,|)", lambda source: from_iterable(range(3)).pipe(operator))
+    assert [value for _, value in seen] == [*expected, COMPLETED]
+
+
+def test_a_sample_sees_nothing_of_what_comes_after_the_last_tick() -> None:
+    ticks = BehaviorSubject("tick")
+    source = ManualPublisher[int]()
+    probe = read(source, ops.sample(ticks))
+    source.send(1)
+    assert probe.values == []
+    ticks.on_next("tick")
+    assert probe.values == [1]
+
+
+def other(marbles: str) -> Observable[Any]:
+    return reactivex.from_marbles(marbles, timespan=1.0)
+
+
+@pytest.mark.parametrize("operator", [ops.sample, ops.skip_until, ops.take_until, ops.buffer])
+@pytest.mark.parametrize(
+    "marbles", ["---|", "---x|", "---x------|", "---x---x|", "---x---------x---|", "---#"]
+)
+def test_the_end_of_another_source_means_what_it_does_in_rx(
+    operator: Callable[[Any], Any], marbles: str, clock: VirtualClock
+) -> None:
+    seen = clock.play("a-b-c-d-e-|", operator(other(marbles)))
+    rx, plain = TestScheduler(), list[tuple[float, Any]]()
+    source = reactivex.from_marbles("a-b-c-d-e-|", timespan=1.0)
+    source.pipe(operator(other(marbles))).subscribe(
+        lambda value: plain.append((rx.clock, value)),
+        lambda error: plain.append((rx.clock, str(error))),
+        lambda: plain.append((rx.clock, COMPLETED)),
+        scheduler=rx,
+    )
+    rx.start()
+    assert [(t, str(v) if isinstance(v, Exception) else v) for t, v in seen] == plain
+
+
+def test_a_skip_until_that_is_told_of_an_empty_source_completes(clock: VirtualClock) -> None:
+    operator = ops.skip_until(other("---|").pipe(ops.default_if_empty()))
+    assert clock.play("a-b-c-|", operator) == [(4.0, "c"), (6.0, COMPLETED)]
+
+
+def test_a_sample_by_a_source_that_goes_on_completes(clock: VirtualClock) -> None:
+    for_ever = ops.sample(other("---x|").pipe(ops.concat(reactivex.timer(0, 5))))
+    seen = clock.play("a-b-c-|", for_ever, until=30)
+    assert seen == [(3.0, "b"), (4.0, "c"), (9.0, COMPLETED)]
+
+
+# Other threads.
+
+
+def in_a_thread(push: Callable[[], None]) -> None:
+    thread = threading.Thread(target=push)
+    thread.start()
+    thread.join()
+
+
+class OnThreads(Probe[Any]):
+    """A probe that knows on which threads it is called."""
+
+    def __init__(self) -> None:
+        super().__init__(10, on_event=lambda _, __: self._called())
+        self.threads = set[int]()
+
+    def _called(self) -> None:
+        self.threads.add(threading.get_ident())
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._called()
+        super().on_error(error)
+
+    def on_completed(self) -> None:
+        self._called()
+        super().on_completed()
+
+
+@pytest.mark.parametrize("says", ["a value", "an error", "the end"])
+def test_a_second_source_that_makes_an_operator_emit_on_another_thread_is_refused(
+    says: str,
+) -> None:
+    async def story() -> None:
+        other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
+        operator = ops.take_until(other) if says == "the end" else ops.sample(other)
+        source.pipe(operator).connect(probe)
+        source.send(1)
+        answered = list(probe.values)
+        in_a_thread(
+            lambda: other.on_error(ValueError()) if says == "an error" else other.on_next(0)
+        )
+        assert probe.values == answered
+        await asyncio.sleep(0)
+        assert isinstance(probe.error, PenstockError)
+        assert "another thread" in str(probe.error)
+        assert probe.threads == {threading.get_ident()}
+        assert probe.values == answered
+        if says != "the end":
+            assert source.returned == [1]
+
+    asyncio.run(story())
+
+
+def test_a_second_source_on_another_thread_is_refused_where_there_is_no_loop() -> None:
+    other, source = Subject[int](), ManualPublisher[int]()
+    probe = read(source, ops.sample(other))
+    source.send(1)
+    in_a_thread(lambda: other.on_next(0))
+    assert probe.values == []
+    assert isinstance(probe.error, PenstockError)
+
+
+def test_a_second_source_that_is_brought_onto_the_loop_may_be_pushed_from_any_thread() -> None:
+    async def story() -> None:
+        scheduler = AsyncIOThreadSafeScheduler(asyncio.get_running_loop())
+        other, source, probe = Subject[int](), ManualPublisher[int](), OnThreads()
+        source.pipe(ops.sample(other.pipe(ops.observe_on(scheduler)))).connect(probe)
+        source.send(1)
+        in_a_thread(lambda: other.on_next(0))
+        await asyncio.sleep(0.01)
+        assert probe.values == [1]
+        assert probe.threads == {threading.get_ident()}
+
+    asyncio.run(story())
+
+
+# An operator that answers at once.
+
+AT_ONCE: dict[str, tuple[Callable[[Any], Any], Callable[[list[int]], list[Any]]]] = {
+    "map": (ops.map(lambda n: n + 1), lambda ns: [n + 1 for n in ns]),
+    "filter": (ops.filter(lambda n: n % 2 == 0), lambda ns: [n for n in ns if n % 2 == 0]),
+    "flat_map": (
+        ops.flat_map(lambda n: [n] * (n % 3)),
+        lambda ns: [n for n in ns for _ in range(n % 3)],
+    ),
+    "scan": (ops.scan(lambda total, n: total + n, 0), lambda ns: list(accumulate(ns))),
+    "pairwise": (ops.pairwise(), lambda ns: list(pairwise(ns))),
+    "start_with": (ops.start_with(7), lambda ns: [7, *ns]),
+    "skip": (ops.skip(2), lambda ns: ns[2:]),
+    "take": (ops.take(3), lambda ns: ns[:3]),
+    "first": (ops.first_or_default(None, -1), lambda ns: ns[:1] or [-1]),
+}
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+@given(st.lists(st.integers(0, 9), max_size=12))
+def test_a_lifted_operator_gives_what_it_gives_without_demand(name: str, items: list[int]) -> None:
+    operator, expected = AT_ONCE[name]
+    source = MemorySource(items)
+    probe = read(source, operator)
+    assert probe.values == expected(items)
+    assert probe.completed
+    assert source.unsettled == []
+
+
+@pytest.mark.parametrize("name", AT_ONCE)
+@given(st.lists(st.integers(0, 9), max_size=12), st.integers(1, 4))
+def test_a_lifted_operator_reads_only_what_its_outputs_need(
+    name: str, items: list[int], n: int
+) -> None:
+    operator, expected = AT_ONCE[name]
+    source = CountedSource(items)
+    probe = read(source, operator, request=n)
+    assert probe.values == expected(items)[:n]
+    # The fewest inputs that make so many outputs.
+    needed = next(
+        (i for i in range(len(items) + 1) if len(expected(items[:i])) >= n and name != "first"),
+        1 if name == "first" else len(items),
+    )
+    assert source.emitted <= max(needed, n)
+
+
+def test_an_input_without_output_is_dropped_for_the_operator_that_dropped_it() -> None:
+    source = MemorySource([1, 1, 2])
+
+    async def story() -> dict[str, Any]:
+        stream = source.pipe(ops.distinct_until_changed())
+        return (await stream.to(collect([])).run()).statistics
+
+    assert run_virtual(story())["dropped"] == {"distinct_until_changed": 1}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [from_iterable([1, 2, 3]), Flowable.of(reactivex.of(1, 2, 3), buffer(10))],
+    ids=["from_iterable", "of"],
+)
+@pytest.mark.parametrize(
+    "inner",
+    [
+        lambda n: reactivex.of(n, n),
+        lambda n: reactivex.range(n, n + 2).pipe(ops.map(lambda _: n)),
+        lambda n: reactivex.concat(reactivex.just(n), reactivex.just(n)),
+        lambda n: reactivex.repeat_value(n, 2),
+    ],
+    ids=["of", "range", "concat", "repeat"],
+)
+def test_flat_map_reads_observables_that_end_at_once_wherever_it_is_called(
+    source: Flowable[int], inner: Callable[[int], Observable[int]]
+) -> None:
+    # Whoever subscribes by Rx runs everything on reactivex's trampoline.
+    seen: list[int] = []
+    source.pipe(ops.flat_map(inner)).subscribe(seen.append)
+    assert seen == [1, 1, 2, 2, 3, 3]
+
+
+def test_outputs_of_one_input_leave_before_the_next_is_taken() -> None:
+    """Even where the stage above sends the next one as soon as it is asked."""
+
+    async def story() -> list[str]:
+        source = ManualPublisher[str]()
+        probe = Probe[str](request=1, on_event=lambda probe, _: probe.request(1))
+
+        async def work(value: str) -> str:
+            await asyncio.sleep(1)
+            return value
+
+        twice = lift(ops.flat_map(lambda value: [value + "1", value + "2"]), holds=False)
+        source.pipe(adaptive_flat_map(work, Fixed(9)), twice).connect(probe)
+        source.send("a", "b", "c")
+        await asyncio.sleep(5)
+        probe.cancel()
+        return probe.values
+
+    assert run_virtual(story()) == ["a1", "a2", "b1", "b2", "c1", "c2"]
+
+
+def test_an_event_is_finished_when_all_its_outputs_are() -> None:
+    source = MemorySource(["ab"])
+    probe = read(source, lift(ops.flat_map(list), holds=False), hold=True)
+    probe.events[0].finish()
+    assert source.unsettled == ["ab"]
+    probe.events[1].finish()
+    assert source.acked == ["ab"]
+
+
+def test_outputs_keep_their_event_where_the_reader_came_by_subscribe() -> None:
+    """Reactivex runs a subscription on a trampoline, on which what is due at once waits."""
+    source, seen = MemorySource(["ab", "c"]), list[tuple[str, list[str]]]()
+    stream = source.pipe(lift(ops.flat_map(list), holds=False))
+    stream.subscribe(lambda value: seen.append((value, source.unsettled)))
+    assert seen == [("a", ["ab"]), ("b", ["ab"]), ("c", ["c"])]
+    assert source.acked == ["ab", "c"]
+    assert source.ledger.ended(Ending.DROPPED) == []
+
+
+def test_an_early_end_gives_the_rest_back() -> None:
+    source = MemorySource(range(5))
+    probe = read(source, ops.take_while(lambda n: n < 2))
+    assert probe.values == [0, 1]
+    assert source.unsettled == []
+
+
+def test_an_error_of_a_user_function_names_the_stage_and_the_event() -> None:
+    source = MemorySource([1, 0, 2])
+    for operator in (ops.map(lambda n: 1 // n), ops.map_indexed(lambda n, i: 1 // n)):
+        probe = read(source, operator)
+        assert probe.values == [1]
+        assert isinstance(probe.error, ZeroDivisionError)
+        assert "stage 2" in probe.error.__notes__[0]
+        assert "the event 0" in probe.error.__notes__[0]
+        assert source.unsettled == []
+        source = MemorySource([1, 0, 2])
+
+
+def test_an_operator_of_ones_own_that_raises_stops_the_pipeline() -> None:
+    def explode(source: Observable[int]) -> Observable[int]:
+        def subscribe(observer: Any, scheduler: Any = None) -> Any:
+            def on_next(n: int) -> None:
+                raise ValueError(n)
+
+            return source.subscribe(on_next, observer.on_error, observer.on_completed)
+
+        return Observable(subscribe)
+
+    for holds in (True, False):
+        source = MemorySource([1, 2])
+        probe = read(source, lift(explode, holds=holds))
+        assert isinstance(probe.error, ValueError)
+        assert source.unsettled == []
+
+
+# Map and filter, done without Rx.
+
+
+@given(st.lists(st.integers()), st.integers(1, 5))
+def test_chunks_go_through_map_and_filter(items: list[int], modulus: int) -> None:
+    source = MemorySource(items)
+    done: list[int] = []
+
+    async def story() -> dict[str, Any]:
+        stream = source.pipe(
+            ops.filter(lambda n: n % modulus == 0),
+            ops.map(lambda n: -n),
+            distinct_within(10, by=lambda n: n),
+            ops.filter(lambda n: n % 2 == 0),
+        )
+        return (await stream.to(collect(done)).run()).statistics
+
+    statistics = run_virtual(story())
+    passed = [-n for n in items if n % modulus == 0]
+    assert done == [n for n in dict.fromkeys(passed) if n % 2 == 0]
+    assert statistics["unfinished"] == 0
+    assert len(source.acked) == len(items)
+
+
+@pytest.mark.parametrize("operator", ["map", "filter"])
+def test_an_error_in_the_middle_of_a_chunk_is_told_after_what_came_before(operator: str) -> None:
+    done: list[int] = []
+
+    def check(n: int) -> int:
+        if n == 300:
+            raise ValueError(n)
+        return n + 1
+
+    async def story() -> None:
+        stream = from_iterable(range(1000)).pipe(getattr(ops, operator)(check))
+        await stream.to(collect(done)).run()
+
+    with pytest.raises(ValueError, match="300"):
+        run_virtual(story())
+    assert len(done) == 300
+
+
+# An operator that holds.
+
+
+def test_delay_moves_each_event_and_keeps_its_time_and_its_acknowledgement() -> None:
+    async def story() -> None:
+        source = MemorySource(["a", "b", "c"])
+        probe = Probe[str](request=9, hold=True)
+        source.pipe(ops.delay(2.0)).connect(probe)
+        await asyncio.sleep(10)
+        assert [value for _, value in probe.timed] == ["a", "b", "c"]
+        assert source.acked == []
+        probe.events[1].finish()
+        assert source.acked == ["b"]
+        probe.events[0].fail(ValueError("a"))
+        assert source.failed == ["a"]
+        probe.events[2].finish()
+        assert source.ledger.endings == [
+            ("b", Ending.FINISHED),
+            ("a", Ending.FAILED),
+            ("c", Ending.FINISHED),
+        ]
+
+    run_virtual(story())
+
+
+def test_delay_plays_as_in_rx(clock: VirtualClock) -> None:
+    assert clock.play("-a-b-|", ops.delay(3))[:2] == [(4, "a"), (6, "b")]
+
+
+def test_inputs_of_a_list_are_finished_with_it() -> None:
+    source = MemorySource(range(5))
+    probe = read(source, ops.buffer_with_count(2), hold=True)
+    assert probe.values == [[0, 1], [2, 3], [4]]
+    assert source.acked == []
+    probe.events[1].finish()
+    assert source.acked == [2, 3]
+    probe.events[0].give_back()
+    assert source.returned == [0, 1]
+    probe.events[2].finish()
+
+
+def test_a_newer_input_that_replaces_an_older_one_takes_it_along() -> None:
+    async def story() -> None:
+        source, probe = ManualPublisher[str](), Probe[str](request=9, hold=True)
+        source.pipe(ops.debounce(1.0)).connect(probe)
+        source.send("a")
+        await asyncio.sleep(0.5)
+        source.send("b")
+        await asyncio.sleep(5)
+        assert probe.timed == [(1.5, "b")]
+        assert source.unsettled == ["a", "b"]
+        probe.events[0].finish()
+        assert source.unsettled == []
+        probe.cancel()
+
+    run_virtual(story())
+
+
+def test_what_an_operator_never_answered_is_dropped_when_the_stream_ends() -> None:
+    source = MemorySource(range(4))
+    assert read(source, ops.skip_last(4)).values == []
+    assert source.ledger.ended(Ending.DROPPED) == [0, 1, 2, 3]
+
+
+def test_holding_more_than_allowed_is_an_error_that_says_what_to_do() -> None:
+    source = MemorySource(range(100))
+    probe = read(source, lift(ops.to_list(), hold=10))
+    assert isinstance(probe.error, HoldExceeded)
+    assert "hold=..." in str(probe.error)
+    assert len(source.returned) == 11
+    assert source.unsettled == []
+
+
+def test_holding_as_much_as_allowed_is_no_error() -> None:
+    assert read(MemorySource(range(10)), lift(ops.to_list(), hold=10)).values == [list(range(10))]
+
+
+def test_a_slow_reader_of_an_operator_that_another_source_makes_emit_is_bounded_too() -> None:
+    ticks = Subject[str]()
+    probe = read(ManualPublisher[int](), lift(ops.buffer(ticks), hold=5), request=1)
+    for _ in range(6):
+        ticks.on_next("tick")
+    assert probe.error is None
+    ticks.on_next("tick")
+    assert isinstance(probe.error, HoldExceeded)
+
+
+def test_the_clock_of_an_operator_waits_for_a_slow_reader_and_not_for_an_input() -> None:
+    async def story() -> None:
+        source, probe = ManualPublisher[int](), Probe[Any](request=1)
+        source.pipe(ops.buffer_with_time(1.0)).connect(probe)
+        await asyncio.sleep(3.5)
+        # The list of the second second waits for demand, and so does the tick of the third.
+        assert probe.values == [[]]
+        source.send(7)
+        await asyncio.sleep(100)
+        probe.request(10)
+        # In the list of the third second there is nothing of what came after it.
+        assert probe.values == [[], [], [], [7]]
+        await asyncio.sleep(1.5)
+        assert probe.values == [[], [], [], [7], []]
+
+    run_virtual(story())
+
+
+def test_what_was_due_before_the_end_comes_before_it_however_slow_the_reader() -> None:
+    async def story() -> list[Any]:
+        source, probe = ManualPublisher[int](), Probe[Any](request=1)
+        source.pipe(ops.buffer_with_time(1.0)).connect(probe)
+        await asyncio.sleep(3.5)
+        source.complete()
+        probe.request(10)
+        assert probe.completed
+        return probe.values
+
+    # Two ticks that were taken or waited, one that waited for its turn, and the end.
+    assert run_virtual(story()) == [[], [], [], []]
+
+
+@pytest.mark.parametrize(
+    "operator", [ops.buffer_with_time(0.1), ops.buffer_with_time_or_count(0.1, 5)]
+)
+def test_lists_of_nothing_that_a_slow_reader_takes_do_not_keep_inputs_from_being_read(
+    operator: Callable[[Any], Any],
+) -> None:
+    async def slowly() -> AsyncIterator[int]:
+        for number in range(10):
+            await asyncio.sleep(0.3)
+            yield number
+
+    async def story() -> list[int]:
+        seen: list[int] = []
+        async for numbers in from_async_iterable(slowly).pipe(operator):
+            seen += numbers
+            await asyncio.sleep(0.25)
+        assert asyncio.get_running_loop().time() < 15
+        return seen
+
+    assert run_virtual(story()) == list(range(10))
+
+
+def test_what_waits_for_demand_leaves_one_after_the_other_however_much_there_is() -> None:
+    kept: list[int] = []
+
+    async def handler(value: int) -> int:
+        await asyncio.sleep(1)
+        return value
+
+    stream = from_iterable(range(1000)).pipe(ops.delay(1), ops.filter(lambda n: n % 999 == 0))
+    pipeline = stream.pipe(adaptive_flat_map(handler, Fixed(1))).to(collect(kept))
+    run_virtual(pipeline.run(), stall=0.1)
+    assert kept == [0, 999]
+
+
+def test_cancel_gives_back_what_an_operator_holds() -> None:
+    source = ManualPublisher[int]()
+    probe = read(source, ops.buffer_with_count(100))
+    source.send(1)
+    source.send(2)
+    probe.cancel()
+    assert source.returned == [1, 2]
+
+
+@given(st.lists(st.integers()), st.integers(1, 5), st.integers(1, 3))
+def test_lists_leave_one_for_each_unit_of_demand(items: list[int], size: int, n: int) -> None:
+    source = CountedSource(items)
+    probe = read(source, ops.buffer_with_count(size), request=n)
+    expected = [items[i : i + size] for i in range(0, len(items), size)]
+    assert probe.values == expected[:n]
+    assert source.emitted <= n * size
+
+
+def test_an_unknown_operator_is_taken_for_one_that_holds() -> None:
+    def mine(source: Observable[int]) -> Observable[int]:
+        return source.pipe(ops.map(lambda n: n * 2))
+
+    source = MemorySource([1, 2])
+    probe = read(source, mine, hold=True)
+    assert probe.values == [2, 4]
+    probe.events[0].finish()
+    assert source.acked == [1]
+    probe.events[1].finish()
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("operator", "instead"),
+    [
+        (ops.merge(from_iterable([1])), "adaptive_flat_map"),
+        (ops.distinct(), "distinct_within"),
+        (ops.group_by(lambda n: n), "penstock.group_by"),
+        (ops.replay(), "several sinks"),
+        (ops.observe_on(Any), "in_threads"),
+        (ops.switch_latest(), "latest()"),
+        (ops.window_with_count(2), "flat_map"),
+    ],
+)
+def test_an_operator_that_cannot_be_bounded_is_refused_and_another_named(
+    operator: Any, instead: str
+) -> None:
+    with pytest.raises(BuildError) as refused:
+        from_iterable([1]).pipe(operator)
+    assert instead in str(refused.value)
+
+
+def test_windows_are_read_by_the_flat_map_that_follows() -> None:
+    totals = ops.flat_map(lambda window: window.pipe(ops.sum()))
+    source = MemorySource([1, 2, 3, 4])
+    assert read(source, ops.window_with_count(2), totals).values[:2] == [3, 7]
+    assert source.unsettled == []
+
+
+def test_a_function_that_returns_no_stream_is_no_operator() -> None:
+    with pytest.raises(BuildError, match="returned int"):
+        from_iterable([1]).pipe(lambda source: 7)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize("hold", [0, -1, True])
+def test_a_hold_below_one_is_refused(hold: int) -> None:
+    with pytest.raises(BuildError, match="hold"):
+        lift(ops.to_list(), hold=hold)
+
+
+def test_turns_pass_through_operators_that_answer_at_once() -> None:
+    async def story() -> list[Any]:
+        done: list[Any] = []
+
+        async def work(value: Any) -> Any:
+            await asyncio.sleep(1)
+            return value
+
+        stream = from_iterable(["a1", "a2", "b1"]).pipe(
+            group_by(0), spread(), ops.scan(lambda n, v: v, ""), adaptive_flat_map(work, Fixed(3))
+        )
+        await stream.to(collect(done)).run()
+        return done
+
+    assert run_virtual(story()) == ["a1", "b1", "a2"]

@@ -1,0 +1,93 @@
+"""Readers of one table do not wait for each other's transactions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock.streams.sql_queue import Row, Settlement, Store, Terms, open_store
+from penstock.streams.sql_queue.postgres.claims import PostgresStore
+
+ATTEMPTS = 2
+GONE, MINE, YOURS = (
+    Terms(owner, lease=lease, attempts=ATTEMPTS, by="key")
+    for owner, lease in (("gone", 0.0), ("mine", 60.0), ("yours", 60.0))
+)
+
+
+async def suspects_of_two_keys(store: Store) -> None:
+    """Rows that a reader held which died, all of them with one attempt left."""
+    await store.open()
+    await store.put([b'{"key": "a"}', b'{"key": "a"}', b'{"key": "b"}', b'{"key": "b"}'])
+    assert len((await store.claim(9, GONE)).rows) == 4
+    # Nothing to claim, but suspects from now on.
+    assert (await store.claim(9, MINE)).rows == []
+
+
+def test_a_key_stays_with_its_reader_while_that_is_in_the_middle_of_a_settlement(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that is stopped there may still commit, or not: later rows must not go before."""
+
+    async def story() -> None:
+        over, others = Terms("me", lease=0.0, by="key"), Terms("you", by="key")
+        mine, yours = open_store(postgres), open_store(postgres)
+        await mine.open()
+        await mine.put([b'{"key": "a"}', b'{"key": "a"}', b'{"key": "b"}'])
+        await yours.open()
+        rows = (await mine.claim(9, over)).rows
+        stopped, woken = asyncio.Event(), asyncio.Event()
+        finish = PostgresStore._finish
+
+        async def stop_after(self: PostgresStore, db: Any, rows: list[Row]) -> None:
+            await finish(self, db, rows)
+            stopped.set()
+            await woken.wait()
+
+        monkeypatch.setattr(PostgresStore, "_finish", stop_after)
+        settling = asyncio.ensure_future(mine.settle(Settlement(finished=rows[:1]), over))
+        async with asyncio.timeout(20):
+            await stopped.wait()
+            assert [row.key for row in (await yours.claim(9, others)).rows] == ["b"]
+            woken.set()
+            assert await settling == []
+            assert [row.id for row in (await yours.claim(9, others)).rows] == [rows[1].id]
+        for store in (mine, yours):
+            await store.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("how", ["settles", "claims"])
+def test_who_works_on_suspects_waits_for_no_other_who_does(postgres: str, how: str) -> None:
+    """Two that waited for each other were a deadlock for each row, of a second at least."""
+
+    async def story() -> None:
+        mine, yours = open_store(postgres), open_store(postgres)
+        await suspects_of_two_keys(mine)
+        await yours.open()
+        (row,) = (await mine.claim_suspect(MINE)).rows
+        (other,) = (await yours.claim_suspect(YOURS)).rows
+        assert {row.key, other.key} == {"a", "b"}
+        await mine.put([b'{"key": "c"}'])
+        assert len((await mine.claim(9, GONE)).rows) == 1
+        with psycopg.connect(postgres) as settling:
+            # As `yours` does in the middle of its settlement.
+            settling.execute("DELETE FROM queue_keys WHERE key = %s", [other.key])
+            async with asyncio.timeout(20):
+                if how == "settles":
+                    idle = [(row.key or "", row.epoch)]
+                    assert await mine.settle(Settlement([row], idle_keys=idle), MINE) == []
+                else:
+                    assert (await mine.claim(9, MINE)).rows == []
+            settling.rollback()
+        # The other suspect of the key is still to be worked on alone.
+        marked = await mine.query("SELECT key FROM {keys} WHERE owner = '' ORDER BY key")
+        assert marked == [(row.key if how == "settles" else "c",)]
+        for store in (mine, yours):
+            await store.close()
+
+    asyncio.run(story())

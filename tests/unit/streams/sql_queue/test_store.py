@@ -1,0 +1,473 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
+from penstock.streams.sql_queue import (
+    Failure,
+    Insertion,
+    Layout,
+    Row,
+    Settlement,
+    Store,
+    Terms,
+    open_store,
+)
+
+MINE = Terms("me")
+YOURS = Terms("you")
+GONE = Terms("me", lease=0.0)
+
+
+@asynccontextmanager
+async def opened(url: str, *tables: str, **options: Any) -> AsyncGenerator[list[Store], None]:
+    """Stores of the tables, or two of the one that there is."""
+    stores = [open_store(url, table, **options) for table in tables or ("queue", "queue")]
+    try:
+        for store in stores:
+            await store.open()
+        yield stores
+    finally:
+        for store in stores:
+            await store.close()
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(work())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def payloads(count: int) -> list[str]:
+    return [orjson.dumps({"n": n, "key": f"k{n % 2}"}).decode() for n in range(count)]
+
+
+def numbers(rows: list[Row]) -> list[int]:
+    return [orjson.loads(row.payload or "")["n"] for row in rows]
+
+
+async def statuses(store: Store) -> list[tuple[int, int]]:
+    rows = await store.query("SELECT {status}, {attempts} FROM {table} ORDER BY {id}")
+    return [(status, attempts) for status, attempts in rows]
+
+
+def test_rows_are_claimed_in_the_order_of_their_ids_and_by_one_reader_only(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(5))
+            assert numbers((await mine.claim(3, MINE)).rows) == [0, 1, 2]
+            assert numbers((await yours.claim(3, YOURS)).rows) == [3, 4]
+            assert (await mine.claim(3, MINE)).rows == []
+
+    run(work)
+
+
+def test_readers_that_claim_at_once_never_get_the_same_row(database: str) -> None:
+    async def work() -> None:
+        async with opened(database, *["queue"] * 4) as stores:
+            await stores[0].put(payloads(500))
+
+            async def all_of(store: Store, name: str) -> list[int]:
+                found: list[int] = []
+                while rows := (await store.claim(7, Terms(name))).rows:
+                    found += numbers(rows)
+                return found
+
+            shares = await asyncio.gather(*(all_of(s, str(n)) for n, s in enumerate(stores)))
+            assert sorted(n for share in shares for n in share) == list(range(500))
+            assert all(share == sorted(share) for share in shares)
+
+    run(work)
+
+
+def test_a_row_goes_to_another_reader_when_its_lease_has_run_out(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(2))
+            (first, _) = (await mine.claim(2, GONE)).rows
+            (again, _) = (await yours.claim(2, YOURS)).rows
+            assert (again.id, again.attempts) == (first.id, 2)
+            assert again.token != first.token
+
+    run(work)
+
+
+def test_what_is_said_with_an_old_token_changes_nothing(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(3))
+            old = (await mine.claim(3, GONE)).rows
+            new = (await yours.claim(3, YOURS)).rows
+            before = await yours.query("SELECT * FROM {table} ORDER BY {id}")
+            for settlement in (
+                Settlement(finished=old),
+                Settlement(returned=old),
+                Settlement(abandoned=old),
+                Settlement(failed=[Failure(row, "no", 1.0) for row in old]),
+            ):
+                assert await mine.settle(settlement, MINE) == old
+            assert await mine.renew(old, MINE) == old
+            assert await yours.query("SELECT * FROM {table} ORDER BY {id}") == before
+            assert await yours.settle(Settlement(finished=new), YOURS) == []
+            assert await statuses(yours) == [(1, 2)] * 3
+
+    run(work)
+
+
+def test_a_settlement_with_a_lost_row_writes_nothing_at_all(database: str) -> None:
+    async def work() -> None:
+        async with opened(database, "queue", "results") as (mine, results):
+            await mine.put(payloads(2))
+            (stolen,) = (await mine.claim(1, GONE)).rows
+            await mine.claim(1, YOURS)
+            (held,) = (await mine.claim(1, MINE)).rows
+            into = Insertion(Layout("results"), None, ["{}"])
+            settlement = Settlement(finished=[stolen, held], inserts=[into])
+            assert await mine.settle(settlement, MINE) == [stolen]
+            assert await statuses(results) == []
+            assert await statuses(mine) == [(9, 2), (9, 1)]
+            settlement.finished.remove(stolen)
+            assert await mine.settle(settlement, MINE) == []
+            assert await statuses(results) == [(0, 0)]
+
+    run(work)
+
+
+def test_a_settlement_whose_answer_was_lost_is_not_written_twice(database: str) -> None:
+    async def work() -> None:
+        async with opened(database, "queue", "results") as (mine, results):
+            await mine.put(payloads(3))
+            finished, returned, failed = (await mine.claim(3, MINE)).rows
+            settlement = Settlement(
+                [finished],
+                [Failure(failed, "no")],
+                [returned],
+                [Insertion(Layout("results"), None, ["{}"])],
+            )
+            assert await mine.settle(settlement, MINE) == []
+            assert await mine.settle(settlement, MINE) == []
+            assert await statuses(mine) == [(1, 1), (0, 0), (-1, 1)]
+            assert await statuses(results) == [(0, 0)]
+
+    run(work)
+
+
+def test_a_returned_row_is_claimed_again_in_its_place_and_not_counted_as_tried(
+    database: str,
+) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, _):
+            await mine.put(payloads(4))
+            rows = (await mine.claim(2, MINE, reclaim=False)).rows
+            assert await mine.settle(Settlement(returned=rows[:1]), MINE) == []
+            again = (await mine.claim(2, MINE, reclaim=False)).rows
+            assert numbers(again) == [0, 2]
+            assert again[0].attempts == 1
+
+    run(work)
+
+
+def test_a_failed_row_waits_for_its_time_and_is_dead_after_its_last_attempt(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, _):
+            await mine.put(payloads(1))
+            terms = Terms("me", attempts=2)
+            (row,) = (await mine.claim(1, terms)).rows
+            assert await mine.settle(Settlement(failed=[Failure(row, "later", 60.0)]), terms) == []
+            assert (await mine.claim(1, terms)).rows == []
+            await mine.query("UPDATE {table} SET {run_at} = {now}")
+            (row,) = (await mine.claim(1, terms)).rows
+            assert row.attempts == 2
+            assert await mine.settle(Settlement(failed=[Failure(row, "why", 60.0)]), terms) == []
+            assert await mine.query("SELECT {status}, {error} FROM {table}") == [(-1, "why")]
+
+    run(work)
+
+
+def test_a_row_whose_lease_runs_out_in_its_last_attempt_has_failed_for_good(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(2))
+            once = Terms("me", lease=0.0, attempts=1)
+            (row,) = (await mine.claim(1, once)).rows
+            claim = await yours.claim(2, once)
+            assert claim.buried == [row.id]
+            assert numbers(claim.rows) == [1]
+            (found,) = await yours.query("SELECT {error} FROM {table} WHERE {status} = -1")
+            assert "LeaseLost" in found[0]
+            assert await mine.settle(Settlement(finished=[row]), once) == [row]
+
+    run(work)
+
+
+def test_an_abandoned_row_is_reclaimed_as_one_of_a_reader_that_died(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(2))
+            for attempt in (1, 2, 3):
+                rows = (await mine.claim(2, MINE)).rows
+                assert [row.attempts for row in rows] == [attempt] * 2
+                assert await mine.settle(Settlement(abandoned=rows), MINE) == []
+                assert await mine.settle(Settlement(abandoned=rows), MINE) == []
+            (row, _) = (await yours.claim(2, YOURS)).rows
+            assert await yours.settle(Settlement(abandoned=[row]), YOURS) == []
+            # Its last attempt is made alone.
+            assert (await yours.claim(2, YOURS)).rows == []
+            (alone,) = (await mine.claim_suspect(MINE)).rows
+            assert (alone.id, alone.attempts) == (row.id, 5)
+            assert await mine.settle(Settlement(abandoned=[alone]), MINE) == []
+            assert (await yours.claim(2, YOURS)).buried == [row.id]
+            assert await statuses(yours) == [(-1, 5), (9, 4)]
+
+    run(work)
+
+
+def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> None:
+    mine_by_key, yours_by_key = Terms("me", by="key"), Terms("you", by="key")
+
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(6))
+            rows = (await mine.claim(4, mine_by_key)).rows
+            assert numbers(rows) == [0, 1, 2, 3]
+            # Nothing is said of the later row of its key, which is returned with it.
+            abandons = Settlement(abandoned=rows[:1], idle_keys=[("k0", rows[0].epoch)])
+            assert await mine.settle(abandons, mine_by_key) == []
+            assert await statuses(mine) == [(9, 1), (9, 1), (0, 0), (9, 1), (0, 0), (0, 0)]
+            assert (await mine.claim(9, mine_by_key, reclaim=False)).rows[0].key == "k1"
+            again = (await yours.claim(9, yours_by_key)).rows
+            assert [
+                (one, row.attempts) for one, row in zip(numbers(again), again, strict=True)
+            ] == [*[(0, 2), (2, 1), (4, 1)]]
+
+    run(work)
+
+
+def test_a_renewed_lease_holds(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(2))
+            rows = (await mine.claim(2, GONE)).rows
+            assert await mine.renew(rows[:1], MINE) == []
+            assert numbers((await yours.claim(2, YOURS)).rows) == [1]
+
+    run(work)
+
+
+def test_a_key_is_with_one_reader_at_a_time_and_its_rows_in_order(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(6))
+            by_key = Terms("me", by="key"), Terms("you", by="key")
+            first = (await mine.claim(1, by_key[0])).rows
+            assert numbers(first) == [0]
+            others = (await yours.claim(9, by_key[1])).rows
+            assert numbers(others) == [1, 3, 5]
+            second = (await mine.claim(9, by_key[0])).rows
+            assert numbers(second) == [2, 4]
+            lease = [("k0", first[0].epoch)]
+            assert second[0].epoch == first[0].epoch
+            assert others[0].epoch != first[0].epoch
+            done = Settlement(finished=first, returned=second, idle_keys=lease)
+            assert await mine.settle(done, by_key[0]) == []
+            assert numbers((await yours.claim(9, by_key[1])).rows) == [2, 4]
+
+    run(work)
+
+
+def test_a_key_whose_lease_has_run_out_goes_over_with_all_its_rows(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(6))
+            old = (await mine.claim(6, Terms("me", lease=0.0, by="key"))).rows
+            yours_by_key = Terms("you", by="key")
+            (one,) = (await yours.claim(1, yours_by_key)).rows
+            assert numbers([one]) == [0]
+            # Not even those that nobody has claimed since are the first reader's any more.
+            assert await mine.settle(Settlement(finished=old), Terms("me", by="key")) == old
+            assert await mine.renew(old, Terms("me", by="key")) == old
+            assert numbers((await yours.claim(9, yours_by_key)).rows) == [1, 2, 3, 4, 5]
+
+    run(work)
+
+
+def test_a_row_that_failed_holds_its_key_back_until_it_is_tried_again(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(6))
+            terms, others = Terms("me", by="key"), Terms("you", by="key")
+            rows = (await mine.claim(4, terms)).rows
+            failure = Failure(rows[0], "later", 60.0)
+            assert await mine.settle(Settlement(failed=[failure]), terms) == []
+            # The later rows of its key are given back with it.
+            assert await mine.settle(Settlement(finished=rows[2:3]), terms) == rows[2:3]
+            idle = [("k1", rows[1].epoch)]
+            assert (
+                await mine.settle(Settlement(returned=[rows[1], rows[3]], idle_keys=idle), terms)
+                == []
+            )
+            assert numbers((await yours.claim(9, others)).rows) == [1, 3, 5]
+            await mine.query("UPDATE {keys} SET expires = {now} WHERE key = 'k0'")
+            await mine.query("UPDATE {table} SET {run_at} = {now}")
+            assert numbers((await mine.claim(9, terms)).rows) == [0, 2, 4]
+
+    run(work)
+
+
+def test_a_column_of_the_table_can_be_the_key(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, _):
+            await mine.query('ALTER TABLE {table} ADD COLUMN "who %s {{?}}" integer')
+            await mine.put(payloads(2))
+            await mine.query('UPDATE {table} SET "who %s {{?}}" = 7')
+            await mine.close()
+            await mine.open()
+            rows = (await mine.claim(2, Terms("me", by="who %s {?}"))).rows
+            assert [row.key for row in rows] == ["7", "7"]
+
+    run(work)
+
+
+def test_names_are_quoted_whatever_is_in_them(database: str) -> None:
+    async def work() -> None:
+        table = 'q"; DROP TABLE x; -- {%s} :n'
+        async with opened(database, table) as (store,):
+            await store.put(payloads(1))
+            rows = (await store.claim(1, MINE)).rows
+            assert await store.settle(Settlement(finished=rows), MINE) == []
+            assert await statuses(store) == [(1, 1)]
+
+    run(work)
+
+
+def test_a_table_of_the_users_is_used_by_the_names_of_its_columns(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (store, _):
+            await store.query("ALTER TABLE {table} RENAME COLUMN {payload} TO body")
+            await store.query("ALTER TABLE {table} RENAME TO orders")
+        columns = {"payload": "body"}
+        async with opened(database, "orders", columns=columns) as (store,):
+            await store.put(payloads(1))
+            assert numbers((await store.claim(1, MINE)).rows) == [0]
+
+    run(work)
+
+
+def test_a_missing_table_of_the_users_is_named_and_not_made(database: str) -> None:
+    async def work() -> None:
+        with pytest.raises(TableMissing, match="'orders'"):
+            async with opened(database, "orders", columns={"payload": "body"}):
+                pass
+
+    run(work)
+
+
+def test_a_missing_column_is_named(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (store, _):
+            await store.query("ALTER TABLE {table} DROP COLUMN {error}")
+        with pytest.raises(ColumnMissing, match=r"lacks 'error'.*columns="):
+            async with opened(database):
+                pass
+
+    run(work)
+
+
+def test_a_table_is_made_by_several_at_once(database: str) -> None:
+    async def work() -> None:
+        stores = [open_store(database) for _ in range(4)]
+        await asyncio.gather(*(store.open() for store in stores))
+        for store in stores:
+            await store.close()
+
+    run(work)
+
+
+def test_a_reader_is_woken_by_what_another_enqueues(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            # The first time tells that something may have come before.
+            await mine.changed(30.0)
+            waiting = asyncio.create_task(mine.changed(30.0))
+            await asyncio.sleep(0)
+            await yours.put(payloads(1))
+            await asyncio.wait_for(waiting, 10.0)
+
+    run(work)
+
+
+def test_plain_sql_wakes_a_reader_of_postgres(postgres: str) -> None:
+    async def work() -> None:
+        async with opened(postgres) as (mine, yours):
+            await mine.changed(30.0)
+            await yours.query("INSERT INTO {table} ({payload}) VALUES (:body)", body="{}")
+            await asyncio.wait_for(mine.changed(30.0), 10.0)
+
+    run(work)
+
+
+def test_claims_of_postgres_walk_the_index_of_status_and_id(postgres: str) -> None:
+    async def work() -> None:
+        from penstock.streams.sql_queue.postgres import statements as postgres_sql
+
+        async with opened(postgres) as (mine, _):
+            await mine.put(payloads(2000))
+            await mine.query("UPDATE {table} SET {status} = 1 WHERE {id} <= 1500")
+            await mine.query("ANALYZE {table}")
+            values = {
+                "count": 10,
+                "owner": "me",
+                "token": 1,
+                "attempts": 1,
+                "lease": 1,
+                "exhausted": "no",
+                "reclaim": True,
+                "behind": 5,
+                "suspect": -1,
+            }
+            for text in (postgres_sql.CLAIM, postgres_sql.CLAIM_BEHIND):
+                steered = mine._text("EXPLAIN " + text)  # type: ignore[attr-defined]
+                async with mine._using() as connection:  # type: ignore[attr-defined]
+                    plan = await (await connection.execute(steered, values)).fetchall()
+                lines = "\n".join(line for (line,) in plan)
+                assert "queue_status_id" in lines
+                assert "Seq Scan" not in lines
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "url", ["work.db", "sqlite:///", "sqlite:///:memory:", "sqlite://host/x.db", "mysql://x/y", ""]
+)
+def test_a_url_that_names_no_database_is_refused(url: str) -> None:
+    with pytest.raises(BuildError, match="names no"):
+        open_store(url)
+
+
+def test_a_password_is_not_shown() -> None:
+    async def work() -> None:
+        store = open_store("postgresql://me:secret@127.0.0.1:1/none")
+        with pytest.raises(CannotOpen) as caught:
+            await store.open()
+        assert "me:***@127.0.0.1:1/none" in str(caught.value)
+        assert "secret" not in str(caught.value)
+
+    run(work)
+
+
+def test_what_is_cancelled_while_it_is_written_is_not_written(database: str) -> None:
+    async def work() -> None:
+        async with opened(database) as (store, other):
+            putting = asyncio.ensure_future(store.put(payloads(20_000)))
+            await asyncio.sleep(0.01)
+            putting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await putting
+            await store.put(payloads(1))
+            assert await statuses(other) == [(0, 0)]
+
+    run(work)

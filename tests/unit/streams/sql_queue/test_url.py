@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.streams.errors import BuildError
+from penstock.streams.sql_queue import database_of, open_store, redacted
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql://me@localhost/shop", "postgresql://me@127.0.0.1:5432/shop"),
+        ("postgresql://me@[::1]:5433/shop", "postgres://me@LOCALHOST:5433/shop"),
+        (
+            "postgresql://me@host/shop?sslmode=allow",
+            "postgresql://me:word@host:5432/shop?sslmode=allow",
+        ),
+        ("postgresql://me@one:1,two:2/shop", "postgresql://me@one,two/shop?port=1,2"),
+        ("sqlite:///work.db", "sqlite:///./folder/../work.db"),
+    ],
+)
+def test_urls_of_one_database_are_known_as_such(one: str, other: str) -> None:
+    assert database_of(one) == database_of(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("postgresql://me@localhost/shop", "postgresql://me@localhost:5433/shop"),
+        ("postgresql://me@localhost/shop", "postgresql://me@elsewhere/shop"),
+        ("postgresql://me@localhost/shop", "postgresql://you@localhost/shop"),
+        ("postgresql://me@localhost/shop", "postgresql://me@localhost/work"),
+        ("sqlite:///work.db", "sqlite:////work.db"),
+    ],
+)
+def test_other_databases_ports_and_users_are_not(one: str, other: str) -> None:
+    assert database_of(one) != database_of(other)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://[::1/shop", "postgresql://host/shop?none=1", "postgresql://a%zz/shop"]
+)
+def test_a_url_that_cannot_be_read_is_told_when_the_store_is_made(url: str) -> None:
+    with pytest.raises(BuildError, match="is not a valid PostgreSQL URL: "):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:a:b@host/shop", "postgresql://me:***@host/shop"),
+        ("postgresql://:word@one:1,two:2/shop", "postgresql://:***@one:1,two:2/shop"),
+        ("postgresql://me:p@ss@[::1", "postgresql://me:***@[::1"),
+        ("postgresql://host:1/shop?user=a@b", "postgresql://host:1/shop?user=a@b"),
+        (
+            "postgresql://host/shop?password=word&user=me",
+            "postgresql://host/shop?password=***&user=me",
+        ),
+        ("sqlite:///work:1@2.db", "sqlite:///work:1@2.db"),
+    ],
+)
+def test_a_password_is_not_shown(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+
+
+def test_nor_is_the_password_of_a_url_that_cannot_be_read() -> None:
+    with pytest.raises(BuildError) as told:
+        open_store("postgresql://me:wo%zzrd@host/shop")
+    assert "zz" not in str(told.value)

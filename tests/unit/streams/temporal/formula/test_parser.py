@@ -1,0 +1,174 @@
+"""Formulas as text: what is read, where it is wrong, and that it is printed the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.streams.temporal.errors import FormulaSyntaxError, FormulaTooLarge, UnknownProposition
+from penstock.streams.temporal.formula.formula import Formula, Proposition, propositions
+from penstock.streams.temporal.formula.parser import parse
+from penstock.streams.temporal.formula.printer import to_text
+from tests.helpers.brute_force import formulas
+
+
+@settings(max_examples=1000)
+@given(formulas)
+def test_a_formula_is_printed_as_it_is_read(formula: Formula) -> None:
+    assert parse(to_text(formula)) == formula
+
+
+@given(st.text(min_size=1))
+def test_any_name_can_be_quoted(name: str) -> None:
+    assert parse(to_text(Proposition(name))) == Proposition(name)
+
+
+@settings(max_examples=500)
+@given(st.text(alphabet='abFGXUW!&|->(){};[*].0123 "', max_size=20))
+def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
+    place = 0
+    try:
+        assert parse(to_text(parse(text))) == parse(text)
+    except FormulaSyntaxError as error:
+        place = error.position
+    except FormulaTooLarge:
+        pass
+    assert 0 <= place <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [
+        ("Fcoi", "F coi"),
+        ("GFp", "G F p"),
+        ("XXa", "X X a"),
+        ("a -> b -> c", "a -> (b -> c)"),
+        ("a <-> b -> c", "a <-> (b -> c)"),
+        ("a U b U c", "a U (b U c)"),
+        ("a | b & c U d", "a | (b & (c U d))"),
+        ("a || b && !c U d", "a | (b & ((!c) U d))"),
+        ("a until b -> c", "(a W b) -> c"),
+        ("always a -> b", "G(a -> b)"),
+        ("a & always b | c", "a & G(b | c)"),
+        ("eventually! a & b", "F(a & b)"),
+        ("never a | b", "G !(a | b)"),
+        ("next a & b", "(X a) & b"),
+        ("next[3] a", "X X X a"),
+        ("X[2]a", "X X a"),
+        ("next[0] a", "a"),
+        ("a until! b", "a U b"),
+        ("a until_ b", "a W (a & b)"),
+        ("a until!_ b", "a U (a & b)"),
+        ("a before b", "!b W (a & !b)"),
+        ("a before! b", "!b U (a & !b)"),
+        ("a before_ b", "!b W a"),
+        ("a before!_ b", "!b U a"),
+        ("{a;b} |=> c", "{{a;b};true} |-> c"),
+        ("{a;b} <>=> c -> d", "{{a;b};true} <>-> (c -> d)"),
+        ("{a[+];[*2]}!", "{a[+];true[*2]} <>-> true"),
+        ("never {a;b}", "G({a;b} |-> false)"),
+        ("{a:b|c&&d;e}!", "{{a:{b|{c&&d}}};e}!"),
+        ("{a & !b[*1..2]}!", "{{a & !b}[*1..2]}!"),
+        ("1 U 0", "true U false"),
+        ("□(○(¬input U (input∧◇coi))\N{LOGICAL OR}¬soi)", "G(X(!input U (input & F coi)) | !soi)"),
+        ("a → b ↔ c", "a -> (b <-> c)"),
+        ('"Foo bar" U x.y_1', '("Foo bar") U (x.y_1)'),
+    ],
+)  # fmt: skip
+def test_what_is_written_means(written: str, means: str) -> None:
+    assert parse(written) == parse(means)
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("", 0),
+        ("G", 1),
+        ("a U", 3),
+        ("a & & b", 4),
+        ("(a", 2),
+        ("a)", 1),
+        ("a b", 2),
+        ("{a;b}", 5),
+        ("a # b", 2),
+        ("next[x] a", 5),
+        ("{a|->b", 2),
+        ("{a[*3..2]} |-> b", 7),
+        ("next[-1] a", 5),
+        ("{a U b}!", 3),
+        ("{(F a)}!", 2),
+        ("U a", 0),
+        ("a & eventually b", 4),
+        ("2", 0),
+    ],
+)
+def test_an_error_points_at_the_first_token_that_cannot_go_on(text: str, position: int) -> None:
+    with pytest.raises(FormulaSyntaxError) as raised:
+        parse(text)
+    assert raised.value.position == position
+    assert raised.value.expected
+    *_, line, caret = str(raised.value).split("\n")
+    assert (line, caret.index("^")) == ("    " + text, position + 4)
+
+
+@pytest.mark.parametrize("text", ['a & "b c', 'a & "', r'a & "b\"'])
+def test_a_name_whose_quotes_do_not_end_is_told_as_that(text: str) -> None:
+    with pytest.raises(FormulaSyntaxError, match='`"` stands, without another one, at position 4'):
+        parse(text)
+
+
+def test_an_error_in_a_text_of_several_lines_shows_the_line() -> None:
+    with pytest.raises(FormulaSyntaxError, match=r"\n    \) & b\n    \^") as raised:
+        parse("a &\n) & b")
+    assert raised.value.position == 4
+
+
+@pytest.mark.parametrize("wrong", [None, 7, b"a", ["a"]], ids=str)
+def test_what_is_no_text_is_a_type_error(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="a formula is a text"):
+        parse(wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 400 + "a", "!" * 400 + "a", "X[400] a", "{" * 400 + "a", "a -> " * 400 + "a"],
+    ids=["parentheses", "prefixes", "next", "braces", "arrows"],
+)  # fmt: skip
+def test_a_nesting_that_is_too_deep_is_named(text: str) -> None:
+    with pytest.raises(FormulaTooLarge, match="nesting"):
+        parse(text)
+
+
+def test_long_formulas_of_one_level_are_read() -> None:
+    text = " & ".join(f"a{at}" for at in range(2_000))
+    assert len(propositions(parse(text))) == 2_000
+
+
+def test_propositions_are_listed_with_the_place_of_the_first() -> None:
+    assert propositions(parse("G(b -> {a; b}!) & c")) == {"b": 2, "a": 8, "c": 18}
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [("X[{}] a", 2), ("{{a[*{}]}} |-> b", 4), ("{{a[*1..{}]}} |-> b", 7)],
+)
+def test_a_number_of_thousands_of_digits_is_wrong_at_its_place(text: str, position: int) -> None:
+    with pytest.raises(FormulaSyntaxError, match="at most 9 digits") as raised:
+        parse(text.format("9" * 5_000))
+    assert raised.value.position == position
+
+
+def test_a_letter_that_no_plain_name_has_is_answered_with_quotes() -> None:
+    with pytest.raises(FormulaSyntaxError, match="or a name in quotes was expected") as raised:
+        parse("G é")
+    assert raised.value.position == 2
+    assert propositions(parse('G "é"')) == {"é": 2}
+
+
+def test_a_near_name_that_needs_quotes_is_proposed_with_them() -> None:
+    (name, position), *_ = propositions(parse("G Foo")).items()
+    advice = str(UnknownProposition(name, position, ["Foo"]))
+    assert advice.endswith("Did you mean 'Foo', which is written in quotes in a formula?")
+    assert str(UnknownProposition("pai", 2, ["paid"])).endswith("Did you mean 'paid'?")

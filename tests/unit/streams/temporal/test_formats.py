@@ -1,0 +1,325 @@
+"""LBTT, HOA and pictures."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.streams.errors import BuildError
+from penstock.streams.temporal.automata.automaton import Automaton, Edge
+from penstock.streams.temporal.automata.degeneralise import degeneralised
+from penstock.streams.temporal.automata.drawing import to_dot, to_svg
+from penstock.streams.temporal.automata.hoa import from_hoa, to_hoa
+from penstock.streams.temporal.automata.lbtt import from_lbtt, to_lbtt
+from penstock.streams.temporal.automata.translate import translate
+from penstock.streams.temporal.automata.words import accepts
+from penstock.streams.temporal.errors import AutomatonFormatError
+from penstock.streams.temporal.formula.formula import Formula, Proposition, Unary
+from penstock.streams.temporal.formula.parser import parse
+from penstock.streams.temporal.monitors.monitor import Monitor
+from tests.helpers.brute_force import NAMES, Word, formulas, holds, loops, words
+
+PUBLISHED = parse("G(soi -> X(!input U (input & Fcoi)))")
+
+SPOT = """\
+4 2t
+0 1
+0 0 1 -1 ! soi
+1 0 1 -1 soi
+-1
+1 0
+0 0 1 -1 & & ! soi input coi
+1 1 -1 ! input
+1 0 1 -1 & & soi input coi
+2 0 -1 & & soi input ! coi
+3 0 -1 & & ! soi input ! coi
+-1
+2 0
+0 0 1 -1 & & ! soi input coi
+1 1 -1 & ! input coi
+1 0 1 -1 & & soi input coi
+2 -1 & ! input ! coi
+2 0 -1 & & soi input ! coi
+3 0 -1 & & ! soi input ! coi
+-1
+3 0
+0 0 1 -1 & ! soi coi
+1 0 1 -1 & soi coi
+2 0 -1 & soi ! coi
+3 0 -1 & ! soi ! coi
+-1
+"""
+
+HOA = """\
+HOA: v1
+tool: "by hand" /* a comment
+of two lines */
+States: 2
+Start: 0
+AP: 2 "a" "Foo bar"
+acc-name: Buchi
+Acceptance: 1 Inf(0)
+--BODY--
+State: 0 "begin"
+[!0 | (1&t)] 1 {0}
+[0] 0
+State: [0&!1] 1 {0}
+1
+--END--
+"""
+
+published_words = st.lists(st.sets(st.sampled_from(["soi", "input", "coi"])), max_size=4)
+published_loops = st.lists(
+    st.sets(st.sampled_from(["soi", "input", "coi"])), min_size=1, max_size=4
+)
+
+
+def complement(automaton: Automaton) -> Automaton:
+    """Of a deterministic automaton with an edge for every letter: one set is passed no more."""
+    states = len(automaton)
+    edges: list[list[Edge]] = [[] for _ in range(states * (automaton.sets + 1))]
+    for state, leaving in enumerate(automaton.edges):
+        for edge in leaving:
+            edges[state].append(edge._replace(marks=0))
+            for one in range(automaton.sets):
+                into = edge.target + states * (one + 1)
+                edges[state].append(edge._replace(target=into, marks=0))
+                if not edge.marks >> one & 1:
+                    edges[state + states * (one + 1)].append(edge._replace(target=into, marks=1))
+    return Automaton(automaton.propositions, tuple(map(tuple, edges)), automaton.initial, 1)
+
+
+def both(one: Automaton, other: Automaton) -> Automaton:
+    """The words that both accept; they have the same propositions."""
+    edges = tuple(
+        tuple(
+            Edge(a.target * len(other) + b.target, a.care | b.care, a.value | b.value,
+                 a.marks | b.marks << one.sets)
+            for a in one.edges[state]
+            for b in other.edges[beside]
+            if not (a.value ^ b.value) & a.care & b.care
+        )
+        for state in range(len(one))
+        for beside in range(len(other))
+    )  # fmt: skip
+    initial = tuple(a * len(other) + b for a in one.initial for b in other.initial)
+    return Automaton(one.propositions, edges, initial, one.sets + other.sets)
+
+
+def test_the_published_automaton_has_the_same_language_as_ours() -> None:
+    theirs = from_lbtt(SPOT, ("soi", "input", "coi"))
+    assert (len(theirs), theirs.sets) == (4, 2)
+    ours = translate(PUBLISHED, theirs.propositions)
+    assert both(ours, complement(theirs)).is_empty()
+    assert both(theirs, translate(parse("!(" + "G(soi -> X(!input U (input & Fcoi)))" + ")"),
+                                  theirs.propositions)).is_empty()  # fmt: skip
+
+
+def test_ours_is_no_larger_than_the_published_one_with_one_acceptance_set_either() -> None:
+    theirs = from_lbtt(SPOT, ("soi", "input", "coi"))
+    ours = translate(PUBLISHED, ("soi", "input", "coi"))
+    for one, other in ((ours, theirs), (degeneralised(ours), degeneralised(theirs))):
+        assert len(one) == len(other) == 4
+        assert sum(map(len, one.edges)) <= sum(map(len, other.edges))
+
+
+@settings(max_examples=200)
+@given(published_words, published_loops)
+def test_the_published_automaton_accepts_the_same_lassos(
+    stem: list[set[str]], loop: list[set[str]]
+) -> None:
+    theirs = from_lbtt(SPOT)
+    accepted = accepts(theirs, [*map(theirs.letter, stem)], [*map(theirs.letter, loop)])
+    assert accepted == holds(PUBLISHED, [*map(frozenset, stem)], [*map(frozenset, loop)])
+
+
+@settings(max_examples=200)
+@given(formulas)
+def test_lbtt_and_hoa_are_read_back_as_they_were_written(formula: Formula) -> None:
+    automaton = translate(formula, NAMES)
+    assert from_lbtt(to_lbtt(automaton), NAMES) == automaton
+    assert from_hoa(to_hoa(automaton)) == automaton
+
+
+def test_lbtt_is_read_back_however_many_propositions_a_guard_asks_for() -> None:
+    names = tuple(f"p{n}" for n in range(200))
+    automaton = Automaton(names, ((Edge(0, (1 << 200) - 1, 5, 0),),), (0,), 0)
+    assert from_lbtt(to_lbtt(automaton), names) == automaton
+
+
+def test_names_that_are_no_words_are_quoted_in_both_formats() -> None:
+    automaton = translate(parse('G("Foo bar" | t | "say \\"hi\\"")'))
+    assert from_lbtt(to_lbtt(automaton)) == automaton
+    assert from_hoa(to_hoa(automaton)) == automaton
+
+
+@settings(max_examples=300)
+@given(formulas, st.lists(st.tuples(words, loops), min_size=1, max_size=3))
+def test_a_buechi_automaton_has_one_set_and_the_same_words(
+    formula: Formula, lassos: list[tuple[Word, Word]]
+) -> None:
+    automaton = degeneralised(translate(formula, NAMES))
+    assert automaton.sets <= 1
+    for stem, loop in lassos:
+        letters = [*map(automaton.letter, stem)], [*map(automaton.letter, loop)]
+        assert accepts(automaton, *letters) == holds(formula, stem, loop)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_n_things_that_come_again_and_again_need_n_states(n: int) -> None:
+    formula = parse(" & ".join(f"G F p{at}" for at in range(n)))
+    assert (len(translate(formula)), translate(formula).sets) == (1, n)
+    assert len(degeneralised(translate(formula))) == n
+
+
+def test_hoa_of_other_tools_is_read() -> None:
+    automaton = from_hoa(HOA)
+    assert automaton.propositions == ("a", "Foo bar")
+    assert automaton.edges == (
+        (Edge(0, 1, 1, 0), Edge(1, 1, 0, 1), Edge(1, 2, 2, 1)),
+        (Edge(1, 3, 1, 1),),
+    )
+
+
+def test_lbtt_with_acceptance_on_states_is_read() -> None:
+    automaton = from_lbtt("2 1s\n0 1 -1\n1 p\n-1\n1 0 0 -1\n1 t\n-1\n")
+    assert automaton.edges == ((Edge(1, 1, 1, 0),), (Edge(1, 0, 0, 1),))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("4 2t", "4 t", 1, "header"),
+        ("1 0 1 -1 soi", "7 0 1 -1 soi", 4, "no state 7"),
+        ("1 0 1 -1 soi", "1 0 2 -1 soi", 4, "acceptance set 2 of 2"),
+        ("1 0 1 -1 soi", "1 0 1 soi", 4, "not an edge"),
+        ("! soi\n", "! \n", 3, "ends too early"),
+        ("! soi\n", "! soi soi\n", 3, "goes on"),
+        ("1 0\n", "0 0\n", 6, "twice"),
+        ("3 0\n", "3\n", 21, "not a state such as"),
+        ("4 2t", "5 2t", 26, "the text ends"),
+        ("4 2t", "3 2t", 21, "goes on"),
+    ],
+)
+def test_a_malformed_lbtt_is_told_with_its_line(
+    old: str, new: str, line: int, problem: str
+) -> None:
+    with pytest.raises(AutomatonFormatError, match=problem) as raised:
+        from_lbtt(SPOT.replace(old, new, 1))
+    assert raised.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ("v1", "v2", 1, "v1"),
+        ("Acceptance: 1 Inf(0)", "Acceptance: 1 Fin(0)", 8, "Büchi"),
+        ("Acceptance: 1 Inf(0)", "Acceptance: 2 Inf(0)|Inf(1)", 8, "Büchi"),
+        ("Start: 0", "Start: 0&1", 5, "alternation"),
+        ("[0] 0", "[0] 0&1", 12, "alternation"),
+        ("AP: 2", 'Alias: @x 0\nAP: 2', 6, "alias"),
+        ("[0] 0", "[@x] 0", 12, "alias"),
+        ("[0] 0", "0", 12, "implicit"),
+        ("[0] 0", "[5] 0", 12, "no proposition 5"),
+        ("[0] 0", "[0] 9", 12, "no state 9"),
+        ("1 {0}\n[0]", "1 {3}\n[0]", 11, "acceptance set 3 of 1"),
+        ("--END--", "", 16, "should be where"),
+        ("Acceptance: 1 Inf(0)\n", "", 9, "Acceptance.* is missing"),
+        ("acc-name: Buchi", "Players: 2", 7, "Players.* is not supported"),
+    ],
+)  # fmt: skip
+def test_a_malformed_hoa_is_told_with_its_line_and_the_feature(
+    old: str, new: str, line: int, problem: str
+) -> None:
+    with pytest.raises(AutomatonFormatError, match=problem) as raised:
+        from_hoa(HOA.replace(old, new, 1))
+    assert raised.value.line == line
+
+
+@pytest.mark.parametrize("what", [translate(PUBLISHED), Monitor("G(a -> X b)")], ids=["a", "m"])
+def test_pictures_show_every_state_and_every_label(what: Automaton | Monitor) -> None:
+    states = len(what) if isinstance(what, Automaton) else len(what.verdicts)
+    dot = to_dot(what)
+    assert dot.count("shape=point") == 1
+    assert all(f"    {state} [label=" in dot for state in range(states))
+    picture = ElementTree.fromstring(to_svg(what))
+    text = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert len([element for element in picture.iter() if element.get("class") == "state"]) == states
+    assert any("soi" in str(one) or "a" in str(one) for one in text)
+
+
+def test_too_many_states_are_not_drawn() -> None:
+    with pytest.raises(BuildError, match="Graphviz"):
+        to_svg(translate(parse("X[70] a")))
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "a\x85b", 'a"\n\\b'])
+def test_a_name_with_a_line_break_is_read_back(name: str) -> None:
+    automaton = translate(Unary("G", Proposition(name)))
+    assert from_lbtt(to_lbtt(automaton)) == automaton
+    assert from_hoa(to_hoa(automaton)) == automaton
+
+
+def test_a_name_over_several_lines_counts_as_several() -> None:
+    in_two = '"a\nb"'
+    automaton = from_lbtt(f"1 1s\n0 1 0 -1\n0 {in_two}\n-1\n")
+    assert (automaton.propositions, automaton.edges) == (("a\nb",), ((Edge(0, 1, 1, 1),),))
+    for rest, problem, line in [
+        (f"0 {in_two}\n9 t\n-1\n", "no state 9", 5),
+        (f'0 & {in_two} "a\n-1\n', "a name has no end", 4),
+        ('0 "a\\\nb"\n-1\n', "a name has no end", 3),
+    ]:
+        with pytest.raises(AutomatonFormatError, match=problem) as raised:
+            from_lbtt(f"1 0s\n0 1\n{rest}")
+        assert raised.value.line == line
+
+
+@pytest.mark.parametrize("read", [from_hoa, from_lbtt])
+def test_what_is_no_text_is_no_automaton(read: Any) -> None:
+    with pytest.raises(TypeError, match="an automaton is a text, not NoneType"):
+        read(None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("States: 2", "States: 100000000"),
+        ("States: 2", "States: " + "9" * 5_000),
+        ("1 Inf(0)", "100000000 Inf(0)"),
+        ("[0] 0", "[" + "!" * 5_000 + "0] 0"),
+        ("[0] 0", "[" + "(" * 5_000 + "0" + ")" * 5_000 + "] 0"),
+        ('"Foo bar"', '"a"'),
+    ],
+)
+def test_a_small_hoa_text_costs_little_and_is_refused_with_its_line(old: str, new: str) -> None:
+    assert_refused_cheaply(from_hoa, HOA.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "100000000 0t\n0 1\n-1\n",
+        "1 100000000t\n0 1\n0 99999999 -1 t\n-1\n",
+        "1 1t\n0 1\n" + "9" * 5_000 + " -1 t\n-1\n",
+        "1 1t\n0 1\n0 -1 " + "! " * 20_000 + "a\n-1\n",
+        "1 1t\n0 1\n0 -1 " + "& " * 20_000 + "a\n-1\n",
+        '1 1t\n0 1\n0 -1 "a\n-1\n',
+    ],
+)
+def test_a_small_lbtt_text_costs_little_and_is_refused_with_its_line(text: str) -> None:
+    assert_refused_cheaply(from_lbtt, text)
+
+
+def assert_refused_cheaply(read: Any, text: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(AutomatonFormatError, match=r"^line \d+: "):
+            read(text)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()

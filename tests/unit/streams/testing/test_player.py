@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from reactivex import operators as ops
+
+from penstock import adaptive_flat_map, distinct_within, rate_limit
+from penstock.streams.limits import Fixed
+from penstock.streams.testing import COMPLETED, play
+from penstock.streams.testing.plugin import VirtualClock
+
+
+def test_a_pair_leaves_at_the_time_of_its_second_item(clock: VirtualClock) -> None:
+    seen = clock.play("--1--2---3--|", ops.pairwise())
+    assert seen == [(5, (1, 2)), (9, (2, 3)), (12, COMPLETED)]
+
+
+def test_our_operators_play_in_loop_time() -> None:
+    async def take_three(value: int) -> int:
+        await asyncio.sleep(3)
+        return value
+
+    assert play("-1-2-|", adaptive_flat_map(take_three, Fixed(9))) == [
+        (4, 1),
+        (6, 2),
+        (6, COMPLETED),
+    ]
+    assert play("(1,2)|", rate_limit(1, per=2)) == [(0, 1), (2, 2), (5, COMPLETED)]
+
+
+def test_a_tick_and_a_lookup_are_those_of_the_diagram() -> None:
+    seen = play("a-b|", distinct_within(10, by=0), tick=0.5, lookup={"a": (1, 2), "b": (1, 3)})
+    assert seen == [(0.0, (1, 2)), (1.5, COMPLETED)]
+
+
+def test_an_error_is_shown_where_it_came() -> None:
+    error = ValueError("bad")
+    assert play("-1#", ops.map(str), error=error) == [(1, "1"), (2, error)]
+
+
+def test_nothing_more_comes_than_was_requested() -> None:
+    assert play("1-2-3|", ops.map(abs), request=1) == [(0, 1)]
+    assert play("1-2-3|", ops.map(abs), request=2) == [(0, 1), (2, 2)]
+
+
+def test_a_cancel_ends_what_is_seen() -> None:
+    assert play("1-2-!3|", ops.map(abs)) == [(0, 1), (2, 2)]
+
+
+def test_a_play_without_end_ends_when_nothing_can_happen() -> None:
+    assert play("1-", ops.delay(5.0)) == [(5, 1)]
+
+
+def test_a_play_can_be_ended_at_a_time() -> None:
+    seen = play("1-2-3-4", ops.map(abs), until=3)
+    assert seen == [(0, 1), (2, 2)]
+
+
+def test_a_play_beyond_the_horizon_is_refused() -> None:
+    with pytest.raises(ValueError, match="until"):
+        play("1", ops.map(abs), until=1e9)
