@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.execution.plain import Plain
 from penstock.streams.execution.settings import Settings
-from penstock.streams.keyed.key_queue import Lane, end_turns
+from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.event import Event, Turn
@@ -18,8 +18,6 @@ from penstock.streams.protocol.time_slice import SLICE, fitting
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Inline"]
-
-EndTurns = Callable[[Sequence[Any]], None]
 
 # Results that are finished wait at most about this long (seconds) for others of their chunk.
 _DELIVER_AFTER = 0.001
@@ -64,15 +62,6 @@ class Inline(Plain):
         else:
             self._begin_with(events)
 
-    def on_turns(self, events: list[Event[Any]], turns: list[Lane], end: EndTurns, /) -> None:
-        """A chunk of events whose turns, which nobody else shares, are given beside them."""
-        if len(events) > self._stride or self._at_work or self._late:
-            _hold(events, turns)
-            self.on_events(events)
-        else:
-            self._stride -= len(events)
-            self._work_on(events, turns, end)
-
     def _begin_with(self, events: list[Event[Any]]) -> None:
         """Work on events that hold their turns."""
         turns = [event.turn for event in events]
@@ -81,11 +70,9 @@ class Inline(Plain):
             return
         for event in events:
             event.turn = None
-        self._work_on(events, turns, end_turns)
+        self._work_on(events, turns)
 
-    def _work_on(
-        self, events: list[Event[Any]], turns: Sequence[Turn | None], end: EndTurns
-    ) -> None:
+    def _work_on(self, events: list[Event[Any]], turns: Sequence[Turn | None]) -> None:
         """The way of a plain call: nothing but the call between two events."""
         now, handler, lessors = self._now, self._handler, self._run.lessors
         ended = now()
@@ -110,21 +97,21 @@ class Inline(Plain):
                     kind = result.__class__
             except BaseException as error:
                 _hold(events[i:], turns[i:])
-                self._deliver(events[first:i], turns[first:i], end)
+                self._deliver(events[first:i], turns[first:i])
                 self._give_up_stride(events[i + 1 :], event, error=error)
                 return
             # The end of one call is the start of the next.
             event.ended = ended = now()
             if not is_plain:
                 _hold(events[i:], turns[i:])
-                self._deliver(events[first:i], turns[first:i], end)
+                self._deliver(events[first:i], turns[first:i])
                 self._give_up_stride(events[i + 1 :], event, call=result)
                 return
             event.value = result
             if ended >= deliver_at:
                 if ended - event.started > BLOCKED:
                     self._blocked(ended - event.started)
-                self._deliver(events[first : i + 1], turns[first : i + 1], end)
+                self._deliver(events[first : i + 1], turns[first : i + 1])
                 first = i + 1
                 ended = now()
                 deliver_at = ended + _DELIVER_AFTER
@@ -132,19 +119,19 @@ class Inline(Plain):
                     break
                 self.in_flight = 1
         else:
-            self._deliver(events[first:], turns[first:], end)
+            self._deliver(events[first:], turns[first:])
             first = len(events)
         if first < len(events):
             _hold(events[first:], turns[first:])
             self._late.extendleft(reversed(events[first:]))
         self._end_of_work()
 
-    def _deliver(self, done: list[Event[Any]], turns: Sequence[Turn | None], end: EndTurns) -> None:
+    def _deliver(self, done: list[Event[Any]], turns: Sequence[Turn | None]) -> None:
         """Pass results on, then end the turns that their events had."""
         self.in_flight = 0
         if done:
             self.downstream.on_events(done)
-        end(turns)
+        release(turns)
 
     def _give_up_stride(
         self,

@@ -48,7 +48,6 @@ class Substreams:
     hold events: when the buffer is full, the one that has been idle for longest is ended.
     """
 
-    chunks = True
     below: KeyedStage
 
     def __init__(
