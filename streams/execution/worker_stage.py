@@ -17,6 +17,7 @@ from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.settings import Settings
 from penstock.streams.execution.waiting import Waiting
 from penstock.streams.failures.policy import ErrorPolicy, blame
+from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Completion, Limiter, Outcome
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn
 from penstock.streams.protocol.event import Event, Turn
@@ -44,8 +45,9 @@ class Working(Limited):
         self._handler = opened_pool(settings.handler, run)
         self._set_limiter(limiter)
         self._special = self._from_arrival or self._shared is not None
-        # What the limiter has not heard of yet.
+        # What the limiter has not heard of yet, and turns whose results are not on their way.
         self._ends: list[Completion] = []
+        self._turns: list[Turn] = []
         self._faults = ErrorPolicy(settings.on_error, run, info)
         self._calls = Calls(
             run, settings.name, settings.timeout, results, self._may_iterate, self._dispatch
@@ -151,7 +153,7 @@ class Working(Limited):
 
     def _succeeded(self, event: Event[Any], result: Any, started: float, in_flight: int) -> None:
         event.ended = ended = self._now()
-        self._report()
+        self._flush()
         self._call_ended()
         if self._learns:
             among = self._among + 1
@@ -176,13 +178,17 @@ class Working(Limited):
             self._turn_over(turn)
         self._ask()
 
-    def _report(self) -> None:
-        """Let the limiter hear of the calls that have ended since it last did."""
+    def _flush(self) -> None:
+        """Let go what has ended: the limiter hears of it, results go on, and then turns end."""
         if self._ends:
             ends, self._ends = self._ends, []
             if self._learns:
                 self._control.completed(ends)
                 self._follow_limiter()
+        self._results.deliver()
+        if self._turns:
+            turns, self._turns = self._turns, []
+            release(turns)
 
     def _end_call(self, event: Event[Any]) -> None:
         self._results.end(event)
@@ -199,7 +205,7 @@ class Working(Limited):
         self, event: Event[Any], error: BaseException, started: float, in_flight: int
     ) -> None:
         event.ended = ended = self._now()
-        self._report()
+        self._flush()
         self._call_ended()
         if self._cancelled:
             event.give_back()

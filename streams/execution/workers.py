@@ -147,10 +147,10 @@ class Workers(Working):
                 elif waiting >= window:
                     results.deliver()
                 ready.append(event)
-                if exchange is None or inbox or self.in_flight > self.slots:
+                if exchange is None or inbox or self._learns:
                     self._call_ended()
                     if turn is not None:
-                        turn.end()
+                        self._turns.append(turn)
                     break
                 event = exchange(turn)
                 if event is None or self._special:
@@ -179,8 +179,7 @@ class Workers(Working):
     def _pass_on(self) -> None:
         """Once an iteration of the loop: the limiter hears of what has ended, results go on
         together, and more is asked for."""
-        self._report()
-        self._results.deliver()
+        self._flush()
         self._calls.look_for_room()
         self._ask()
 
