@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.streams.boundary.from_observable import Overflow
     from penstock.streams.pipeline import Pipeline
+    from penstock.streams.protocol.event import Event
     from penstock.streams.protocol.sink_stage import Sink
     from penstock.streams.runtime.context import Run
 
@@ -50,8 +51,8 @@ class Flowable(Fluent[T_co]):
     groups = False
     """Whether its values are groups, which only `spread` reads."""
 
-    whole: Callable[[list[Any]], Any] | None = None
-    """What its only value is made of, at the end, of all values of the stream above."""
+    whole: Callable[[list[Event[Any]]], Any] | None = None
+    """What makes its only value, at the end, of all events of the stream above."""
 
     mappings = False
     """Whether its values are known to be mappings: one event each, though they can be iterated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from penstock.streams.runtime.context import Run
@@ -31,13 +31,15 @@ class Idle(Generic[T]):
         self._items: OrderedDict[T, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
-    def used(self, item: T) -> None:
-        """`item` has just been used: it is the last to go."""
+    def used(self, used: Iterable[T]) -> None:
+        """These have just been used, in this order: they are the last to go."""
         items, now = self._items, self._now()
         if self._timer is None:
             self._end_due(now)
-        items[item] = now + self._seconds
-        items.move_to_end(item)
+        due, move_to_end = now + self._seconds, items.move_to_end
+        for item in used:
+            items[item] = due
+            move_to_end(item)
         if self._timer is None:
             self._arm()
 

@@ -73,11 +73,13 @@ class Substreams:
         self._groups: dict[Any, _Group] = {}
         # What every group's operators make of all its values, once that is known; what they did for
         # the last group that was asked.
-        self._whole: Callable[[list[Any]], Any] | None = None
-        self._last_whole: Callable[[list[Any]], Any] | None = None
+        self._whole: Callable[[list[Event[Any]]], Any] | None = None
+        self._last_whole: Callable[[list[Event[Any]]], Any] | None = None
         # Substreams that take events, and all that have not ended: some still give their last.
         self._open = self._alive = 0
         self._holding: OrderedDict[_Substream, None] = OrderedDict()
+        # Those that were used in the list that is being taken in.
+        self.used: list[_Substream] = []
         # The one that was ended to make room, until it has given its last event.
         self._making_room: _Substream | None = None
         # Events that have a place, and those of them whose substream has ended.
@@ -95,7 +97,7 @@ class Substreams:
         self._taking_in = self._source_ended = self._completing = self._done = False
         # After the end of the source: the groups that have still to end.
         self._left: deque[_Group] = deque()
-        self._slice = TimeSlice(run, self._end_the_rest)
+        self._slice = TimeSlice(run, self.look_for_room)
 
     # Events from above.
 
@@ -135,6 +137,7 @@ class Substreams:
                 key = key_of(event.value)
                 group = find(key)
             except Exception as error:
+                self._rest_used()
                 return place, error
             if self._done:
                 event.give_back()
@@ -144,6 +147,7 @@ class Substreams:
             substream = group.substream or self.begun(group, event)
             if substream is not None:
                 substream.put(event)
+        self._rest_used()
         return None
 
     def begun(self, group: _Group, event: Event[Any]) -> _Substream | None:
@@ -265,9 +269,11 @@ class Substreams:
 
     def look_for_room(self) -> None:
         """Go on where the operators inside the groups hold so much that nothing moves by itself."""
+        if self._taking_in:
+            return
         if self._left:
             self._end_the_rest()
-        if self._source_ended or self._taking_in:
+        if self._source_ended:
             return
         if self._occupied < self._buffer:
             # More events are on their way.
@@ -340,14 +346,28 @@ class Substreams:
 
     def rests(self, substream: _Substream) -> None:
         """Its group holds neither an event nor a turn: it is the last to go."""
-        self._idle.used(substream)
-        if substream.held:
-            self._holding[substream] = None
-            self._holding.move_to_end(substream)
-        if self._open > self._max_groups:
-            self._evict()
+        self.used.append(substream)
+        if not self._taking_in:
+            self._rest_used()
+        self._evict()
+
+    def _rest_used(self) -> None:
+        """Note which groups have rested since they were used, in that order."""
+        used, self.used = self.used, []
+        if not used or self._completing:
+            return
+        rest = [one for one in used if one.empty and not one.completing]
+        self._idle.used(rest)
+        holding = self._holding
+        for substream in rest:
+            if substream.held:
+                holding[substream] = None
+                holding.move_to_end(substream)
 
     def _evict(self) -> None:
+        if self._open <= self._max_groups:
+            return
+        self._rest_used()
         while (many := self._open) > self._max_groups and self._idle.end_oldest():
             if self._open < many:
                 self._count("max_groups")
@@ -406,8 +426,6 @@ class Substreams:
 
     def _end_the_rest(self) -> None:
         """End the groups that are left: no faster than what comes out of them is taken."""
-        if self._taking_in:
-            return
         left, below = self._left, self.below
         self._taking_in = True
         while left and below.queues.waiting < LARGEST:
@@ -422,7 +440,7 @@ class Substreams:
         self._check_completed()
 
     def _check_completed(self) -> None:
-        if self._completing and not (self._alive or self._left or self._done):
+        if self._completing and not (self._alive or self._done):
             self._done = True
             self.below.on_completed()
 
@@ -525,7 +543,9 @@ class Gathered:
 
     __slots__ = ("_events", "_stage", "_whole", "completing", "ended", "group")
 
-    def __init__(self, group: _Group, stage: Substreams, whole: Callable[[list[Any]], Any]) -> None:
+    def __init__(
+        self, group: _Group, stage: Substreams, whole: Callable[[list[Event[Any]]], Any]
+    ) -> None:
         self.group = group
         self.completing = self.ended = False
         self._stage = stage
@@ -555,8 +575,9 @@ class Gathered:
         events.append(event)
         if len(events) > HOLD:
             stage.too_many(len(events))
-        elif not self.group.unfinished:
-            stage.rests(self)
+        else:
+            # As `rests`, which is not so quick.
+            stage.used.append(self)
 
     def move(self, event: Event[Any]) -> None:
         """The same for an event that was another substream's."""
@@ -572,12 +593,12 @@ class Gathered:
         self.completing = self.ended = True
         stage = self._stage
         stage.ended(self, len(events))
-        value = self._whole([event.value for event in events])
+        value = self._whole(events)
         if len(events) == 1:
             (event,) = events
             event.value = value
         else:
-            created = min(event.created for event in events)
+            created = min([event.created for event in events])
             event = Event(value, created, Joined(events), events[0].token)
             event.turn = hand_over(events)
         stage.out(self, event, len(events))

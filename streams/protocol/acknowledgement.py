@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.streams.protocol.event import Ending, Event, Origin
+from penstock.streams.protocol.event import Ending, Event, Origin, finish_all
 
 __all__ = [
     "AckHook",
@@ -157,8 +157,7 @@ class Joined(OneByOne):
         self.parents = tuple(parents)
 
     def finished(self, event: Event[Any], /) -> None:
-        for parent in self.parents:
-            parent.finish()
+        finish_all(list(self.parents))
 
     def dropped(self, event: Event[Any], cause: str, /) -> None:
         for parent in self.parents:

@@ -9,6 +9,7 @@ from reactivex import Observable
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.flattening import FlatMap
@@ -46,7 +47,10 @@ _BY_TICKS = frozenset(
 )
 
 # What is made of all values at the end; no function of the user's takes part in it.
-_WHOLE: dict[str, Callable[[list[Any]], Any]] = {"count": len, "to_iterable": list}
+_WHOLE: dict[str, Callable[[list[Event[Any]]], Any]] = {
+    "count": len,
+    "to_iterable": lambda events: [event.value for event in events],
+}
 
 # What may answer one input with several values.
 _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")

@@ -200,12 +200,15 @@ def test_each_is_called_for_every_group_where_it_looks_at_the_key() -> None:
     assert [value for value in probe.values if isinstance(value, list)] == [["c", "c"]]
 
 
+@pytest.mark.parametrize("limits", [{"buffer": 20}, {"max_groups": 3}])
 @pytest.mark.parametrize("whole", [ops.count(), ops.to_list(), ops.to_iterable()])
-def test_what_is_made_of_a_whole_group_is_what_stages_would_make_of_it(whole: Any) -> None:
+def test_what_is_made_of_a_whole_group_is_what_stages_would_make_of_it(
+    whole: Any, limits: dict[str, int]
+) -> None:
     async def story(*operators: Any) -> list[Any]:
-        source = MemorySource([(n % 7, n) for n in range(60)])
+        source = MemorySource([(n * n % 7, n) for n in range(60)])
         done: list[Any] = []
-        options: Any = {"each": lambda group: group.pipe(*operators), "idle": 60, "buffer": 20}
+        options: Any = {"each": lambda group: group.pipe(*operators), "idle": 60, **limits}
         flow = source.pipe(group_by(0, **options), spread(), adaptive_flat_map(same, Fixed(2)))
         report = await flow.to(collect(done)).run()
         assert source.unsettled == []
@@ -228,6 +231,16 @@ def test_the_outcome_of_a_count_is_that_of_all_events_that_were_counted() -> Non
     for event in probe.events:
         event.finish()
     assert len(source.acked) == 2
+    assert source.unsettled == []
+
+
+def test_a_turn_that_counted_events_held_before_ends_with_the_turn_of_their_count() -> None:
+    source = MemorySource([("a", 1), ("a", 1), ("a", 2)])
+    counted = group_by(1, each=lambda group: group.pipe(ops.count()), idle=1)
+    done: list[int] = []
+    stages = (group_by(0), spread(), counted, spread(), adaptive_flat_map(same, Fixed(2)))
+    report = run_virtual(source.pipe(*stages).to(collect(done)).run())
+    assert (done, report.statistics["seconds"]) == ([1, 1, 1], 2)
     assert source.unsettled == []
 
 

@@ -26,11 +26,11 @@ def test_an_item_ends_when_it_was_not_used_for_so_many_seconds() -> None:
         start, ended = loop.time(), list[tuple[float, str]]()
         async with no_leaks():
             idle = Idle[str](10, Run(), lambda item: ended.append((loop.time() - start, item)))
-            idle.used("a")
+            idle.used(["a"])
             await asyncio.sleep(1)
-            idle.used("b")
+            idle.used(["b"])
             await asyncio.sleep(3)
-            idle.used("a")
+            idle.used(["a"])
             await asyncio.sleep(50)
         return ended
 
@@ -41,7 +41,7 @@ def test_the_least_recently_used_item_is_the_first_to_go() -> None:
     ended, run, _ = at_a_standstill()
     idle = Idle[str](10, run, ended.append)
     for item in "abcab":
-        idle.used(item)
+        idle.used([item])
     while idle.end_oldest():
         pass
     assert ended == ["c", "a", "b"]
@@ -50,16 +50,16 @@ def test_the_least_recently_used_item_is_the_first_to_go() -> None:
 def test_without_a_loop_what_is_due_ends_with_the_next_use() -> None:
     ended, run, time = at_a_standstill()
     idle = Idle[str](10, run, ended.append)
-    idle.used("a")
+    idle.used(["a"])
     time[0] = 9.9
     idle.end_expired()
     assert ended == []
     time[0] = 10
     idle.end_expired()
     assert ended == ["a"]
-    idle.used("b")
+    idle.used(["b"])
     time[0] = 20
-    idle.used("c")
+    idle.used(["c"])
     assert ended == ["a", "b"]
 
 
@@ -68,7 +68,7 @@ def test_what_is_cleared_never_ends_and_leaves_no_timer() -> None:
         ended: list[str] = []
         async with no_leaks():
             idle = Idle[str](10, Run(), ended.append)
-            idle.used("a")
+            idle.used(["a"])
             idle.clear()
             assert not idle.end_oldest()
             await asyncio.sleep(50)
@@ -83,12 +83,12 @@ def test_an_item_that_is_used_as_another_ends_is_kept() -> None:
     def end(item: str) -> None:
         ended.append(item)
         if item == "a":
-            idle.used("b")
+            idle.used(["b"])
 
     idle = Idle[str](10, run, end)
-    idle.used("a")
+    idle.used(["a"])
     time[0] = 15
-    idle.used("c")
+    idle.used(["c"])
     time[0] = 24
     assert idle.end_oldest()
     assert idle.end_oldest()
@@ -108,7 +108,7 @@ def test_every_item_ends_once_after_each_use_that_none_follows_in_time(
         start, ended = loop.time(), list[tuple[int, str]]()
         idle = Idle[str](5, Run(), lambda item: ended.append((round(loop.time() - start), item)))
         for item, pause in uses:
-            idle.used(item)
+            idle.used([item])
             await asyncio.sleep(pause)
         await asyncio.sleep(9)
         return ended
