@@ -62,6 +62,8 @@ class Gauge:
 
     def __init__(self, notes: Notes, most: int | None) -> None:
         self.notes, self.most = notes, most
+        # What a limit that moves is now.
+        self.now: Callable[[], int] | None = None
         self.open = 0
 
     def begin(self, who: str) -> None:
@@ -69,6 +71,8 @@ class Gauge:
         # A call that is cancelled before it has begun does not say that it has ended.
         if self.most is not None and self.open > self.most and not self.notes.aborts:
             self.notes.blame(f"{who}: {self.open} calls at once, {self.most} may be")
+        if self.now is not None and self.open > self.now():
+            self.notes.blame(f"{who}: {self.open} calls at once, the limit is {self.now()}")
 
     def end(self) -> None:
         self.open -= 1
@@ -135,7 +139,7 @@ class InTurn:
 class Handler:
     """A handler of `adaptive_flat_map`, of any kind, and what it has seen."""
 
-    KINDS = ("plain", "later", "mixed", "async", "async", "async", "several", "several", "rows")
+    KINDS = ("plain", "later", "mixed", *("async",) * 5, "several", "several", "rows")
     ASYNC = ("async", "several")
 
     def __init__(

@@ -140,6 +140,10 @@ class RandomWalk:
         self.running: Running | None = None
         self.limit = (2, 20) if rng.random() < 0.08 else None
         self.count = rng.choice([3, 10, 20, 40])
+        # The way that most events take in most pipelines: few options, many events.
+        self._is_usual = rng.random() < 0.15
+        if self._is_usual:
+            self.count = rng.choice([60, 120])
         self.emitted = self.peak = 0
         self._gathers = self._reverts = self._is_retuned = False
         # Whether a stage may send a result after it was cancelled, as it should not.
@@ -193,7 +197,7 @@ class RandomWalk:
         if rng.random() < 0.25:
             self.made_of.append("paced")
             flow = flow.pipe(rate_limit(rng.choice([5, 20]), burst=rng.choice([1, 3])))
-        for _ in range(rng.choice([1, 1, 2, 2, 3])):
+        for _ in range(1 if self._is_usual else rng.choice([1, 1, 2, 2, 3])):
             make = rng.choice(
                 [
                     self._work,
@@ -205,8 +209,7 @@ class RandomWalk:
                     self._batched,
                 ]
             )
-            flow = self._counted(flow)
-            flow = make(flow)
+            flow = self._usual(flow) if self._is_usual else make(self._counted(flow))
         return self._counted(flow)
 
     def _counted(self, flow: Any) -> Any:
@@ -222,6 +225,10 @@ class RandomWalk:
         turn = self._in_turn()
         flow = self._spread(flow.pipe(self._group_by(turn)))
         return self._in_groups(flow, [turn])
+
+    def _usual(self, flow: Any) -> Any:
+        turn = self._in_turn()
+        return self._work(flow.pipe(self._group_by(turn), spread()), [turn])
 
     def _nested(self, flow: Any) -> Any:
         self.met.add("nested groups")
@@ -248,7 +255,7 @@ class RandomWalk:
 
     def _group_by(self, turn: InTurn, *inside: Any) -> Any:
         rng = self.rng
-        if not inside and rng.random() < 0.6:
+        if not inside and (self._is_usual or rng.random() < 0.6):
             self.made_of.append("group_by")
 
             def key(value: Value) -> Any:
@@ -344,8 +351,9 @@ class RandomWalk:
     def _work(self, flow: Any, turns: list[InTurn] | None = None) -> Any:
         rng = self.rng
         policy, times, stops = self._policy()
-        kind = rng.choice(Handler.KINDS)
-        timeout = rng.choice([None, 0.7, 0.7]) if kind in Handler.ASYNC else None
+        kind = "async" if self._is_usual else rng.choice(Handler.KINDS)
+        may_time_out = kind in Handler.ASYNC and not self._is_usual
+        timeout = rng.choice([None, 0.7, 0.7]) if may_time_out else None
         more = ["is cancelled"] if rng.random() < 0.4 else []
         if timeout is not None:
             more += ["hangs", rng.choice(["hangs on", "hangs and returns", "at the last moment"])]
@@ -354,7 +362,7 @@ class RandomWalk:
             fates, trouble = [*fates, "leaves"], 0.1
         number = len(self.handlers) + 1
         limit, gauge, called = self._limit(kind)
-        ordered = rng.random() < 0.35
+        ordered = rng.random() < 0.35 and not self._is_usual
         if ordered and times > 1 and called.startswith("shared"):
             # The next attempt of the head of the order takes no slot of a shared limit, and gives
             # one back: see the test of it in test_adaptive_flat_map_shared.py.
@@ -393,6 +401,7 @@ class RandomWalk:
         self.tunable.append(handler)
         if isinstance(limit, Jumping) and kind in Handler.ASYNC and self.limit is None:
             self._told.append((handler, limit))
+            gauge.now = lambda: limit.limit
         handler.window = window
         operator = adaptive_flat_map(
             handler.function,
@@ -425,6 +434,7 @@ class RandomWalk:
                 ("1 to 3", (1, 3), 3),
                 ("2 to 20", (2, 20), 20),
                 ("jumping", Jumping(1, 5, self.notes), 5),
+                ("jumping", Jumping(1, 20, self.notes), 20),
             ]
         )
         if self.limit is not None:
@@ -690,6 +700,7 @@ class RandomWalk:
         if handler.gauge is self._shared_gauge and self.rng.random() < 0.7:
             return
         self._is_retuned = True
+        handler.gauge.now = None
         if handler.gauge is self._shared_gauge:
             # Its calls go on under another limit than they began with.
             handler.gauge.most = None
