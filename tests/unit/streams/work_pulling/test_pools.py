@@ -45,7 +45,7 @@ def test_a_pool_is_seen_and_its_dead_letters_are_offered_again(server: Servers) 
         _, during, _ = await penstock("status", *on)
         assert "work pool seen: epic " in during
         assert "1 job done" in during
-        assert "1 given up on, 1 out, 1 dead letter" in during
+        assert "1 failed, 1 out, 1 dead letter" in during
         assert "1 worker with room for " in during
 
         looked.set()

@@ -446,7 +446,7 @@ def test_where_no_server_is_the_address_is_named(monkeypatch: pytest.MonkeyPatch
     ("build", "words"),
     [
         (lambda: read_jetstream(""), "a stream or a subject"),
-        (lambda: read_jetstream("a", "b.c"), "no dots"),
+        (lambda: read_jetstream("a", "b.c"), "must not contain dots"),
         (lambda: read_jetstream("a", servers="http://a"), "addresses of NATS servers"),
         (lambda: read_jetstream("a", servers=""), "addresses of NATS servers"),
         (lambda: read_jetstream("a", lease=0), "positive"),
