@@ -1,4 +1,4 @@
-"""The kata by hand on asyncio and uvloop, as well as one can: the yardstick's cases.
+"""The kata by hand on asyncio and uvloop, as efficient as possible: the baseline's cases.
 
 ``python -m benchmarks.by_hand jsonl < events.jsonl > done.jsonl`` is the whole process; the pipe
 itself is in benchmarks/kata_by_hand.py.

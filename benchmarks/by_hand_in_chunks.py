@@ -1,7 +1,7 @@
 """The kata by hand without workers: a chunk of events goes through each step as a whole.
 
-The least that a plain handler can cost in Python, and no longer the same job: there is no loop to
-give way to, no demand, and a handler that awaits has no place in it.
+The least that a plain handler can cost in Python, and no longer the same job: it does not yield to
+the loop, has no demand, and cannot call an async handler.
 """
 
 from __future__ import annotations

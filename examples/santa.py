@@ -1,12 +1,12 @@
-"""Santa's mailbox: letters in batches, work for the cores, and a limit that finds itself.
+"""Santa's mailbox: letters in batches, CPU-bound work, and a limit that tunes itself.
 
     penstock run examples/santa.py -- 12        # twelve batches
 
 Each half second 0 to 10 letters arrive; each is a number to factorize, as the article does, which
-keeps a core busy for a quarter of a second or so. How many to work on at once, `adaptive_flat_map`
-finds out, and says so when it changes its mind. Put `Fixed(4)` or `HillClimb()` of
-`penstock.streams.limits` in as its second argument to see what the article saw. `penstock santa`
-tells the whole story, with its log lines and a plot.
+keeps a core busy for a quarter of a second or so. `adaptive_flat_map` tunes how many to process at
+once, and reports each change. Put `Fixed(4)` or `HillClimb()` of `penstock.streams.limits` in as
+its second argument to see what the article saw. `penstock santa` runs the whole story, with its log
+lines and a plot.
 
 Source: Mathias Brandewinder, "Santa's Mailbox", 4 December 2019,
 https://brandewinder.com/2019/12/04/santas-mailbox/

@@ -63,11 +63,11 @@ class BuildError(PenstockError):
 
 
 class BadArgument(BuildError, ValueError):
-    """An argument that cannot be meant, such as a limit of 0."""
+    """An argument has an invalid value, such as a limit of 0."""
 
 
 class WrongType(BuildError, TypeError):
-    """An argument of a kind that cannot be meant, such as a number for an operator."""
+    """An argument is of an invalid type, such as a number for an operator."""
 
 
 class CannotOpen(BuildError):

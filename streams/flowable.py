@@ -4,10 +4,10 @@
     request   2-----------2--
     connect   --1--2------34|
 
-A Flowable is a description: it holds no event and starts nothing. It can be connected to any
-number of times; each connection is a running of its own. Three doors lead out of it:
-`connect` (Reactive Streams: events, `request(n)`, `cancel()`), `subscribe` (plain Rx: values,
-unbounded demand) and `async for` (values, one at a time, as fast as the loop's body).
+A Flowable is a description: it holds no events and starts nothing. It can be connected to any
+number of times; each connection is a run of its own. It can be read in three ways: `connect`
+(Reactive Streams: events, `request(n)`, `cancel()`), `subscribe` (plain Rx: values, unbounded
+demand) and `async for` (values, one at a time, as fast as the loop's body).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Flowable(Fluent[T_co]):
-    """A stream of `T_co` whose readers say how much they can take.
+    """A stream of `T_co` with demand: its readers request as many events as they can take.
 
     `attach(subscriber, run)` connects a stage to the stages above it; `info` says what this
     stage is, and `above` is the stream it reads from (None for a source).

@@ -50,10 +50,10 @@ def _check_not_loading() -> None:
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """A stream and the sinks it ends in. Immutable; every running starts anew.
+    """A stream and its sinks. Immutable; every run starts anew.
 
-    Made by `flowable.to(sink, ...)`. Raises BuildError without a sink, for a sink that is
-    none or takes only dead letters, and for a stream of groups, which a sink cannot read.
+    Made by `flowable.to(sink, ...)`. Raises BuildError without a sink, for an object that is not a
+    sink or takes only dead letters, and for a stream of groups, which a sink cannot read.
     """
 
     flowable: Flowable[Any]
@@ -164,7 +164,7 @@ def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
 
 
 class PipelineRun(Coroutine[Any, Any, Report]):
-    """What `Pipeline.run()` returns, to be used as a coroutine is: awaited once."""
+    """The result of `Pipeline.run()`, used like a coroutine: awaited once."""
 
     def __init__(self, pipeline: Pipeline, drain_deadline: float) -> None:
         self._pipeline = pipeline

@@ -1,4 +1,4 @@
-"""Use the processor for so many seconds a job, for so many jobs, and print how many a second."""
+"""Burn CPU seconds for a number of jobs, and print the jobs per second."""
 
 from __future__ import annotations
 

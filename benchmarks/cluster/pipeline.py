@@ -1,4 +1,5 @@
-"""The pipeline of the cluster's figures: its handler waits, and may note when it began what."""
+"""The pipeline of the cluster benchmarks: its handler waits, and may log when it began each
+event."""
 
 from __future__ import annotations
 

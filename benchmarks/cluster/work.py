@@ -1,4 +1,4 @@
-"""Work pulling: empty jobs a second, and what a second worker process brings."""
+"""Work pulling: empty jobs per second, and the gain of a second worker process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no peer brings along: the window for duplicates, and the histogram as a last step."""
+"""What all peers lack: the deduplication window, and the histogram as a last step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a plant is, and how limits do on it in turn.
+"""Services with a limited capacity ("plants"), and the comparison of limits on them in rotation.
 
-A plant is something that does real work and can do only so much at once. It goes through phases,
-in each of which it can do as much all the time.
+A plant does real work and has a limited capacity. It goes through phases, in each of which it can
+do as much all the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the queue is, and what is in it."""
+"""The location and the content of the queue."""
 
 from __future__ import annotations
 

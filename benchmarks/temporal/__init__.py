@@ -1,1 +1,1 @@
-"""How long what is in `penstock.streams.temporal` takes, next to the bounds that are set for it."""
+"""Timings of `penstock.streams.temporal`, next to their bounds."""

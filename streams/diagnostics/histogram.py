@@ -92,7 +92,7 @@ def _new_log_writer(stream: TextIO) -> _LogWriter:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a histogram held, in seconds; all 0 where nothing was recorded.
+    """The summary of a histogram, in seconds; all 0 if nothing was recorded.
 
     As HdrHistogram defines them: a percentile p is the upper end of the cell of the value at rank
     p/100 x count, `max` is the upper end and `min` the lower end of their cells, mean and (the

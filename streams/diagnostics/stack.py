@@ -38,10 +38,10 @@ class Standing(NamedTuple):
 
 
 def standing(thread: int) -> Standing | None:
-    """Where the thread of this number stands; None if it has ended.
+    """The position of a thread by its id; None if it has ended.
 
-    Nothing is asked of it: what the stages keep in their local variables says it all. Takes
-    time in proportion to the depth of the stack.
+    The thread is not involved: the local variables of the stages suffice. Takes time in proportion
+    to the depth of the stack.
     """
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if frame is None:

@@ -1,6 +1,6 @@
-"""A running source of lines: reading, counting, bad lines, drain, position.
+"""The source stage for lines: reading, counting, bad lines, drain, position.
 
-What a line means is its `Format`; everything else is the same for JSON and for plain text.
+A `Format` decodes lines; everything else is the same for JSON and for plain text.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Format(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LineOptions:
-    """What all sources of lines take; see `read_jsonl`."""
+    """The options of all sources of lines; see `read_jsonl`."""
 
     path: Path
     follow: bool
@@ -68,7 +68,7 @@ class LineOptions:
 
 
 def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Flowable[T]:
-    """The source `name`. Raises BuildError and MissingExtra for options that cannot be."""
+    """The source `name`. Raises BuildError for invalid options, and MissingExtra."""
     path = options.path
     source = input_name(path)
     compressed = compression_by_name(source) is not None

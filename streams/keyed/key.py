@@ -33,7 +33,7 @@ class Key:
 
     `get` reads mappings and rows at no cost beyond `itemgetter`. Where it raises, `adapts(value)`
     says whether it would not do so again, because it has learnt that the value's type has the field
-    as an attribute. WrongType if `by` names no key.
+    as an attribute. Raises WrongType if `by` is not a valid key.
     """
 
     __slots__ = ("_types", "by", "get")
@@ -84,7 +84,8 @@ def _by_attribute(name: str, types: set[type]) -> Callable[[Any], Any]:
 
 
 def key_function(by: By[Any]) -> Callable[[Any], Any]:
-    """The function that reads the key `by` from any value. WrongType if it names no key."""
+    """The function that reads the key `by` from any value. Raises WrongType if it is not a valid
+    key."""
     key = Key(by)
     if not isinstance(by, str):
         return key.get

@@ -16,8 +16,8 @@ class Place:
     """Taken when the event comes in, free when nothing that came of it is in the group any more.
 
     It goes with the event as a turn would: what several operators make of it shares the place, and
-    what is made of several events has the places of all. So does the letter about an event that
-    an operator has given up on. `outer` is the turn that the event holds.
+    what is made of several events has the places of all. So does the dead letter of an event that
+    failed in an operator. `outer` is the turn that the event holds.
     """
 
     __slots__ = ("holders", "outer", "substream")

@@ -27,7 +27,7 @@ Closed = Callable[[BaseException | None], None]
 
 
 class Sink(ABC, Generic[T_contra]):
-    """A description of where values go; it is opened anew for each running.
+    """The description of a sink; it is opened anew for each run.
 
     `info` says what it is. Its `bound` is the most events that it has taken and not finished: it
     asks for no more than these. 0 says that it finishes each at once, None that there is no bound.
@@ -94,7 +94,7 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         self.close(error)
 
     def cancel(self) -> None:
-        """The run was cancelled: give back what is not accepted yet, and close."""
+        """The run was cancelled: return events that are not accepted yet, and close."""
         self.close()
 
     def statistics(self) -> dict[str, Any]:

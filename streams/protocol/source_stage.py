@@ -19,7 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def source(make: F) -> F:
-    """Mark a function that makes a stream: used as if it were the stream, it says to call it."""
+    """Mark a function that returns a stream: if it is used without a call, the error says to call
+    it."""
 
     def refuse(name: str) -> Callable[..., NoReturn]:
         def not_called(*_: object) -> NoReturn:
@@ -50,7 +51,7 @@ class SourceStage(Generic[T]):
 
     @property
     def gives_again(self) -> bool:
-        """Whether an event that has failed, and was not given up on, comes again."""
+        """Whether a failed event that was not acknowledged is redelivered."""
         return self.nack is not None
 
     def __init__(self, downstream: Subscriber[T], run: Run, info: StageInfo) -> None:

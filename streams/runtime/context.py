@@ -179,16 +179,16 @@ class Run:
                 nested.release(why)
 
     def on_failure(self, function: Callable[[BaseException], None]) -> None:
-        """Whom to tell of an error that no subscriber can be told of."""
+        """Who is notified of an error that no subscriber can receive."""
         self._failed = function
 
     def stopping(self, error: BaseException) -> None:
-        """A stage begins nothing new because of `error`; what is in flight may finish."""
+        """A stage begins no new calls because of `error`; those in flight may finish."""
         if self.on_stopping is not None:
             self.on_stopping(error)
 
     def failed(self, error: BaseException) -> None:
-        """Report an error that no subscriber can be told of: it ends the run, or is logged."""
+        """Report an error that no subscriber can receive: it ends the run, or is logged."""
         if isinstance(error, asyncio.CancelledError):
             # Raised as it is, it would be taken for the end of whoever waits for the run.
             error = cancelled_inside("a function of the stream", error)
@@ -241,7 +241,7 @@ class Run:
             await self._close_nested(nested)
 
     def letters(self, sink: Sink[DeadLetter]) -> DeadLetterChannel:
-        """The way to a dead-letter sink, which is opened once, whoever asks."""
+        """The channel to a dead-letter sink, which is opened once for all stages."""
         if id(sink) not in self._letters:
             self._letters[id(sink)] = (sink, DeadLetterChannel(sink, self))
         return self._letters[id(sink)][1]
@@ -327,7 +327,7 @@ class Run:
             letters.hurry(_GRACE)
 
     def close_soon(self) -> None:
-        """Close with nobody who waits for it; an error in it goes to the loop's handler."""
+        """Close in the background; an error goes to the loop's exception handler."""
         opened = self._tasks or self._closers or self._letters or self._nested
         if opened and self._loop is not None and self._loop.is_running():
             closing = self._loop.create_task(self.close(), name="penstock close")

@@ -33,7 +33,7 @@ log = logging.getLogger("penstock")
 
 
 class Running:
-    """One running of a pipeline; made by `Pipeline.start` on a running loop."""
+    """One run of a pipeline, created by `Pipeline.start` on a running loop."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Running:
         self._outcome: Outcome = "completed"
         self._error: BaseException | None = None
         self._told = False
-        # Who waits for the end, and is told of an error.
+        # Callers that wait for the end, and receive an error.
         self._waiting = 0
         self._report: Report | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -157,13 +157,13 @@ class Running:
     # Control.
 
     def pause(self) -> None:
-        """Take no more from the source; what is in goes on. Leases are still renewed."""
+        """Take no more from the source; events inside go on. Leases are still renewed."""
         if self._state == "running":
             self._state = "paused"
             self._run.hold(self)
 
     def resume(self) -> None:
-        """Go on where `pause` stopped, at once."""
+        """Continue after `pause`, at once."""
         if self._state == "paused":
             self._state = "running"
             self._run.release(self)
@@ -184,7 +184,7 @@ class Running:
         stages[stage](limiter_for(limit))
 
     async def drain(self, deadline: float | None = None) -> Report:
-        """Stop reading, finish what is in, flush the sinks; past `deadline` seconds, cancel.
+        """Stop reading, finish the events inside, flush the sinks; cancel after `deadline` seconds.
 
         What is in is what the source has given out; a queue of your own that it reads from is
         left as it stands (an `inbox` of `sources` is emptied). Returns the report; raises
@@ -260,7 +260,7 @@ class Running:
     # The end.
 
     def _ends_with(self, error: BaseException) -> None:
-        """The first error is what the running ends with; no other one is hidden."""
+        """The run ends with the first error; later ones are logged."""
         if self._error is None and self._outcome != "cancelled":
             self._error, self._outcome = error, "stopped"
             self._run.ended_by = error

@@ -21,12 +21,12 @@ _NOTHING = object()
 
 
 class Expanding(Stage[Any, Any]):
-    """Takes one answer apart at a time; the values that came of an event are its children.
+    """Expands one answer at a time; the resulting values are children of their event.
 
-    `answer` says what comes of a value, `rest` what there is to say after the last event, as
-    nobody's event. An answer may be endless: the loop gets a turn between its values. The
-    clock is read once in a chunk of them. An answer may be a stream, by `self.read(stream)`: it is
-    asked for one event at a time, and need not have it at once.
+    `answer(value)` returns the outputs for one input; `rest()` the outputs after the last input,
+    which acknowledge nothing. An answer may be endless: the stage yields to the loop between its
+    values. The clock is read once in a chunk of them. An answer may be a stream, by
+    `self.read(stream)`: it is asked for one event at a time, and need not have it at once.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Expanding(Stage[Any, Any]):
         self._outstanding = self._completed = self._pumping = self._done = False
 
     def answer(self, value: Any) -> Iterable[Any]:
-        """What comes of one event."""
+        """The outputs for one event."""
         raise NotImplementedError
 
     def read(self, stream: Flowable[Any]) -> Iterable[Any]:
@@ -69,11 +69,12 @@ class Expanding(Stage[Any, Any]):
         return Nested(stream, self.run, self._pump)
 
     def rest(self) -> Iterable[Any]:
-        """What comes after the last event."""
+        """The outputs after the last event."""
         return ()
 
     def survives(self, event: Event[Any], error: Exception) -> bool:
-        """Settle an event that could not be answered. False: the stream ends with the error."""
+        """Settle an event that could not be answered. Returns False if the stream ends with the
+        error."""
         blame(error, self.info, event)
         event.fail(error)
         return False

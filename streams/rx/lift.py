@@ -1,8 +1,8 @@
-"""Take any stock `reactivex` operator into a Flowable without losing demand.
+"""Lifting: runs any stock `reactivex` operator in a Flowable without losing demand.
 
-A lifted operator is fed one event at a time. One that answers at once has its outputs inherit
-the event that made them. One that holds keeps its inputs unfinished until a later output is
-finished, at most `hold` of them. What kind an operator is stands in `penstock.streams.rx.table`.
+A lifted operator is fed one event at a time. One that answers at once has its outputs inherit the
+event that made them. One that holds keeps its inputs unfinished until a later output is finished,
+at most `hold` of them. The kinds of operators are listed in `penstock.streams.rx.table`.
 """
 
 from __future__ import annotations

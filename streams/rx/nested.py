@@ -15,7 +15,7 @@ from penstock.streams.runtime.context import Run
 __all__ = ["NOT_YET", "Nested"]
 
 NOT_YET = object()
-"""What comes of a stream whose next event is still to come."""
+"""The result while the next event of a stream has not arrived yet."""
 
 
 class Nested(AckHook, Iterator[Any]):

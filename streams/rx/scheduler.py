@@ -1,4 +1,4 @@
-"""The reactivex scheduler that every lifted operator is given: its `now` is the loop's time."""
+"""The reactivex scheduler of lifted operators: its `now` is the loop's time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test of a pipeline needs: virtual time, probes, marbles, twins and leak checks.
+"""The test kit for pipelines: virtual time, probes, marbles, in-memory twins and leak checks.
 
 The fixtures for pytest are in `penstock.streams.testing.plugin`, which this package does not
 import.

@@ -1,9 +1,9 @@
-"""Fail a test that leaves something behind: tasks, timers, generators, threads, counts.
+"""Leak checks: fail a test that leaves tasks, timers, generators, threads or counts behind.
 
     async with no_leaks():
         await pipeline.run()
 
-What existed before the block is not looked at. Looking costs time and memory in proportion to
+Anything that existed before the block is ignored. Looking costs time and memory in proportion to
 the tasks, timers, generators and threads that exist.
 """
 
@@ -21,11 +21,11 @@ __all__ = ["LeakCheck", "Leaked", "no_leaks", "register"]
 
 T = TypeVar("T")
 
-# A cancelled task ends, its waiters wake and their callbacks run: three turns of the loop, and
-# as many again for each layer of clean-up that itself waits.
+# A cancelled task ends, its waiters wake and their callbacks run: three loop iterations, and as
+# many again for each layer of clean-up that itself waits.
 TURNS = 10
 
-# Real seconds that a thread which has done its work may take to be gone.
+# Real seconds that a finished thread may take to disappear.
 THREAD_GRACE = 1.0
 
 _counters: dict[str, Callable[[], int]] = {}
@@ -72,8 +72,8 @@ class LeakCheck:
     and an increase of anything registered with `register`. The timers and generators of a
     uvloop loop cannot be seen.
 
-    `async with` first gives the loop up to ten turns, without any time passing, so that what
-    was cancelled can end; a plain `with` gives none.
+    `async with` first runs the loop for up to ten iterations, without any time passing, so that
+    cancelled tasks can end; a plain `with` does not.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:

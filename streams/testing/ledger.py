@@ -1,4 +1,4 @@
-"""What became of the events of a test's source."""
+"""A ledger of the outcomes of a test source's events."""
 
 from __future__ import annotations
 

@@ -351,7 +351,7 @@ def test_a_caller_that_is_cancelled_as_room_is_found_withdraws_its_event(run: Ru
         numbers.connect(probe)
         puts = [asyncio.create_task(numbers.put(number, wait=True)) for number in range(3)]
         await asyncio.sleep(1)
-        # 0 leaves and 1 is taken in, which its caller is not told before the loop's next turn.
+        # 0 leaves and 1 is taken in, which its caller is not told before the loop's next iteration.
         probe.request(1)
         puts[1].cancel()
         await asyncio.sleep(1)
