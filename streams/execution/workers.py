@@ -149,8 +149,11 @@ class Workers(Working):
                 ready.append(event)
                 if exchange is None or inbox or self._learns:
                     self._call_ended()
-                    if turn is not None:
+                    if turn is not None and self._learns:
                         self._turns.append(turn)
+                    elif turn is not None:
+                        # Before others are exchanged, or their groups would get ahead.
+                        turn.end()
                     break
                 event = exchange(turn)
                 if event is None or self._special:
