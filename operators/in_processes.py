@@ -26,7 +26,9 @@ from importlib import import_module
 from os.path import exists
 from pickle import dumps, loads
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
+from penstock.streams import clock
 from penstock.streams.errors import BuildError, NotPicklable, describe
 from penstock.streams.execution.handler import Opened, Pooled, handler_name, pool_size
 
@@ -98,7 +100,15 @@ class _Opened(Opened[T, R]):
         self, handler: Callable[[T], R], make_pool: Callable[[], Executor], name: str
     ) -> None:
         there: Any = partial(_call, handler)
-        super().__init__(there, make_pool)
+        # By pool, for an executor that is shut down has forgotten its processes.
+        self._processes: WeakKeyDictionary[Executor, dict[int, BaseProcess]] = WeakKeyDictionary()
+
+        def make() -> Executor:
+            pool = make_pool()
+            self._processes[pool] = getattr(pool, "_processes", {})
+            return pool
+
+        super().__init__(there, make)
         self._name = name
 
     async def __call__(self, value: T) -> R:
@@ -109,9 +119,9 @@ class _Opened(Opened[T, R]):
     async def explained(self, error: BrokenExecutor, pool: Executor) -> BrokenExecutor:
         """The error with the handler's name and the exit status of the process that died."""
         # The executor's own error has neither.
-        processes: dict[int, BaseProcess] = getattr(pool, "_processes", None) or {}
+        processes = list(self._processes[pool].values())
         loop = asyncio.get_running_loop()
-        ends = await loop.run_in_executor(None, _ends, list(processes.values()))
+        ends = await loop.run_in_executor(None, _ends, processes)
         return type(error)(
             f"a process of in_processes has died{ends}, which fails all calls that were under way "
             f"in the pool, this one of '{self._name}' among them"
@@ -120,9 +130,13 @@ class _Opened(Opened[T, R]):
 
 def _ends(processes: list[BaseProcess]) -> str:
     """The exit statuses of processes, one of which died; the executor ends the others."""
+    until = clock.monotonic() + _GRACE
     for process in processes:
-        process.join(_GRACE)
-        status = process.exitcode
+        status = None
+        while status is None and clock.monotonic() < until:
+            # Where the executor waits for it at the same moment, this returns without a status.
+            process.join(0.01)
+            status = process.exitcode
         # SIGTERM is how the executor ends the others.
         if status is not None and status != -signal.SIGTERM:
             return f" ({_end(status)})"
