@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -47,7 +47,9 @@ Event = tuple[str, int]
 
 class Pollers:
     """Pollers of a table with `events` of each client, numbered from 1; killed at the end of the
-    block. `special` adds fields to some of the events, `padding` so many letters to all."""
+    block. `special` adds fields to some of the events, `padding` so many letters to all. `bad` are
+    payloads that fail for good, by the number of the row that each comes before. Some of the
+    clients may have `names` of their own."""
 
     def __init__(
         self,
@@ -58,9 +60,13 @@ class Pollers:
         events: int = 30,
         special: dict[Event, dict[str, Any]] | None = None,
         padding: int = 0,
+        bad: Mapping[int, str] | None = None,
+        names: Sequence[str] = (),
     ) -> None:
         self.orders = orders
-        self.sent = {f"client {n}": events for n in range(clients)}
+        all_names = [*names, *(f"client {n}" for n in range(len(names), clients))]
+        self.sent = dict.fromkeys(all_names, events)
+        self._bad = bad or {}
         self.path = folder / "log"
         self._folder = folder
         self._file = folder / "pollers.py"
@@ -76,13 +82,17 @@ class Pollers:
             f"CREATE TABLE results (id {id_}, client text, seq integer, padding text)"
         )
         more = {"padding": "x" * padding} if padding else {}
-        await store.put(
-            [
-                dumps({"client": one, "seq": seq, **more, **special.get((one, seq), {})})
-                for seq in range(1, max(self.sent.values()) + 1)
-                for one in self.sent
-            ]
-        )
+        events = [
+            dumps({"client": one, "seq": seq, **more, **special.get((one, seq), {})})
+            for seq in range(1, max(self.sent.values()) + 1)
+            for one in self.sent
+        ]
+        rows: list[bytes | str] = []
+        for number, event in enumerate(events):
+            if number in self._bad:
+                rows.append(self._bad[number])
+            rows.append(event)
+        await store.put(rows)
 
     def __enter__(self) -> Pollers:
         return self
@@ -245,7 +255,7 @@ class Pollers:
 
         def done() -> bool:
             stats = self.stats()
-            return stats.finished + stats.dead == sum(self.sent.values())
+            return stats.finished + stats.dead == sum(self.sent.values()) + len(self._bad)
 
         self.until(done, replace=replace)
 
@@ -269,7 +279,8 @@ class Pollers:
         if not repeats:
             assert set(verdict.starts.values()) == set(verdict.sunk.values()) == {1}
         stats = self.stats()
-        assert (stats.waiting, stats.failed, stats.in_work, stats.dead) == (0, 0, 0, len(dead))
+        failed = len(dead) + len(self._bad)
+        assert (stats.waiting, stats.failed, stats.in_work, stats.dead) == (0, 0, 0, failed)
         if self.orders.results:
             results = self.results()
             assert len(results) == len(set(results)) == sum(self.sent.values()) - len(dead)
