@@ -1,8 +1,9 @@
-"""Masters and workers of work pools that start all at once, while servers have much to do."""
+"""Masters and workers of work pools that start all at once, while servers stall."""
 
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ else:
 
 
 def test_masters_and_workers_that_start_at_once_end_by_no_error_and_all_epics_complete(
-    three_servers: Servers, tmp_path: Path, run_seed: int
+    cluster: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     chance = random.Random(run_seed)
     file, log = tmp_path / "member.py", tmp_path / "log"
@@ -58,7 +59,7 @@ def test_masters_and_workers_that_start_at_once_end_by_no_error_and_all_epics_co
     roles += [(chance.choice(["master", "worker"]), chance.choice(pools)) for _ in range(more)]
     chance.shuffle(roles)
     members: dict[str, subprocess.Popen[bytes]] = {}
-    urls = ",".join(three_servers.urls)
+    urls = ",".join(cluster.urls)
     try:
         for number, (role, pool) in enumerate(roles):
             me = f"{role} {number}"
@@ -72,12 +73,21 @@ def test_masters_and_workers_that_start_at_once_end_by_no_error_and_all_epics_co
                     env=ENVIRONMENT,
                 )
             time.sleep(chance.choice([0, 0, chance.uniform(0, 0.3)]))
+        masters = [me for me in members if me.startswith("master")]
+        deadline = time.monotonic() + PATIENCE
+        while any(members[me].poll() is None for me in masters) and time.monotonic() < deadline:
+            stalled = chance.sample(range(3), chance.randint(1, 3))
+            for number in stalled:
+                cluster.signal(number, signal.SIGSTOP)
+            time.sleep(chance.uniform(0, 0.3))
+            for number in stalled:
+                cluster.signal(number, signal.SIGCONT)
+            time.sleep(chance.uniform(0, 0.3))
 
         def said() -> dict[str, str]:
             return {me: (tmp_path / f"{me}.err").read_text()[-2000:] for me in members}
 
-        masters = [me for me in members if me.startswith("master")]
-        statuses = {me: members[me].wait(PATIENCE) for me in masters}
+        statuses = {me: members[me].poll() for me in masters}
         assert set(statuses.values()) == {0}, said()
         # Only what is stopped ends.
         workers = [one for me, one in members.items() if me not in masters]
