@@ -94,6 +94,8 @@ def test_what_a_reader_did_that_was_frozen_past_its_lease_is_void(
         pollers.until(lambda: pollers.stats().expired == pollers.stats().in_work)
         held = pollers.stats().in_work
         other = pollers.start()
+        # Where nothing was held, there is nothing else to wait for.
+        pollers.until(lambda: pollers.are_there(other))
         pollers.check()
         pollers.wake(sleeper)
         # It wakes with its results, and writes none of them.
