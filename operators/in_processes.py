@@ -130,6 +130,8 @@ class _Opened(Opened[T, R]):
 
 def _ends(processes: list[BaseProcess]) -> str:
     """The exit statuses of processes, one of which died; the executor ends the others."""
+    from penstock.streams.runtime.lifeline import ending_of
+
     until = clock.monotonic() + _GRACE
     for process in processes:
         status = None
@@ -139,16 +141,8 @@ def _ends(processes: list[BaseProcess]) -> str:
             status = process.exitcode
         # SIGTERM is how the executor ends the others.
         if status is not None and status != -signal.SIGTERM:
-            return f" ({_end(status)})"
+            return f" ({ending_of(status)})"
     return ""
-
-
-def _end(status: int) -> str:
-    if status >= 0:
-        return f"exit status {status}"
-    if -status == getattr(signal, "SIGKILL", None):
-        return "SIGKILL, as the system sends when memory runs out"
-    return f"signal {-status}"
 
 
 def _call(handler: Callable[[Any], Any], value: bytes) -> bytes:

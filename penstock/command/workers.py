@@ -25,7 +25,7 @@ from penstock.streams.nats.client.server import Servers, server_binary
 from penstock.streams.nats.cluster.publisher import Publisher
 from penstock.streams.nats.cluster.view import View, lag_of, look
 from penstock.streams.pipeline import Pipeline, new_event_loop
-from penstock.streams.runtime.lifeline import Lifeline, bound
+from penstock.streams.runtime.lifeline import Lifeline, bound, ending_of
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
 
@@ -152,7 +152,7 @@ class _Ending:
             for number, worker in enumerate(self._workers, 1):
                 if worker.returncode not in _WELL:
                     broken.append(worker.returncode or 0)
-                    mention(f"worker-{number} ended {_how(worker.returncode or 0)}")
+                    mention(f"worker-{number} ended by {ending_of(broken[-1])}")
             if broken:
                 return next((status for status in broken if status > 0), 1)
         if self._cancelled or (view.unfinished and not kept and report.exit_status in (0, 3, 4)):
@@ -162,12 +162,6 @@ class _Ending:
         if view.unfinished or self._signalled:
             return _DRAINED
         return 3 if view.letters else 0
-
-
-def _how(returncode: int) -> str:
-    if returncode < 0:
-        return f"by {signal.Signals(-returncode).name}"
-    return f"with exit status {returncode}"
 
 
 async def _unless_a_worker_ends(

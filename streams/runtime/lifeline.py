@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-__all__ = ["Lifeline", "bound", "end_with_parent"]
+__all__ = ["Lifeline", "bound", "end_with_parent", "ending_of"]
 
 # prctl(2).
 _PR_SET_PDEATHSIG = 1
@@ -79,6 +79,15 @@ def bound(command: Sequence[str]) -> list[str]:
     if sys.platform != "linux":
         return list(command)
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+
+
+def ending_of(status: int) -> str:
+    """How a process ended, by its exit status, or by the negative number of a signal."""
+    if status >= 0:
+        return f"exit status {status}"
+    if -status == getattr(signal, "SIGKILL", None):
+        return "SIGKILL, as the system sends when memory runs out"
+    return f"signal {-status}"
 
 
 def end_with_parent() -> None:
