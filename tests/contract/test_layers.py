@@ -7,6 +7,7 @@ modules, and each of the other packages. `typed_pipe` is a part of `flowable`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,3 +124,10 @@ def test_operators_sources_and_sinks_import_only_streams() -> None:
     assert [
         pair for pair in arrows() if pair[0] in public and pair[1] in {*public, "penstock"}
     ] == []
+
+
+def test_operators_sources_and_sinks_do_not_import_each_other() -> None:
+    names = "|".join(("operators", "sources", "sinks"))
+    imports = re.compile(rf"^\s*(?:from|import) penstock\.(?:{names})\b", re.M)
+    files = [path for name in names.split("|") for path in (HOME / name).glob("[!_]*.py")]
+    assert [path.name for path in files if imports.search(path.read_text(encoding="utf-8"))] == []
