@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -247,16 +247,14 @@ class Fleet:
         try:
             # One answer may take longer than the server is given for it.
             roster = await answered(lambda: self.layout.roster(client, self._lease))
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    members = (await answered(roster.members)).values()
-                    owned = [one for member in members for one in member["partitions"]]
-                    there = {member["name"] for member in members if member["partitions"]}
-                    if there == set(names) and len(owned) == self.layout.partitions:
-                        return
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(self._story()) from None
+
+            async def are_settled() -> bool:
+                members = (await answered(roster.members)).values()
+                owned = [one for member in members for one in member["partitions"]]
+                there = {member["name"] for member in members if member["partitions"]}
+                return there == set(names) and len(owned) == self.layout.partitions
+
+            await self._until_servers_say(are_settled)
         finally:
             await client.close()
 
@@ -274,16 +272,17 @@ class Fleet:
         client = await connect(self.urls)
         try:
             js = jetstream(client, 1)
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    with suppress(Error, TimeoutError):
-                        streams = [info.cluster for info in await js.streams_info()]
-                        if all(
-                            one and one.leader and all(copy.current for copy in one.replicas or ())
-                            for one in streams
-                        ):
-                            return
-                    await asyncio.sleep(0.05)
+
+            async def are_copied() -> bool:
+                with suppress(Error, TimeoutError):
+                    streams = [info.cluster for info in await js.streams_info()]
+                    return all(
+                        one and one.leader and all(copy.current for copy in one.replicas or ())
+                        for one in streams
+                    )
+                return False
+
+            await self._until_servers_say(are_copied)
         finally:
             await client.close()
 
@@ -291,17 +290,24 @@ class Fleet:
         """The dead letters, when there are so many."""
         client = await connect(self.urls)
         try:
-            # Not by a timeout, whose one cancellation a client may swallow.
-            deadline = time.monotonic() + PATIENCE
-            while True:
+            found: list[Letter] = []
+
+            async def are_there() -> bool:
                 js = jetstream(client)
-                found = [letter async for letter in letters_of(js, self.layout.letters)]
-                if len(found) >= count:
-                    return found
-                assert time.monotonic() < deadline, self._story()
-                await asyncio.sleep(0.05)
+                found[:] = [letter async for letter in letters_of(js, self.layout.letters)]
+                return len(found) >= count
+
+            await self._until_servers_say(are_there)
+            return found
         finally:
             await client.close()
+
+    async def _until_servers_say(self, true: Callable[[], Awaitable[bool]]) -> None:
+        # Not by a timeout, whose one cancellation a client may swallow.
+        deadline = time.monotonic() + PATIENCE
+        while not await true():
+            assert time.monotonic() < deadline, self._story()
+            await asyncio.sleep(0.05)
 
     async def lay_wire(self) -> None:
         """Lead to a server by a wire that can be cut."""
