@@ -113,6 +113,7 @@ class Workers(Working):
         while not self._special:
             event = self._begin_next() if inbox and self.in_flight < self.slots else None
             started = now()
+            is_due = False
             while event is not None:
                 event.started = started
                 in_flight = self.in_flight
@@ -142,9 +143,8 @@ class Workers(Working):
                 event.value = result
                 turn = event.turn
                 event.turn = None
-                if not waiting:
-                    self._run.call_soon(self._info, self._pass_on)
-                elif waiting >= window:
+                is_due = not waiting
+                if waiting >= window:
                     results.deliver()
                 ready.append(event)
                 if exchange is None or inbox or self._learns:
@@ -159,10 +159,15 @@ class Workers(Working):
                 if event is None or self._special:
                     self._stand_back(event)
                     break
+                if is_due:
+                    is_due = False
+                    self._run.call_soon(self._info, self._pass_on)
             if ready and not (self.in_flight or inbox or self._special):
                 # Nobody else ends in this iteration of the loop.
                 self._busy = True
                 self._pass_on()
+            elif is_due:
+                self._run.call_soon(self._info, self._pass_on)
             self._busy = False
             if ready and not inbox:
                 # What is asked for when they go on may be this worker's next.
