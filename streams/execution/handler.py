@@ -111,7 +111,7 @@ def not_awaited(call: object) -> None:
 def unfinished(result: object, name: str) -> UnfinishedResult | None:
     """What is wrong with a result that is work to do, or a list of such, for which nobody waits.
 
-    It depends on the type alone of what is no list, so that one look at each type is enough.
+    Unless the result is a list, the type alone decides, so one look at each type is enough.
     """
     if isinstance(result, list | tuple):
         items = cast("Sequence[object]", result)
@@ -257,7 +257,7 @@ def _call(handler: Callable[[T], R], value: T) -> R:
     try:
         return handler(value)
     except StopIteration as error:
-        # A future does not take it, and whoever awaits that would wait for ever.
+        # A future does not accept it, and its awaiter would wait for ever.
         raise as_raised(error) from error
 
 
