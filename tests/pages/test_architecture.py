@@ -1,11 +1,13 @@
-"""The rooms on the architecture page are the folders, and every file that it names exists."""
+"""The rooms on the architecture page and in its picture are those of the code; its files exist."""
 
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from tests.contract.test_layers import ORDER
+from tests.contract.test_layers import ORDER, arrows
+from tests.helpers.rooms_picture import IMAGE, picture
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs/architecture.md").read_text(encoding="utf-8")
@@ -40,3 +42,26 @@ def test_every_file_that_the_page_names_exists() -> None:
 def test_every_file_that_the_page_names_without_its_folder_exists_somewhere() -> None:
     exist = {path.name for path in (HOME / "streams").rglob("*.py")}
     assert [name for name in re.findall(r"`(\w+\.py)`", PAGE) if name not in exist] == []
+
+
+def test_the_picture_of_the_rooms_is_what_the_code_draws() -> None:
+    assert IMAGE.read_text(encoding="utf-8") == picture(), "python -m tests.helpers.rooms_picture"
+
+
+def test_every_room_has_a_box_that_names_all_its_imports() -> None:
+    titles = [
+        group[0].text or ""
+        for group in ET.fromstring(picture()).iter("{http://www.w3.org/2000/svg}g")
+    ]
+    drawn = {
+        (bare(room), bare(other))
+        for room, _, others in (title.partition(" imports ") for title in titles)
+        for other in others.split(", ")
+        if other != "no other room"
+    }
+    assert len(titles) == len(ORDER)
+    assert drawn == {(bare(room), bare(other)) for room, other in arrows()}
+
+
+def bare(room: str) -> str:
+    return room.removesuffix("/__init__.py").removesuffix(".py").removesuffix("/")
