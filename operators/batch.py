@@ -25,6 +25,7 @@ Errors:  a call that raises is repeated with each half, down to the single event
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError
@@ -32,8 +33,7 @@ from penstock.streams.execution.handler import check_handler, handler_name, is_a
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
-from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.runtime.context import Run
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.validation import is_count, is_positive
 
 __all__ = ["batch"]
@@ -145,14 +145,8 @@ def batch(
                 "between them, which takes events of all groups in turn"
             )
 
-        def attach(downstream: Subscriber[Any], run: Run) -> None:
-            stage = Batching(downstream, run, flowable.info, settings)
-            run.add_stage(flowable.info, stage.statistics)
-            source.attach(stage, run)
-
         ends = "; order of a group ends here" if source.turns else ""
         info = StageInfo("batch", name, bound, note + ends, works=True, routed=routed_by(on_error))
-        flowable: Flowable[Any] = Flowable(attach, info, source, turns=False)
-        return flowable
+        return source.then(partial(Batching, settings=settings), info, turns=False)
 
     return operator

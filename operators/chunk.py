@@ -18,14 +18,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import hand_over
 from penstock.streams.protocol.acknowledgement import Joined
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_count, is_positive
 
@@ -47,6 +49,8 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
         raise BuildError(f"chunk(wait={wait!r}): must be positive seconds, or None for no limit")
     detail = f"{size:,}" if wait is None else f"{size:,} or {wait:g} s"
 
+    info = StageInfo("chunk", detail, size, gathers=size, until_more=wait is None and size > 1)
+
     def operator(source: Flowable[T]) -> Flowable[list[T]]:
         if source.turns:
             raise BuildError(
@@ -54,22 +58,12 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
                 "turn it holds: use batch(handler), which takes lists, or put chunk behind "
                 "adaptive_flat_map"
             )
-
-        def attach(downstream: Subscriber[list[T]], run: Run) -> None:
-            stage = _Filling(downstream, run, flowable.info, size, wait)
-            run.add_stage(flowable.info, stage.statistics)
-            source.attach(stage, run)
-
-        until_more = wait is None and size > 1
-        flowable: Flowable[list[T]] = Flowable(
-            attach, StageInfo("chunk", detail, size, gathers=size, until_more=until_more), source
-        )
-        return flowable
+        return source.then(partial(_Filling, size=size, wait=wait), info)
 
     return operator
 
 
-class _Filling(Stage[Any, Any]):
+class _Filling(DemandStage):
     """Holds the events of one list, which is emitted when it is full or due, and requested."""
 
     def __init__(
@@ -80,98 +74,54 @@ class _Filling(Stage[Any, Any]):
         size: int,
         wait: float | None,
     ) -> None:
-        super().__init__(downstream)
-        self._run = run
-        self._info = info
+        super().__init__(downstream, run, info)
         self._size = size
         self._wait = wait
         self._list: list[Event[Any]] = []
-        self._demand = self._asked = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._due = self._passing = self._completed = self._done = False
+        self._due = False
 
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        self._pass_on()
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self._asked -= len(events)
-        if self._done:
-            for event in events:
-                event.give_back()
-            return
+    def take(self, events: list[Event[Any]], /) -> None:
         if not self._list and self._wait is not None and self._size > 1:
-            self._timer = self._run.call_later(self._wait, self._info, self._wait_is_over)
+            self._timer = self.run.call_later(self._wait, self.info, self._wait_is_over)
         self._list += events
-        self._pass_on()
 
     def _wait_is_over(self) -> None:
-        self._timer = None
         self._due = True
-        self._pass_on()
+        self.go_on()
 
-    def _pass_on(self) -> None:
-        """Emit and request as needed; re-entrant calls are handled by the outer loop."""
-        if not self._passing:
-            self._passing = True
-            try:
-                while self._send() or self._ask():
-                    pass
-            finally:
-                self._passing = False
-
-    def _send(self) -> bool:
-        """Emit the list if it may go, or the completion after the last; returns whether there is
-        more to do."""
-        events = self._list
-        if self._demand and events and (len(events) == self._size or self._due or self._completed):
-            self._demand -= 1
-            self._begin_anew()
-            created = min(event.created for event in events)
-            values = [event.value for event in events]
-            joined = Event(values, created, Joined(events), events[0].token)
-            joined.turn = hand_over(events)
-            self.downstream.on_events([joined])
-            return True
-        if self._completed and not self._list and not self._done:
-            self._done = True
-            self.downstream.on_completed()
-        return False
-
-    def _ask(self) -> bool:
-        """Request the missing events of a requested list; returns whether there were any."""
-        missing = self._size - len(self._list) - self._asked
-        if not self._demand or missing <= 0 or self._completed or self._done:
+    def step(self) -> bool:
+        missing = self._size - len(self._list)
+        if self._list and (not missing or self._due or self.ended):
+            if not self.demand:
+                return False
+            self._send_list()
+        elif self.ended:
+            self.complete()
+        elif self.demand and missing > self.asked:
+            self.ask(missing - self.asked)
+        else:
             return False
-        self._asked += missing
-        self.upstream.request(missing)
         return True
 
-    def _begin_anew(self) -> None:
-        self._list = []
+    def _send_list(self) -> None:
+        events = self._begin_anew()
+        created = min(event.created for event in events)
+        values = [event.value for event in events]
+        joined = Event(values, created, Joined(events), events[0].token)
+        joined.turn = hand_over(events)
+        self.send(joined)
+
+    def _begin_anew(self) -> list[Event[Any]]:
+        events, self._list = self._list, []
         self._due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        return events
 
-    def on_completed(self) -> None:
-        self._completed = True
-        self._pass_on()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._give_back()
-        self.downstream.on_error(error)
-
-    def cancel(self) -> None:
-        if not self._completed:
-            self.upstream.cancel()
-        self._give_back()
-
-    def _give_back(self) -> None:
-        self._done = True
-        events = self._list
-        self._begin_anew()
-        for event in events:
+    def leave(self) -> None:
+        for event in self._begin_anew():
             event.give_back()
 
     def statistics(self) -> dict[str, Any]:

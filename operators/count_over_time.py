@@ -88,17 +88,11 @@ def count_over_time(
         detail += f" by {key_name(by)}"
     read = Reading(by, begin, end, of, id)
 
-    def operator(source: Flowable[T]) -> Flowable[Period]:
-        def attach(downstream: Subscriber[Period], run: Run) -> None:
-            counts = LiveCounts(make, include_zero, lateness)
-            stage = Counting(downstream, run, flowable.info, counts, read, late, on_error)
-            run.add_stage(flowable.info, stage.statistics)
-            source.attach(stage, run)
+    note, routed = "remembers ends of rows", routed_by(late, on_error)
+    info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed)
 
-        routed = routed_by(late, on_error)
-        note = "remembers ends of rows"
-        info = StageInfo("count_over_time", detail, 0, note, absorbs=True, routed=routed)
-        flowable: Flowable[Period] = Flowable(attach, info, source)
-        return flowable
+    def count(downstream: Subscriber[Period], run: Run, info: StageInfo) -> Counting:
+        counts = LiveCounts(make, include_zero, lateness)
+        return Counting(downstream, run, info, counts, read, late, on_error)
 
-    return operator
+    return lambda source: source.then(count, info)

@@ -106,19 +106,13 @@ def monitor(
         tests=given(where, propositions),
     )
 
-    def operator(source: Flowable[T]) -> Flowable[T]:
-        def attach(downstream: Subscriber[T], run: Run) -> None:
-            watch = Watch(rule, run.now)
-            faults = rule.faults(on_error, run, flowable.info)
-            stage = _Monitor(downstream, run, flowable.info, watch, faults, on_violation)
-            run.add_stage(flowable.info, stage.statistics)
-            source.attach(stage, run)
+    info = rule.info(on_error, _told_to(on_violation))
 
-        info = rule.info(on_error, _told_to(on_violation))
-        flowable: Flowable[T] = Flowable(attach, info, source)
-        return flowable
+    def watch(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Monitor:
+        faults = rule.faults(on_error, run, info)
+        return _Monitor(downstream, run, info, Watch(rule, run.now), faults, on_violation)
 
-    return operator
+    return lambda source: source.then(watch, info)
 
 
 def _told_to(on_violation: Any) -> object:

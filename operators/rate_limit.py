@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_count, is_positive
 
@@ -103,22 +104,16 @@ def rate_limit(
         limit = RateLimit(rate, per, burst)
     detail = f"{limit.rate:g} per {limit.per:g} s, burst {limit.burst}"
 
-    def operator(source: Flowable[T]) -> Flowable[T]:
-        def attach(downstream: Subscriber[T], run: Run) -> None:
-            bucket = shared or RateLimit(limit.rate, limit.per, limit.burst)
-            stage = _Bucket(downstream, run, flowable.info, bucket)
-            run.add_stage(flowable.info, stage.statistics)
-            source.attach(stage, run)
+    info = StageInfo("rate_limit", detail, 1)
 
-        flowable: Flowable[T] = Flowable(
-            attach, StageInfo("rate_limit", detail, 1), source, mappings=source.mappings
-        )
-        return flowable
+    def make(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Bucket:
+        bucket = shared or RateLimit(limit.rate, limit.per, limit.burst)
+        return _Bucket(downstream, run, info, bucket)
 
-    return operator
+    return lambda source: source.then(make, info, mappings=source.mappings)
 
 
-class _Bucket(Stage[Any, Any]):
+class _Bucket(DemandStage):
     """Holds one event until it gets its token.
 
     The token is taken when the event passes, not when it is requested: a stage with an idle source
@@ -128,83 +123,41 @@ class _Bucket(Stage[Any, Any]):
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, limit: RateLimit
     ) -> None:
-        super().__init__(downstream)
-        self._run = run
-        self._info = info
+        super().__init__(downstream, run, info)
         self._limit = limit
-        self._demand = 0
-        self._asking = False
-        self._outstanding = False
         self._held: Event[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._completed = self._done = False
 
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        self._ask()
-
-    def _ask(self) -> None:
-        if self._asking:
-            return
-        self._asking = True
-        try:
-            while (
-                self._demand and self._held is None and not self._outstanding
-                and not self._completed and not self._done
-            ):  # fmt: skip
-                self._outstanding = True
-                self.upstream.request(1)
-        finally:
-            self._asking = False
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self._outstanding = False
+    def take(self, events: list[Event[Any]], /) -> None:
         (self._held,) = events
-        self._pass_on()
-        self._ask()
 
-    def _pass_on(self) -> None:
-        event = self._held
-        assert event is not None
-        now = self._run.now()
+    def step(self) -> bool:
+        if self._held is not None:
+            return self._timer is None and self._pass_on(self._held)
+        if self.ended:
+            self.complete()
+        elif self.demand and not self.asked:
+            self.ask(1)
+        else:
+            return False
+        return True
+
+    def _pass_on(self, event: Event[Any]) -> bool:
+        now = self.run.now()
         if self._limit.take(now):
             self._held = None
-            self._demand -= 1
-            self.downstream.on_events([event])
-            self._complete_if_empty()
-        else:
-            self._timer = self._run.call_later(self._limit.wait(now), self._info, self._due)
+            self.send(event)
+            return True
+        self._timer = self.run.call_later(self._limit.wait(now), self.info, self._due)
+        return False
 
     def _due(self) -> None:
         self._timer = None
-        self._pass_on()
-        self._ask()
+        self.go_on()
 
-    def on_completed(self) -> None:
-        self._completed = True
-        self._complete_if_empty()
-
-    def _complete_if_empty(self) -> None:
-        if self._completed and self._held is None and not self._done:
-            self._done = True
-            self.downstream.on_completed()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._completed = True
-        self._leave()
-        self.downstream.on_error(error)
-
-    def cancel(self) -> None:
-        self._leave()
-        if not self._completed:
-            self._completed = True
-            self.upstream.cancel()
-
-    def _leave(self) -> None:
-        self._done = True
+    def leave(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         held, self._held = self._held, None
         if held is not None:
             held.give_back()

@@ -27,19 +27,18 @@ Errors:  an iterable that raises is this stage's error: its event fails, the pip
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
 from penstock.streams.errors import BuildError, describe
-from penstock.streams.failures.policy import blame
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
-from penstock.streams.protocol.time_slice import Sliced, TimeSlice, slices_made
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.time_slice import Sliced, slices_made
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.flat_map import Expanding
 from penstock.streams.validation import is_count
 
 __all__ = ["spread"]
@@ -82,7 +81,7 @@ class _Spread:
             if groups is not None:
                 groups.rotate(downstream, run, feeders, flowable.info)
             else:
-                spreader = _Spreader(downstream, run, feeders or _MOST_OPEN, flowable.info)
+                spreader = _Spreader(downstream, run, flowable.info, feeders or _MOST_OPEN)
                 run.add_stage(flowable.info, spreader.statistics)
                 with slices_made(run) as spreader.above:
                     source.attach(spreader, run)
@@ -110,7 +109,7 @@ def spread(feeders: int | None = None) -> _Spread:
     return _Spread(feeders)
 
 
-class _Spreader(Stage[Any, Any]):
+class _Spreader(Expanding):
     """Takes items out of plain iterables, `feeders` of them open at a time.
 
     `above` are the slices of time of the stages above. A stage above that is asked for a group and
@@ -118,171 +117,43 @@ class _Spreader(Stage[Any, Any]):
     """
 
     above: list[Sliced]
+    # Whether the sender of the last group waits for that to be opened before it sends another.
+    _is_called = False
+    _waits_for_loop = False
 
-    def __init__(
-        self, downstream: Subscriber[Any], run: Run, feeders: int, info: StageInfo
-    ) -> None:
-        super().__init__(downstream)
-        self._run = run
-        self._now = run.now
-        self._slice = TimeSlice(run, self._pump)
-        self._feeders = feeders
-        self._info = info
-        self._rotation: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
-        self._demand = 0
-        self._asked = False
-        # Whether the last group has not been opened yet, and whether its sender waits for that
-        # before it sends another.
-        self._is_new = self._is_called = False
-        self._waits_for_turn = False
-        self._completed = False
-        self._pumping = False
-        self._done = False
+    def answer(self, value: Any) -> Iterable[Any]:
+        if isinstance(value, _SINGLE) or not hasattr(value, "__iter__"):
+            raise TypeError(_not_iterables(describe(value, 80)))
+        items: Iterable[Any] = value
+        return items
 
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        if not self._pumping:
-            self._pump()
-
-    def cancel(self) -> None:
-        if not self._completed:
-            self.upstream.cancel()
-        self._stop(self._run.failed)
+    def family(self, event: Event[Any]) -> Family:
+        return Family(event, "empty")
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        self._asked = False
-        (event,) = events
-        if self._done or self._completed:
-            event.give_back()
-            return
+        called, self._is_called = self._is_called, self._is_called or not self._looping
         try:
-            iterator = _items(event.value)
-        except Exception as error:
-            self._fail(event, error)
-            return
-        # The newcomer's first item is next, before the rotation goes on.
-        self._rotation.appendleft((event, Family(event, "empty"), iterator))
-        self._is_new = True
-        if not self._pumping:
-            self._is_called = True
-            try:
-                self._pump()
-            finally:
-                self._is_called = False
-
-    def on_completed(self) -> None:
-        self._completed = True
-        self._asked = False
-        if not self._pumping:
-            self._pump()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._completed = True
-        if not self._done:
-            self._stop(self._run.late_error)
-            self.downstream.on_error(error)
-
-    def _pump(self) -> None:
-        self._pumping = True
-        rotation = self._rotation
-        try:
-            while not self._done:
-                if self._demand and self._may_open():
-                    self._asked = True
-                    self.upstream.request(1)
-                    if self._done:
-                        return
-                if self._is_coming():
-                    return
-                if not rotation:
-                    if self._completed:
-                        self._done = True
-                        self.downstream.on_completed()
-                    return
-                # An iterable may be endless.
-                if not self._demand or self._slice.is_over(self._now()):
-                    return
-                self._step()
+            super().on_events(events)
         finally:
-            self._pumping = False
+            self._is_called = called
 
-    def _is_coming(self) -> bool:
+    def waits(self) -> bool:
         """Whether the requested group comes without waiting for anything but the loop."""
-        if not self._asked or not self._run.has_loop:
-            return False
         if not (self._is_called or any(each.is_left for each in self.above)):
             return False
-        if not self._waits_for_turn:
-            self._waits_for_turn = True
+        if self.run.has_loop and not self._waits_for_loop:
+            self._waits_for_loop = True
             # The loop calls them in the order in which they yielded, so all before this.
-            self._run.call_soon(self._info, self._had_turn)
-        return True
+            self.run.call_soon(self.info, self._loop_went_on)
+        return self.run.has_loop
 
-    def _had_turn(self) -> None:
-        self._waits_for_turn = False
-        if not self._pumping:
-            self._pump()
-
-    def _may_open(self) -> bool:
-        asks = not (self._asked or self._is_new or self._completed)
-        return asks and len(self._rotation) < self._feeders
-
-    def _step(self) -> None:
-        event, family, iterator = self._rotation.popleft()
-        self._is_new = False
-        try:
-            item = next(iterator)
-        except StopIteration:
-            family.close()
-            return
-        except Exception as error:
-            self._fail(event, error)
-            family.close()
-            return
-        if self._done:
-            # It has cancelled its own stream.
-            self._rotation.append((event, family, iterator))
-            self._stop(self._run.failed)
-            return
-        self._rotation.append((event, family, iterator))
-        self._demand -= 1
-        self.downstream.on_events([family.child(item)])
-
-    def _fail(self, event: Event[Any], error: Exception) -> None:
-        blame(error, self._info, event)
-        event.fail(error)
-        if not self._completed:
-            self.upstream.cancel()
-        self._stop(self._run.late_error)
-        self.downstream.on_error(error)
-
-    def _stop(self, tell: Callable[[Exception], None]) -> None:
-        self._done = True
-        self._demand = 0
-        errors: list[Exception] = []
-        while self._rotation:
-            event, family, iterator = self._rotation.popleft()
-            close: Callable[[], None] | None = getattr(iterator, "close", None)
-            if close is not None:
-                try:
-                    close()
-                except Exception as error:
-                    errors.append(error)
-            event.give_back()
-            family.close()
-        for each in errors:
-            tell(each)
+    def _loop_went_on(self) -> None:
+        self._waits_for_loop = False
+        self.go_on()
 
     def statistics(self) -> dict[str, Any]:
         """The `open` iterables, each an event being taken apart."""
-        return {"open": len(self._rotation), "waiting": len(self._rotation)}
-
-
-def _items(value: Any) -> Iterator[Any]:
-    """The items of an iterable that is not itself a single event."""
-    if isinstance(value, _SINGLE) or not hasattr(value, "__iter__"):
-        raise TypeError(_not_iterables(describe(value, 80)))
-    return iter(value)
+        return {"open": len(self._open), "waiting": len(self._open)}
 
 
 def _not_iterables(what: str) -> str:

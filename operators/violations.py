@@ -26,8 +26,9 @@ from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import Nobody
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
@@ -89,44 +90,32 @@ def violations(
         tests=given(where, propositions),
     )
 
-    def operator(source: Flowable[T]) -> Flowable[Violation[T]]:
-        def attach(downstream: Subscriber[Violation[T]], run: Run) -> None:
-            watch = Watch(rule, run.now)
-            faults = rule.faults(on_error, run, flowable.info)
-            stage = _Violations(downstream, run, watch, faults)
-            run.add_stage(flowable.info, stage.statistics)
-            source.attach(stage, run)
+    def watch(downstream: Subscriber[Violation[T]], run: Run, info: StageInfo) -> _Violations:
+        faults = rule.faults(on_error, run, info)
+        return _Violations(downstream, run, info, Watch(rule, run.now), faults)
 
-        flowable: Flowable[Violation[T]] = Flowable(attach, rule.info(on_error), source)
-        return flowable
-
-    return operator
+    return lambda source: source.then(watch, rule.info(on_error))
 
 
-class _Violations(Stage[Any, "Violation[Any]"]):
+class _Violations(DemandStage):
     def __init__(
-        self, downstream: Subscriber[Violation[Any]], run: Run, watch: Watch, faults: ErrorPolicy
+        self,
+        downstream: Subscriber[Violation[Any]],
+        run: Run,
+        info: StageInfo,
+        watch: Watch,
+        faults: ErrorPolicy,
     ) -> None:
-        super().__init__(downstream)
-        self._run = run
+        super().__init__(downstream, run, info)
         self._watch = watch
         self._faults = faults
-        self._demand = 0
-        self._last: Iterator[Violation[Any]] | None = None
+        self._last: Iterator[Violation[Any]] = iter(())
         self._next: Violation[Any] | None = None
-        self._emitting = self._done = False
 
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        if self._last is None:
-            self.upstream.request(n)
-        else:
-            self._emit_last()
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
+    def take(self, events: list[Event[Any]], /) -> None:
         watch = self._watch
-        told = begin = 0
-        while begin < len(events) and not self._done:
+        begin = 0
+        while begin < len(events) and not self.done:
             error: Exception | None = None
             violation: Violation[Any] | None = None
             try:
@@ -138,52 +127,31 @@ class _Violations(Stage[Any, "Violation[Any]"]):
             begin = place + 1
             if error is not None:
                 if not self._faults.survives(events[place], error):
-                    self._break_off(error, events[begin:])
-                    return
+                    self.fail(error)
             elif violation is not None:
                 event = events[place]
                 event.value = violation
-                told += 1
-                self._demand -= 1
-                self.downstream.on_events([event])
+                self.send(event)
         for event in events[begin:]:
             event.give_back()
-        missing = len(events) - told
-        if missing and not self._done:
-            self.upstream.request(missing)
 
-    def _break_off(self, error: Exception, rest: list[Event[Any]]) -> None:
-        self._done = True
-        for event in rest:
-            event.give_back()
-        self.upstream.cancel()
-        self.downstream.on_error(error)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._done = True
-        self.downstream.on_error(error)
-
-    def cancel(self) -> None:
-        self._done = True
-        self.upstream.cancel()
+    def step(self) -> bool:
+        missing = self.demand - self.asked
+        if not self.ended and missing > 0:
+            self.ask(missing)
+        elif self.ended and self._next is None:
+            self.complete()
+        elif self.ended and self.demand:
+            violation, self._next = self._next, next(self._last, None)
+            self.send(Event(violation, self.run.now(), Nobody()))
+        else:
+            return False
+        return True
 
     def on_completed(self) -> None:
         self._last = self._watch.at_end()
         self._next = next(self._last, None)
-        self._emit_last()
-
-    def _emit_last(self) -> None:
-        if self._emitting or self._done or self._last is None:
-            return
-        self._emitting = True
-        while self._next is not None and self._demand and not self._done:
-            violation, self._next = self._next, next(self._last, None)
-            self._demand -= 1
-            self.downstream.on_events([Event(violation, self._run.now(), Nobody())])
-        self._emitting = False
-        if self._next is None and not self._done:
-            self._done = True
-            self.downstream.on_completed()
+        super().on_completed()
 
     def statistics(self) -> dict[str, Any]:
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.streams.pipeline import Pipeline
     from penstock.streams.protocol.event import Event
     from penstock.streams.protocol.sink_stage import Sink
+    from penstock.streams.protocol.stage import Stage
     from penstock.streams.runtime.context import Run
 
 __all__ = ["Flowable"]
@@ -87,6 +88,27 @@ class Flowable(Fluent[T_co]):
             run.in_place_of(self)._attach(guarded(subscriber, stage, run), run)
         finally:
             run.attaching = stage
+
+    def then(
+        self,
+        make: Callable[[Subscriber[Any], Run, StageInfo], Stage[Any, Any]],
+        info: StageInfo,
+        *,
+        turns: bool | None = None,
+        mappings: bool = False,
+    ) -> Flowable[Any]:
+        """This stream behind one more stage; for authors of operators.
+
+        `make(downstream, run, info)` makes the stage for each running.
+        """
+
+        def attach(downstream: Subscriber[Any], run: Run) -> None:
+            stage = make(downstream, run, flowable.info)
+            run.add_stage(flowable.info, stage.statistics)
+            self.attach(stage, run)
+
+        flowable: Flowable[Any] = Flowable(attach, info, self, turns=turns, mappings=mappings)
+        return flowable
 
     def connect(self, subscriber: EventSubscriber[T_co]) -> None:
         """Attach a subscriber by the rules of Reactive Streams 1.0.4.

@@ -216,3 +216,7 @@ class Stage(Generic[A, B]):
 
     def cancel(self) -> None:
         self.upstream.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        return {}

@@ -1,72 +1,62 @@
-"""A stage that answers an event with any number of values, taken one for each unit of demand."""
+"""Stages that answer an event with any number of values, taken one for each unit of demand."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, cast
 
+from reactivex import Observable
+from reactivex.abc import DisposableBase
+from reactivex.operators import take
+
+from penstock.streams.errors import HoldExceeded, PenstockError, describe
 from penstock.streams.failures.policy import blame
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import HOLD
 from penstock.streams.rx.nested import NOT_YET, Nested
+from penstock.streams.rx.scheduler import LoopScheduler
 
-__all__ = ["Expanding"]
+__all__ = ["Expanding", "FlatMap"]
 
 _NOBODY = Nobody()
 _NOTHING = object()
 
 
-class Expanding(Stage[Any, Any]):
-    """Expands one answer at a time; the resulting values are children of their event.
+class Expanding(DemandStage):
+    """Takes answers apart, at most `feeders` at a time; their values are children of their events.
 
     `answer(value)` returns the outputs for one input; `rest()` the outputs after the last input,
-    which acknowledge nothing. An answer may be endless: the stage yields to the loop between its
-    values. The clock is read once in a chunk of them. An answer may be a stream, by
-    `self.read(stream)`: it is asked for one event at a time, and need not have it at once.
+    which acknowledge nothing. One value of each open answer is sent in rotation, and another answer
+    is opened as soon as there is room. An answer may be endless: the stage yields to the loop
+    between its values. The clock is read once in a chunk of them.
     """
 
-    __slots__ = (
-        "_ahead",
-        "_chunk",
-        "_chunk_began",
-        "_completed",
-        "_current",
-        "_demand",
-        "_done",
-        "_left",
-        "_outstanding",
-        "_pumping",
-        "_rest",
-        "_slice",
-        "info",
-        "run",
-    )
-
-    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
-        super().__init__(downstream)
-        self.run = run
-        self.info = info
-        self._slice = TimeSlice(run, self._pump)
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, feeders: int = 1
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._feeders = feeders
+        self._open: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
+        # Whether the answer that was opened last has sent nothing yet.
+        self._is_new = False
+        self._rest: Iterator[Any] | None = None
+        self._ahead: Any = _NOTHING
+        self._slice = TimeSlice(run, self.go_on)
         self._chunk = 1
         self._chunk_began = run.now()
         self._left = 0
-        self._current: tuple[Event[Any], Family, Iterator[Any]] | None = None
-        self._rest: Iterator[Any] | None = None
-        self._ahead: Any = _NOTHING
-        self._demand = 0
-        self._outstanding = self._completed = self._pumping = self._done = False
 
     def answer(self, value: Any) -> Iterable[Any]:
         """The outputs for one event."""
         raise NotImplementedError
-
-    def read(self, stream: Flowable[Any]) -> Iterable[Any]:
-        """The values of a stream, as an answer."""
-        return Nested(stream, self.run, self._pump)
 
     def rest(self) -> Iterable[Any]:
         """The outputs after the last event."""
@@ -79,137 +69,174 @@ class Expanding(Stage[Any, Any]):
         event.fail(error)
         return False
 
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        self._pump()
+    def family(self, event: Event[Any]) -> Family:
+        """The origin of an event's values, and why it is dropped if there are none."""
+        return Family(event, self.info.name)
 
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self._outstanding = False
+    def waits(self) -> bool:
+        """Whether the open answers wait for the one that is asked for."""
+        return False
+
+    def take(self, events: list[Event[Any]], /) -> None:
         (event,) = events
-        if self._done or self._completed:
-            event.give_back()
-            return
         try:
             items = iter(self.answer(event.value))
         except Exception as error:
             if not self.survives(event, error):
-                self._completed = True
-                self._broke(error)
-                return
+                self.fail(error)
         else:
-            self._current = (event, Family(event, self.info.name), items)
-        self._pump()
+            # Its first value is next, before the rotation goes on.
+            self._open.appendleft((event, self.family(event), items))
+            self._is_new = True
 
-    def on_completed(self) -> None:
-        self._completed = True
-        self._outstanding = False
-        self._pump()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._completed = True
-        self._leave()
-        self.downstream.on_error(error)
-
-    def cancel(self) -> None:
-        if not self._completed:
-            self._completed = True
-            self.upstream.cancel()
-        self._leave()
-
-    def _broke(self, error: Exception) -> None:
-        self._done = True
-        self.upstream.cancel()
-        self.downstream.on_error(error)
-
-    def _leave(self) -> None:
-        self._done = True
-        current, self._current = self._current, None
-        if current is not None:
-            event, family, items = current
-            _close(items)
-            event.give_back()
-            family.close()
-
-    def _pump(self) -> None:
-        if self._pumping:
-            return
-        self._pumping = True
-        try:
-            while not self._done:
-                if self._current is not None:
-                    if not self._demand or self._is_out_of_time():
-                        return
-                    self._left -= 1
-                    if not self._step(*self._current):
-                        return
-                elif self._completed:
-                    if not self._say_rest():
-                        return
-                elif self._demand and not self._outstanding:
-                    self._outstanding = True
-                    self.upstream.request(1)
-                else:
-                    return
-        finally:
-            self._pumping = False
-
-    def _is_out_of_time(self) -> bool:
-        if self._left:
+    def step(self) -> bool:
+        if not self.demand:
+            # The end needs none.
+            return self.ended and not self._open and self._end()
+        if len(self._open) < self._feeders and not (self.asked or self.ended or self._is_new):
+            self.ask(1)
+            return True
+        if self.asked and self.waits():
             return False
+        if not self._open:
+            return self.ended and self._end()
+        return (self._left > 0 or self._has_time()) and self._next()
+
+    def _has_time(self) -> bool:
+        """Whether another chunk of values may be sent before the loop goes on."""
         before, self._chunk_began = self._chunk_began, self.run.now()
         self._chunk = fitting(self._chunk, self._chunk_began - before)
         if self._slice.is_over(self._chunk_began):
-            return True
+            return False
         self._left = self._chunk
-        return False
+        return True
 
-    def _step(self, event: Event[Any], family: Family, items: Iterator[Any]) -> bool:
-        """Take one value of the answer; whether it was there, or the end."""
+    def _next(self) -> bool:
+        """Send the next value of the first answer; False if it is still to come."""
+        event, family, items = answer = self._open.popleft()
+        self._is_new = False
+        self._left -= 1
         try:
             item = next(items)
         except StopIteration:
-            self._current = None
             family.close()
+            return True
         except Exception as error:
-            self._current = None
             blame(error, self.info, event)
             event.fail(error)
-            self._broke(error)
+            self.fail(error)
             family.close()
-        else:
-            if item is NOT_YET:
-                return False
-            child = family.child(item)
-            if type(items) is Nested:
-                child = items.joined(child)
-            self._demand -= 1
-            self.downstream.on_events([child])
+            return True
+        self._open.append(answer)
+        if self.done:
+            # It has cancelled its own stream.
+            self.leave()
+            return False
+        if item is NOT_YET:
+            return False
+        child = family.child(item)
+        if type(items) is Nested:
+            child = items.joined(child)
+        self.demand -= 1
+        self.downstream.on_events([child])
         return True
 
-    def _say_rest(self) -> bool:
-        """Say one value of the rest, if any may go now, and the end with the last."""
+    def _end(self) -> bool:
+        """Send one value of the rest, if any may go now, or complete after the last."""
         if self._rest is None:
             self._rest = iter(self.rest())
             self._ahead = next(self._rest, _NOTHING)
-        if self._ahead is not _NOTHING:
-            if not self._demand or self._is_out_of_time():
-                return False
+        if self._ahead is _NOTHING:
+            self.complete()
+        elif not (self.demand and (self._left > 0 or self._has_time())):
+            return False
+        else:
             self._left -= 1
-            self._demand -= 1
             value, self._ahead = self._ahead, next(self._rest, _NOTHING)
-            self.downstream.on_events([Event(value, self.run.now(), _NOBODY)])
-        if self._ahead is _NOTHING and not self._done:
-            self._done = True
-            self.downstream.on_completed()
+            self.send(Event(value, self.run.now(), _NOBODY))
         return True
 
+    def leave(self) -> None:
+        errors: list[Exception] = []
+        while self._open:
+            event, family, items = self._open.popleft()
+            close: Callable[[], None] | None = getattr(items, "close", None)
+            try:
+                if close is not None:
+                    close()
+            except Exception as error:
+                errors.append(error)
+            event.give_back()
+            family.close()
+        for each in errors:
+            (self.run.failed if self.error is None else self.run.late_error)(each)
+
     def statistics(self) -> dict[str, Any]:
-        """Whether an event waits whose answer has not been taken to its end."""
-        return {"waiting": int(self._current is not None)}
+        """The events whose answers have not been taken to their end."""
+        return {"waiting": len(self._open)}
 
 
-def _close(items: Iterator[Any]) -> None:
-    close: Callable[[], None] | None = getattr(items, "close", None)
-    # A generator that cancels its own stream is running: it cannot be closed from inside.
-    if close is not None and not getattr(items, "gi_running", False):
-        close()
+class FlatMap(Expanding):
+    """flat_map without Rx in between: the n-th value is answered with the items of
+    `function(value, n)`."""
+
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, function: Callable[..., Any]
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._function = function
+        self._index = 0
+        # One of its own: in reactivex's trampoline, where this stage may run, they would wait.
+        self._scheduler = LoopScheduler(run, info)
+
+    def answer(self, value: Any) -> Iterable[Any]:
+        result: Any = self._function(value, self._index)
+        kind = cast("type[Any]", result.__class__)
+        self._index += 1
+        if issubclass(kind, Flowable):
+            return Nested(result, self.run, self.go_on)
+        if issubclass(kind, Observable):
+            return _values(result, self._scheduler)
+        if issubclass(kind, Future) or hasattr(kind, "__await__"):
+            raise PenstockError(
+                "flat_map over futures starts work without bounds: use adaptive_flat_map(handler)"
+            )
+        if hasattr(kind, "__iter__"):
+            return cast(Iterable[Any], result)
+        raise TypeError(f"flat_map needs an iterable for each value, not {describe(result, 80)}")
+
+
+def _values(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[Any]:
+    """The values of a finished Observable, at most `HOLD`: it cannot be asked for one at a time."""
+    items: list[Any] = []
+    ended: list[Exception | None] = []
+    beginning = observable.pipe(take(HOLD + 1))
+
+    def subscribe(*_: object) -> DisposableBase:
+        return beginning.subscribe(
+            items.append, ended.append, lambda: ended.append(None), scheduler=scheduler
+        )
+
+    # Inside of the scheduler, which lets it emit when it has subscribed, and not before: then it
+    # can be unsubscribed from half-way.
+    subscription = scheduler.schedule(subscribe)
+    if not ended:
+        subscription.dispose()
+        raise PenstockError(
+            "flat_map over an Observable that goes on later has no bound: return "
+            "Flowable.of(observable, on_overflow=...), "
+            "or use adaptive_flat_map with an async iterator"
+        )
+    if ended[0] is not None:
+        raise ended[0]
+    return items if len(items) <= HOLD else _beginning(items[:HOLD])
+
+
+def _beginning(items: list[Any]) -> Iterator[Any]:
+    """The first values of an Observable: to want more than these is an error."""
+    yield from items
+    raise HoldExceeded(
+        f"flat_map's function returned an Observable that emits more than {HOLD:,} values at once "
+        "and cannot be asked for fewer: return an iterable, such as a generator, or a stream of "
+        "this library, such as from_iterable(...), which are read as far as they are wanted"
+    )

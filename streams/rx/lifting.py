@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from reactivex import Observable
@@ -12,7 +13,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.flattening import FlatMap
+from penstock.streams.rx.flat_map import FlatMap
 from penstock.streams.rx.holding import LiftedHolding
 from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
 from penstock.streams.rx.lifted import Lifted
@@ -117,28 +118,20 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             "their groups' turns for ever: put it into group_by(each=lambda group: "
             "group.pipe(...), idle=...), or after the working stage"
         )
-    make = _native_stage(parts)
     # A holding one asks for one more than it may hold, which may be answered.
     gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
     bound = hold + 1 if holds else int(one_by_one)
     until_more = any(part.kind is Kind.HOLDS and part.name not in _BY_TICKS for part in parts)
-
-    def attach(downstream: Subscriber[Any], run: Run) -> None:
-        if make is not None:
-            stage: Any = make(downstream, run, flowable.info)
-        elif holds:
-            stage = LiftedHolding(downstream, run, flowable.info, parts, hold)
-        else:
-            stage = Lifted(downstream, run, flowable.info, parts, one_by_one=one_by_one)
-        run.add_stage(flowable.info, stage.statistics)
-        source.attach(stage, run)
-
     note = "holds events" if holds else ""
-    flowable: Flowable[Any] = Flowable(
-        attach,
+    make: _MakeStage | None = _native_stage(parts)
+    if make is None and holds:
+        make = partial(LiftedHolding, parts=parts, hold=hold)
+    elif make is None:
+        make = partial(Lifted, parts=parts, one_by_one=one_by_one)
+    flowable = source.then(
+        make,
         StageInfo(name, "", bound, note, gathers=gathers, until_more=until_more),
-        source,
         mappings=source.mappings and name == "filter",
     )
     if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):
@@ -153,21 +146,18 @@ def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
     (part,) = parts
     match part.name:
         case "map" if callable(part.arguments.get("mapper")):
-            mapper = part.arguments["mapper"]
-            return lambda downstream, run, info: Map(downstream, info, mapper)
+            return partial(Map, function=part.arguments["mapper"])
         case "filter" if callable(part.arguments.get("predicate")):
-            predicate = part.arguments["predicate"]
-            return lambda downstream, run, info: Filter(downstream, info, predicate)
+            return partial(Filter, function=part.arguments["predicate"])
         case "flat_map" if _is_function(part.arguments.get("mapper")):
             project: Callable[..., Any] = part.arguments["mapper"]
 
             def unnumbered(value: Any, _: int) -> Any:
                 return project(value)
 
-            return lambda downstream, run, info: FlatMap(downstream, run, info, unnumbered)
+            return partial(FlatMap, function=unnumbered)
         case "flat_map_indexed" if _is_function(part.arguments.get("mapper_indexed")):
-            numbered = part.arguments["mapper_indexed"]
-            return lambda downstream, run, info: FlatMap(downstream, run, info, numbered)
+            return partial(FlatMap, function=part.arguments["mapper_indexed"])
         case _:
             return None
 

@@ -9,23 +9,26 @@ from typing import Any
 from penstock.streams.execution.handler import check_plain, handler_name
 from penstock.streams.failures.policy import blame
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.filter_stage import FilterStage
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
 
 __all__ = ["Filter", "Map"]
 
 
-class _Native(Stage[Any, Any]):
+class _Native(FilterStage[Any]):
     """A stage whose user function may raise, which stops the pipeline."""
 
-    __slots__ = ("_checked", "_done", "_function", "_info")
-
     def __init__(
-        self, downstream: Subscriber[Any], info: StageInfo, function: Callable[..., Any]
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        function: Callable[..., Any],
     ) -> None:
         super().__init__(downstream)
         self._info = info
         self._function = function
-        self._done = False
         # Types of results that are not coroutines.
         self._checked: set[type] = set()
 
@@ -35,31 +38,16 @@ class _Native(Stage[Any, Any]):
             check_plain(result, handler_name(self._function), str(self._info))
             self._checked.add(type(result))
 
-    def cancel(self) -> None:
-        self._done = True
-        super().cancel()
-
-    def pass_on(self, events: list[Event[Any]]) -> None:
-        if events:
-            self.downstream.on_events(events)
-
-    def fault(self, events: list[Event[Any]], at: int, error: Exception) -> None:
-        """The event at `at` failed: those before it are through, the rest is given back."""
-        for rest in events[at + 1 :]:
-            rest.give_back()
+    def fault(
+        self, error: Exception, passed: list[Event[Any]], events: list[Event[Any]], at: int
+    ) -> None:
+        """The event at `at` failed."""
         blame(error, self._info, events[at])
         events[at].fail(error)
-        if not self._done:
-            self.upstream.cancel()
-            self.downstream.on_error(error)
-
-    def statistics(self) -> dict[str, Any]:
-        return {}
+        self._broke(error, passed, events[at + 1 :])
 
 
 class Map(_Native):
-    __slots__ = ()
-
     def on_events(self, events: list[Event[Any]], /) -> None:
         function = self._function
         at = 0
@@ -72,15 +60,12 @@ class Map(_Native):
             for at, event in enumerate(islice(events, 1, None), 1):  # noqa: B007 - where it failed
                 event.value = function(event.value)
         except Exception as error:
-            self.pass_on(events[:at])
-            self.fault(events, at, error)
-            return
-        self.downstream.on_events(events)
+            self.fault(error, events[:at], events, at)
+        else:
+            self.downstream.on_events(events)
 
 
 class Filter(_Native):
-    __slots__ = ()
-
     def on_events(self, events: list[Event[Any]], /) -> None:
         passed: list[Event[Any]] = []
         for i, event in enumerate(events):
@@ -89,14 +74,10 @@ class Filter(_Native):
                 if passes and passes is not True:
                     self.check(passes)
             except Exception as error:
-                self.pass_on(passed)
-                self.fault(events, i, error)
+                self.fault(error, passed, events, i)
                 return
             if passes:
                 passed.append(event)
             else:
                 event.drop("filter")
-        dropped = len(events) - len(passed)
-        self.pass_on(passed)
-        if dropped and not self._done:
-            self.upstream.request(dropped)
+        self._let_pass(passed, len(events))
