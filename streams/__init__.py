@@ -1,4 +1,4 @@
-"""What a stream is: Flowable, the pipelines made of it, and what they are run with."""
+"""The core: Flowable, the pipelines made of it, and what runs them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ __all__ = [
     "run",
 ]
 
-# Imported when they are asked for, so that a pipeline that needs none of them starts sooner.
+# Imported on first use, so that a pipeline that needs none of them starts sooner.
 _ELSEWHERE = {
     "HillClimb": "penstock.streams.limits.hill_climb",
     "Shared": "penstock.streams.limits.shared",

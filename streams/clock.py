@@ -19,7 +19,7 @@ wall = time.time
 def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
     """The function that returns the time of `loop`, in seconds.
 
-    A virtual-time loop (one with a true `virtual` attribute) is asked itself. Any other loop
+    A virtual-time loop (one with a true `virtual` attribute) has its own time. Any other loop
     runs on the monotonic clock, which is read directly: uvloop caches its own reading with a
     resolution of a millisecond, too coarse for latencies.
     """
@@ -27,19 +27,18 @@ def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:
 
 
 def queued_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[int], float]:
-    """The function that tells `queued` for the threads of `loop`, on its own time line."""
+    """The function that returns `queued` for the threads of `loop`, on its own time line."""
     if loop is not None and is_virtual(loop):
         return getattr(loop, "queued", _never)
     return queued
 
 
 def queued(thread: int, tasks: str = "/proc/self/task") -> float:
-    """For how many seconds in all a thread was ready to run, and other threads or processes ran.
+    """The total seconds for which a thread was ready to run while other threads or processes ran.
 
-    `thread` is the number that the system gives it (`threading.get_native_id`). Only Linux reports
-    it: the second number in the thread's `schedstat`, in nanoseconds (Documentation/scheduler/
-    sched-stats.rst of the kernel). 0.0 where there is none. Reads one file, which takes some ten
-    microseconds.
+    `thread` is its system id (`threading.get_native_id`). Only Linux reports it: the second number
+    in the thread's `schedstat`, in nanoseconds (Documentation/scheduler/sched-stats.rst of the
+    kernel). 0.0 elsewhere. Reads one file, which takes about ten microseconds.
     """
     try:
         with open(f"{tasks}/{thread}/schedstat", "rb") as file:
@@ -53,5 +52,5 @@ def _never(thread: int) -> float:
 
 
 def is_virtual(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether time passes on `loop` only as it is told."""
+    """Whether `loop` has virtual time."""
     return bool(getattr(loop, "virtual", False))

@@ -1,4 +1,4 @@
-"""Every error that penstock raises of its own accord.
+"""All error classes of penstock.
 
 The user's own exceptions keep their type; the stage and the event are added as a note.
 """
@@ -59,7 +59,7 @@ class PenstockError(Exception):
 
 
 class BuildError(PenstockError):
-    """A pipeline that cannot work, noticed before anything runs."""
+    """A pipeline cannot work; raised before anything runs."""
 
 
 class BadArgument(BuildError, ValueError):
@@ -71,15 +71,15 @@ class WrongType(BuildError, TypeError):
 
 
 class CannotOpen(BuildError):
-    """An input or output that cannot be opened, noticed before anything was read or written."""
+    """An input or output cannot be opened; raised before anything is read or written."""
 
 
 class FolderInUse(CannotOpen):
-    """A folder for the data of servers that another process's servers use."""
+    """The servers of another process use this data folder."""
 
 
 class TableMissing(CannotOpen):
-    """A table of the user's that is not in the database."""
+    """A table that the user named is not in the database."""
 
 
 class ColumnMissing(CannotOpen):
@@ -87,7 +87,7 @@ class ColumnMissing(CannotOpen):
 
 
 class RightsMissing(CannotOpen):
-    """A database or NATS server that does not let us do what is needed."""
+    """A database or NATS server does not grant the rights that are needed."""
 
 
 class NoLoop(PenstockError):
@@ -155,7 +155,7 @@ class BadRow(BadLine):
 
 
 class LeaseLost(PenstockError):
-    """A row was given to another reader before it was done: its outcome is void."""
+    """A row went to another reader before it was done: its outcome is void."""
 
 
 class DatabaseUnavailable(PenstockError):
@@ -163,7 +163,7 @@ class DatabaseUnavailable(PenstockError):
 
 
 class InboxClosed(PenstockError):
-    """An event was put into an inbox whose pipeline drains or has ended: it was refused."""
+    """An event was refused by an inbox whose pipeline drains or has ended."""
 
 
 class Returned(PenstockError):
@@ -195,15 +195,15 @@ class StreamMissing(CannotOpen):
 
 
 class JobFailed(PenstockError):
-    """A job failed for good on a worker, or has killed its workers."""
+    """A job failed for good on a worker, or crashed its workers."""
 
 
 class WorkerLost(PenstockError):
-    """An event has killed its workers, or blocked them for longer than a lease."""
+    """An event crashed its workers, or blocked them for longer than a lease."""
 
 
 class PoolBusy(PenstockError):
-    """A second epic was offered to a work pool that has one under way."""
+    """A second epic was offered to a work pool while one is in progress."""
 
 
 class PayloadTooLarge(PenstockError):
@@ -211,7 +211,7 @@ class PayloadTooLarge(PenstockError):
 
 
 class PublishFailed(PenstockError):
-    """No server has confirmed that it stored an event."""
+    """No server confirmed that it stored an event."""
 
 
 class EventOmitted(PenstockError):
@@ -221,7 +221,7 @@ class EventOmitted(PenstockError):
 def as_raised(error: BaseException) -> BaseException:
     """`error`, or what a coroutine or an iterator raises in its place, with the same notes.
 
-    Of a StopIteration Python would make a RuntimeError without notes, or the end of an iterator.
+    Python would turn a StopIteration into a RuntimeError without notes, or the end of an iterator.
     """
     if not isinstance(error, StopIteration | StopAsyncIteration):
         return error

@@ -17,8 +17,8 @@ def missing_extra(what: str, extra: str) -> MissingExtra:
 
 
 def require(module: str, what: str, extra: str) -> None:
-    """MissingExtra unless `module` can be imported, without importing it; `what` as above."""
-    # Imported here, as few pipelines need it.
+    """Raise MissingExtra unless `module` can be imported, without importing it; `what` as above."""
+    # Imported here: few pipelines need it.
     from importlib.util import find_spec
 
     if find_spec(module) is None:
@@ -28,9 +28,9 @@ def require(module: str, what: str, extra: str) -> None:
 def install_command(extra: str) -> str:
     """The shell command that installs `extra` beside the penstock that is running.
 
-    A checkout, an archive or a repository is named as it was when penstock was installed, as the
-    packaging standard on direct URLs records it (PEP 610); so nothing that only happens to be
-    called penstock is fetched from an index. Environments of pipx and uv have their own command.
+    It names the checkout, archive or repository from which penstock was installed, as the packaging
+    standard on direct URLs records it (PEP 610); so no unrelated package of the same name is
+    fetched from an index. Environments of pipx and uv have their own command.
     """
     from shlex import quote
 
@@ -43,13 +43,13 @@ def install_command(extra: str) -> str:
 
 
 def _requirement(extra: str) -> tuple[str, bool]:
-    """What to ask an installer for, and whether it stays where it is."""
-    # Imported here, as all else that only errors need: slow to import.
+    """The requirement for an installer, and whether the installation is editable."""
+    # Imported here, like everything that only errors need: slow to import.
     from urllib.parse import unquote, urlsplit
 
     origin = _origin()
     if origin is None:
-        # Run from a checkout that was not installed.
+        # Running from a checkout that was not installed.
         package = sys.modules["penstock"].__path__[0]
         checkout = os.path.dirname(os.path.abspath(package))
         return f"{checkout}[{extra}]", False
@@ -65,7 +65,7 @@ def _requirement(extra: str) -> tuple[str, bool]:
 
 # Any: a document of JSON.
 def _origin() -> dict[str, Any] | None:
-    """Where penstock was installed from, empty for an index, None where it is not installed."""
+    """The origin from which penstock was installed; empty for an index, None if not installed."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

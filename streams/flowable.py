@@ -4,8 +4,8 @@
     request   2-----------2--
     connect   --1--2------34|
 
-A Flowable is a description: it holds no events and starts nothing. It can be connected to any
-number of times; each connection is a run of its own. It can be read in three ways: `connect`
+A Flowable is a description: it holds no events and starts nothing. It can be connected any
+number of times; each connection is a separate run. It can be read in three ways: `connect`
 (Reactive Streams: events, `request(n)`, `cancel()`), `subscribe` (plain Rx: values, unbounded
 demand) and `async for` (values, one at a time, as fast as the loop's body).
 """
@@ -42,8 +42,8 @@ T = TypeVar("T")
 class Flowable(Fluent[T_co]):
     """A stream of `T_co` with demand: its readers request as many events as they can take.
 
-    `attach(subscriber, run)` connects a stage to the stages above it; `info` says what this
-    stage is, and `above` is the stream it reads from (None for a source).
+    `attach(subscriber, run)` connects a stage to the stages above it; `info` describes this stage,
+    and `above` is the stream it reads from (None for a source).
     """
 
     turns = False
@@ -53,7 +53,7 @@ class Flowable(Fluent[T_co]):
     """Whether its values are groups, which only `spread` reads."""
 
     whole: Callable[[list[Event[Any]]], Any] | None = None
-    """What makes its only value, at the end, of all events of the stream above."""
+    """The function that makes its only value, at the end, from all events of the stream above."""
 
     mappings = False
     """Whether its values are known to be mappings: one event each, though they can be iterated."""
@@ -68,7 +68,7 @@ class Flowable(Fluent[T_co]):
         spreads: bool = False,
         mappings: bool = False,
     ) -> None:
-        """`spreads` says that the stage reads groups; any other one on groups is a BuildError."""
+        """`spreads`: the stage reads groups; any other stage on groups is a BuildError."""
         super().__init__()
         self.info: StageInfo = info.at(1) if above is None else info.after(above.info)
         if above is not None and above.groups and not spreads:
@@ -81,7 +81,8 @@ class Flowable(Fluent[T_co]):
     def attach(self, subscriber: Subscriber[Any], run: Run) -> None:
         """Connect a stage of the same run; for authors of operators only.
 
-        What a stage that is not the library's own raises fails its event and ends the stream.
+        An exception raised by a stage that is not the library's own fails its event and ends the
+        stream.
         """
         stage, run.attaching = run.attaching, self.info
         try:
@@ -113,12 +114,12 @@ class Flowable(Fluent[T_co]):
     def connect(self, subscriber: EventSubscriber[T_co]) -> None:
         """Attach a subscriber by the rules of Reactive Streams 1.0.4.
 
-        The subscriber gets `on_subscribe(subscription)` first, then at most as many events
+        The subscriber receives `on_subscribe(subscription)` first, then at most as many events
         (`Event`, the value in `.value`) as it requests, then one terminal signal. It must end
-        every event it gets: `finish`, `drop`, `fail` or `give_back`. What the stages opened
+        every event it receives: `finish`, `drop`, `fail` or `give_back`. What the stages opened
         (pools, files of dead letters) is closed after the terminal signal or `cancel()`, on
-        the running loop. Raises TypeError when `subscriber` is None; anything else that goes
-        wrong arrives by `on_error`.
+        the running loop. Raises TypeError if `subscriber` is None; any other error arrives by
+        `on_error`.
         """
         from penstock.streams.boundary.strict_subscriber import connect
 
@@ -132,24 +133,24 @@ class Flowable(Fluent[T_co]):
         return subscribe_observer(self, observer)
 
     def __aiter__(self) -> AsyncIterator[T_co]:
-        """Iterate with back-pressure: the next value is asked for when the body is done.
+        """Iterate with back-pressure: the next value is requested when the body is done.
 
-        An event is finished when the next one is asked for. Leaving the loop gives the
-        current event, and all that was in flight, back to the source.
+        An event is finished when the next one is requested. Leaving the loop returns the current
+        event, and all that were in flight, to the source.
         """
         from penstock.streams.boundary.consume import iterate
 
         return iterate(self)
 
     def __iter__(self) -> NoReturn:
-        # Without this Python would take stream[0], stream[1], ... for the items: for ever.
+        # Without this Python would use stream[0], stream[1], ... as the items, without end.
         raise WrongType(
             "a stream cannot be iterated by a plain `for` or list(): its values are still to come. "
             "Write `async for value in stream`, or end it with .to(collect(into)) and run that"
         )
 
     def __contains__(self, value: object) -> NoReturn:
-        # Python makes an error of its own of the one above, which does not say what to write.
+        # Python would replace the error above by its own, which does not say what to write.
         raise WrongType(
             "whether a stream contains a value shows only as it runs: write "
             "`async for found in stream.pipe(ops.contains(value))`, which gives one bool"
@@ -163,10 +164,10 @@ class Flowable(Fluent[T_co]):
 
     @staticmethod
     def of(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
-        """Bring a plain Observable, which knows no demand, into the world of demand.
+        """Adapt a plain Observable, which has no demand.
 
-        `on_overflow` says what happens to values that nobody has asked for yet: `buffer(n)`,
-        `drop_oldest(n)`, `drop_newest(n)`, `latest()` or `error()` of `streams`.
+        `on_overflow` says what happens to values that are not requested yet: `buffer(n)`,
+        `drop_oldest(n)`, `drop_newest(n)`, `latest()` or `error()` of `penstock`.
         """
         from penstock.streams.boundary.from_observable import from_observable
 
@@ -174,7 +175,7 @@ class Flowable(Fluent[T_co]):
 
     @staticmethod
     def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable[T]:
-        """A stream of an iterable's items; nothing of it is touched before the first request."""
+        """A stream of an iterable's items; nothing is read before the first request."""
         from penstock.streams.boundary.from_iterable import from_iterable
 
         return from_iterable(iterable)
@@ -189,7 +190,7 @@ class Flowable(Fluent[T_co]):
         return from_async_iterable(factory)
 
     def chain(self) -> list[Flowable[Any]]:
-        """This stream and all above it, the source first."""
+        """This stream and all above it, source first."""
         stages: list[Flowable[Any]] = []
         stream: Flowable[Any] | None = self
         while stream is not None:

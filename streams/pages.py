@@ -13,7 +13,7 @@ def show_pages(package: str, names: list[str]) -> None:
     """Put the page of its module into the docstring of each of these names of `package`.
 
     The diagram comes after the first sentence; the lines Items, Time, Memory, Demand, Ends and
-    Errors come after what is said of the arguments.
+    Errors come after the description of the arguments.
     """
     public = vars(sys.modules[package])
     for name in names:

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline", "PipelineRun", "loading", "new_event_loop", "run"]
 
-# Whether the file of a pipeline is being imported, by a command that is to run it.
+# Whether a command is importing the file of a pipeline, to run it.
 _loading = ContextVar("loading", default=False)
 
 
 @contextmanager
 def loading() -> Generator[None]:
-    """While inside, the file of a pipeline is imported: to run one is a BuildError."""
+    """Inside, the file of a pipeline is being imported: running one is a BuildError."""
     token = _loading.set(True)
     try:
         yield
@@ -70,7 +70,7 @@ class Pipeline:
             if isinstance(sink, LettersOnly):
                 name = sink.info.name
                 raise BuildError(
-                    f"{name}(path) takes what failed, not results: give it to the stage that may "
+                    f"{name}(path) takes failed events, not results: give it to the stage that may "
                     f"fail, as on_error=route({name}(path)), and end in a sink for results"
                 )
         if self.flowable.groups:
@@ -85,13 +85,13 @@ class Pipeline:
     ) -> Running:
         """Start a run on the running loop: `async with pipeline.start() as running`.
 
-        Leaving the block waits until the pipeline has ended, and raises its error; leaving it
-        by an exception cancels it. `drain_deadline` is the seconds that in-flight work gets
-        after an error, and that a sink of dead letters may take none at the end; `limit`, a
-        pair (floor, ceiling), takes the place of what every working stage says itself, from the
-        first event on; `engine` is where it runs, if not on its own. The loop's signal handlers
-        and logging are left alone. Raises BuildError where the pipeline would write into the
-        file it reads, or two of its outputs into one file, unless both append.
+        Leaving the block waits until the pipeline has ended, and raises its error; leaving it by an
+        exception cancels it. `drain_deadline` is the seconds that in-flight work gets after an
+        error, and for which a sink of dead letters may accept nothing at the end; `limit`, a pair
+        (floor, ceiling), replaces the limits of all working stages, from the first event on;
+        `engine` is where it runs, if not on its own. The loop's signal handlers and logging are
+        left alone. Raises BuildError if the pipeline would write into the file it reads, or two of
+        its outputs into one file, unless both append.
         """
         _check_not_loading()
         self.check_files()
@@ -100,8 +100,8 @@ class Pipeline:
     def run(self, *, drain_deadline: float = 20.0) -> PipelineRun:
         """`await pipeline.run()`: run to the end of the input.
 
-        Raises the error that stopped it, else returns the report. It begins when it is awaited,
-        or made a task of, as a coroutine does; one that never was says so.
+        Raises the error that stopped it, else returns the report. Like a coroutine, it begins when
+        it is awaited or made a task, and warns if it never was.
         """
         _check_not_loading()
         return PipelineRun(self, drain_deadline)
@@ -120,7 +120,7 @@ class Pipeline:
         )
 
     def check_files(self) -> None:
-        """Raise BuildError where what is written would destroy what is read or written."""
+        """Raise BuildError if an output would destroy an input or another output."""
         stages = self.describe()
         source = stages[0]
         written = _files_of_letters(stages)
@@ -136,14 +136,14 @@ class Pipeline:
     def describe(self, limit: tuple[int, int] | None = None) -> list[StageInfo]:
         """All stages with their bounds, source first, sinks last; nothing is run.
 
-        The sum of what they hold is never exceeded by the events that are unfinished at once, in
-        a running that was started with this `limit`, unless `retune` gives a stage another one.
+        The sum of what they hold is an upper bound of the events that are unfinished at once, in a
+        running that was started with this `limit`, unless `retune` gives a stage another one.
         """
         stages = [stream.info.limited(limit) for stream in self.flowable.chain()]
         last = stages[-1]
         sinks = [sink.info.after(last).at(last.number + i) for i, sink in enumerate(self.sinks, 1)]
         if all(sink.bound == 0 for sink in sinks):
-            # They accept whatever comes at once: what is on its way to them is all there is.
+            # They accept every event at once: nothing waits but what is on its way to them.
             sinks = [replace(sink, bound=LARGEST) for sink in sinks]
         return stages + sinks
 
@@ -152,7 +152,7 @@ class Pipeline:
 
 
 def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
-    """What the sinks of dead letters write; one that several stages send to is opened once."""
+    """The files of the sinks of dead letters; one shared by several stages is opened once."""
     routed = {
         id(sink): (sink, f"'{sink.name}' of {stage}") for stage in stages for sink in stage.routed
     }
@@ -168,7 +168,7 @@ class PipelineRun(Coroutine[Any, Any, Report]):
 
     def __init__(self, pipeline: Pipeline, drain_deadline: float) -> None:
         self._pipeline = pipeline
-        # What it really is, of which mypy knows less.
+        # Its real type, which mypy cannot express.
         self._coroutine: CoroutineType[Any, Any, Report] = self._run(  # type: ignore[assignment]
             drain_deadline
         )
@@ -194,7 +194,7 @@ class PipelineRun(Coroutine[Any, Any, Report]):
         self._is_used = True
         self._coroutine.close()
 
-    # What tells where a task waits: `Task.get_stack`, and the leak check of
+    # These show where a task waits, in `Task.get_stack` and in the leak check of
     # `penstock.streams.testing`.
 
     @property
@@ -208,9 +208,9 @@ class PipelineRun(Coroutine[Any, Any, Report]):
     def __del__(self) -> None:
         if self._is_used:
             return
-        # Python's own words would name a coroutine that its user has never seen.
+        # Python's own warning would name a coroutine that the user has never seen.
         self._coroutine.close()
-        # At the end of the process there may be no standard error any more.
+        # At the end of the process standard error may be gone.
         if sys.stderr is not None:
             print(
                 f"penstock: {self._pipeline} was never run: pipeline.run() only makes a run, "
@@ -258,7 +258,7 @@ def _inside_a_loop() -> bool:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """A uvloop where it is installed, else the standard loop."""
+    """A uvloop if it is installed, else the standard loop."""
     try:
         import uvloop
     except ImportError:  # It does not exist on Windows.

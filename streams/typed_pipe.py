@@ -1,10 +1,9 @@
-"""`pipe`, and what the type checkers are told of it.
+"""The types of `pipe`, for mypy and for pyright.
 
-The two that people use infer a lambda's types in different ways. Mypy gives up on any argument
-of an overloaded function that is generic itself, as operators are; it follows one signature
-whose missing operators change nothing. Pyright takes a missing operator's type from its
-default, which helps nobody; it follows overloads, where each operator may read a Flowable (one
-of ours) or any Observable (a stock one).
+The two checkers infer a lambda's types in different ways. Mypy gives up on any argument of an
+overloaded function that is generic itself, as operators are; it gets one signature whose missing
+operators change nothing. Pyright would take a missing operator's type from its default; it gets
+overloads, where each operator may read a Flowable (one of ours) or any Observable (a stock one).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Piping"]
 
-# Mypy takes this name for true, whatever it is set to.
+# Mypy considers this name true, whatever it is set to.
 MYPY = False
 
 _ABSENT: Any = None
@@ -193,7 +192,7 @@ class Piping(Observable[T_co]):
 
             Takes this library's operators and any stock `reactivex` operator, which is lifted
             so that demand is kept through it (see `penstock.lift`). Raises BuildError for one
-            that cannot be bounded, or that stands in an impossible place.
+            that cannot be bounded, or that is in an impossible place.
             """
             from penstock.streams.rx.lift import apply
 

@@ -1,6 +1,6 @@
-"""Validation of numbers that a user gives: is_... answers, check_... raises BadArgument.
+"""Validation of numeric arguments: is_... returns a bool, check_... raises BadArgument.
 
-What cannot be compared is not a number, and a bool is none either.
+Values that cannot be compared are rejected, and bools too.
 """
 
 from __future__ import annotations

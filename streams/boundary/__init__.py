@@ -1,1 +1,1 @@
-"""Where other protocols meet ours: plain Rx, iterables, foreign subscribers and stages."""
+"""Adapters: plain Rx, iterables, third-party subscribers and users' stages."""

@@ -1,4 +1,4 @@
-"""The doors to readers without envelopes: plain Rx, and `async for`."""
+"""Plain-value consumers: Rx observers and `async for`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def subscribe_observer(source: Flowable[T], observer: ObserverBase[T]) -> DisposableBase:
-    """The plain Rx door: values, unbounded demand, each event finished when it is handed over."""
+    """Subscribe a plain Rx observer: unbounded demand; an event finishes when it is passed on."""
     return Disposable(connect(source, _Observing(observer)).cancel)
 
 
@@ -48,7 +48,7 @@ class _Observing:
 
 
 async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
-    """The values of `source`, each asked for when the one before has been dealt with."""
+    """The values of `source`, each requested when the one before has been processed."""
     run = Run()
     reader = _Iterating()
     door = connect(source, reader, run)

@@ -15,13 +15,13 @@ from penstock.streams.runtime.context import Run
 
 __all__ = ["Pulling", "from_async_iterable", "from_iterable"]
 
-# These tell without being pulled whether anything is left; others would have to be pulled
-# ahead of the demand. Of a list that may still grow while it is read, this sees the end of now.
+# These show without a pull whether anything is left; others would have to be pulled ahead of the
+# demand. For a list that may still grow while it is read, this sees the present end.
 _KNOW_THEIR_END: frozenset[type] = frozenset(
     {type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(2**70)))}
 )
 
-# And what they are iterators of.
+# The types of what they iterate over.
 _SIZED: frozenset[type] = frozenset({list, tuple, range})
 
 T = TypeVar("T")
@@ -39,12 +39,12 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
              that the stream can be run many times. A bare generator can be run once.
     Time:    at once, in the call that requests; but every few milliseconds the stream yields to the
              loop first.
-    Memory:  nothing but the iterator.
+    Memory:  only the iterator.
     Demand:  the function and `iter` are called at the first request, `next` once for each unit.
-    Ends:    with the iterator: that of a list, tuple or range with the last item, or at once where
-             there is none, any other when one more is asked for. On cancel and drain a generator is
+    Ends:    with the iterator: that of a list, tuple or range with the last item, or at once if
+             there is none; any other when one more is requested. On cancel and drain a generator is
              closed.
-    Errors:  what the iterator raises arrives as `on_error`; TypeError if it is not iterable.
+    Errors:  an exception of the iterator arrives as `on_error`; TypeError if it is not iterable.
     """
     if isinstance(iterable, Flowable):
         raise WrongType("from_iterable() takes an iterable, and this is a stream already")
@@ -77,7 +77,7 @@ class _Iteration(SourceStage[T]):
     def start(self) -> None:
         super().start()
         if type(self._iterable) in _SIZED and not self._iterable:
-            # Nobody need ask for what is known not to be there, as where nobody has room for it.
+            # It is known that nothing is left, so the end needs no request.
             self.complete()
 
     def produce(self) -> None:
@@ -123,13 +123,12 @@ def from_async_iterable(
     Memory:  the iterator, and during a pause the item that was being pulled.
     Demand:  the factory is called at the first request; one `__anext__` for each unit, one
              at a time.
-    Ends:    with the iterator. On cancel and drain the pull under way is cancelled and a
-             generator is closed; the run waits for that. An item that came during a pause goes
-             when the stream goes on or drains; a cancel counts it as returned. What the
-             iterable has not given out yet stays where it is: of a generator that reads your
-             own queue, a drain leaves all that still stands in the queue. `inbox` of `sources`
-             finishes what was put into it.
-    Errors:  what the iterator raises arrives as `on_error`.
+    Ends:    with the iterator. On cancel and drain the current pull is cancelled and a generator
+             is closed; the run waits for that. An item that came during a pause is emitted when
+             the stream resumes or drains; a cancel counts it as returned. Items that the iterable
+             has not given out yet stay where they are: if a generator reads your own queue, a
+             drain leaves the rest in that queue. `inbox` finishes what was put into it.
+    Errors:  an exception of the iterator arrives as `on_error`.
     """
     if not callable(factory) and not hasattr(factory, "__aiter__"):
         raise WrongType(
@@ -145,7 +144,7 @@ def from_async_iterable(
 
 
 class Pulling(SourceStage[T]):
-    """The running source of an async iterable, also for sources that are made of one.
+    """The running source of an async iterable, and the base of sources that are made of one.
 
     `_pulled` is an item that came while the source was paused, and when it came.
     """
@@ -184,8 +183,8 @@ class Pulling(SourceStage[T]):
             iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
             now = self.run.now()
             while True:
-                # A task that was cancelled from inside its own call takes notice here, or else
-                # where the iterator cleans up.
+                # A task that was cancelled from inside its own call ends here, or else where the
+                # iterator cleans up.
                 if self.done or self._slice.is_over(now):
                     await asyncio.sleep(0)
                 if self.demand:
@@ -215,7 +214,7 @@ class Pulling(SourceStage[T]):
             self._return_pulled()
 
     def stop(self) -> None:
-        """Pull no more; an item that came during a pause still goes."""
+        """Pull no more; an item that came during a pause is still emitted."""
         self._stopped = True
         if self._pulled is None:
             self.complete()

@@ -76,20 +76,21 @@ def error() -> Overflow:
 
 
 def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowable[T]:
-    """Give a plain Observable demand, with a named answer to a slow reader.
+    """Give a plain Observable demand, with an overflow strategy for a slow reader.
 
         observable            --1--2--3--4--|
         request               2---------1---
         of(…, buffer(8))      --1--2----3---4|    4 waits for one more request
 
     Items:   the Observable's values; those that overflow are dropped and counted, or an error.
-    Time:    as they come, or as they are asked for. What comes on another thread is handed over
-             to the loop; until that has taken it, it waits like a value that nobody asked for.
-    Memory:  as many values as the strategy says.
-    Demand:  the Observable is subscribed to at the first request and knows no demand itself.
-    Ends:    with the Observable, after what waits. Cancel and drain dispose of the subscription.
-    Errors:  the Observable's error passes on after what waits; BufferFull for an overflow; NoLoop
-             for a value from another thread where there is no loop that takes it over.
+    Time:    as they come, or as they are requested. A value from another thread is passed to the
+             loop; until the loop takes it, it waits like a value that is not requested yet.
+    Memory:  as many values as the strategy allows.
+    Demand:  the Observable is subscribed to at the first request and has no demand itself.
+    Ends:    with the Observable, after the values that wait. Cancel and drain dispose of the
+             subscription.
+    Errors:  the Observable's error passes on after the values that wait; BufferFull for an
+             overflow; NoLoop for a value from another thread when there is no loop to take it.
     """
     if isinstance(observable, Flowable):
         return observable
@@ -109,9 +110,9 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
 
 
 class _Elsewhere(Generic[T]):
-    """What other threads gave, until the stream's own thread takes it.
+    """Values from other threads, until the stream's own thread takes them.
 
-    It is bounded as values are that nobody has asked for, by the same strategy.
+    They are bounded like values that are not requested yet, by the same strategy.
     """
 
     def __init__(self, overflow: Overflow) -> None:
@@ -123,7 +124,7 @@ class _Elsewhere(Generic[T]):
         self._is_told = False
 
     def put(self, value: T, created: float, room: int) -> bool:
-        """Keep a value, if there may be `room` of them; whether the other thread is to be told."""
+        """Keep a value, if fewer than `room` wait; return whether to notify the stream's thread."""
         with self._lock:
             if self._ending is None:
                 if len(self._values) < room:
@@ -138,7 +139,7 @@ class _Elsewhere(Generic[T]):
             return self._is_news()
 
     def end(self, error: BaseException | None) -> bool:
-        """Keep the end, which comes after the values."""
+        """Keep the terminal signal, which comes after the values."""
         with self._lock:
             if self._ending is None:
                 self._ending = (error,)
@@ -149,7 +150,7 @@ class _Elsewhere(Generic[T]):
         return not told
 
     def take(self) -> tuple[deque[tuple[T, float]], int, tuple[BaseException | None] | None]:
-        """The values, how many others were dropped, and the end if it has come."""
+        """The values, how many others were dropped, and the terminal signal if it has come."""
         if not self._is_told:
             return deque(), 0, None
         with self._lock:
@@ -230,7 +231,7 @@ class _Listening(SourceStage[T]):
             self._hand_over(self._elsewhere.end(None))
 
     def _is_here(self) -> bool:
-        """Whether the stream's own thread is running, which then takes in first what waits."""
+        """Whether this is the stream's own thread, which first takes the values that wait."""
         if threading.get_ident() != self._thread:
             return False
         self._take_in()
@@ -258,7 +259,7 @@ class _Listening(SourceStage[T]):
         if dropped:
             self._dropped(dropped)
         self._taken.extend(values)
-        # Whoever is called may push a value too, which comes after these.
+        # The code that is called may push a value too, which comes after these.
         while self._taken:
             self._take(*self._taken.popleft())
         if ending is not None:
@@ -293,7 +294,7 @@ class _Listening(SourceStage[T]):
                 self._deliver()
 
     def stop(self) -> None:
-        """Stop listening; what has arrived is still delivered."""
+        """Stop listening; values that have arrived are still delivered."""
         self._dispose()
         self._take_in()
         self._end(None)

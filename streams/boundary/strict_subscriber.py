@@ -1,8 +1,8 @@
-"""The door to foreign subscribers: every rule of Reactive Streams 1.0.4 is kept here.
+"""Enforces the rules of Reactive Streams 1.0.4 for third-party subscribers.
 
-Between penstock's own stages the protocol is taken on trust (see
-`penstock.streams.protocol.stage`). Whoever comes by `Flowable.connect` may request from inside a
-signal, request nonsense, cancel twice, or raise; the door bears it, so that no stage has to.
+Penstock's own stages trust each other to keep the protocol (see `penstock.streams.protocol.stage`).
+A subscriber given to `Flowable.connect` may request from inside a signal, request nonsense, cancel
+twice, or raise; `StrictSubscriber` handles that, so that no stage has to.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ T = TypeVar("T")
 def connect(
     source: Flowable[T], subscriber: EventSubscriber[T], run: Run | None = None
 ) -> StrictSubscriber:
-    """Attach a foreign subscriber. TypeError when there is none (rule 1.9).
+    """Attach a third-party subscriber. TypeError for None (rule 1.9).
 
-    Whoever gives a `run` closes it; without one, what the stages opened is released after the
-    terminal signal or a cancel. Without a loop, what the subscriber raises is raised here, or by
-    the `request` that led to it.
+    The caller closes a `run` that it gives; without one, what the stages opened is released after
+    the terminal signal or a cancel. Without a loop, what the subscriber raises is raised here, or
+    by the `request` that led to it.
     """
     if cast(Any, subscriber) is None:
         raise TypeError("connect() needs a subscriber, not None")
@@ -44,10 +44,10 @@ def connect(
 
 
 class StrictSubscriber:
-    """Subscriber to the last stage, and the subscription that the foreign subscriber gets.
+    """Subscriber to the last stage, and the subscription of the third-party subscriber.
 
     A signal that comes inside another waits until that one has returned (rule 1.3), as does a
-    request; so there is never more than one call under way at the subscriber.
+    request; so there is never more than one call of the subscriber at a time.
     """
 
     def __init__(self, subscriber: EventSubscriber[Any], run: Run | None = None) -> None:
@@ -66,10 +66,10 @@ class StrictSubscriber:
 
     @contextmanager
     def called(self) -> Generator[None, None, None]:
-        """While a call of the subscriber's side is under way: it raises what was reported.
+        """Surrounds a call from the subscriber's side, and raises what was reported during it.
 
-        Without a loop to tell, somebody must be told, and no stage in between may take what a
-        subscriber raises for an error of its own.
+        Without a loop that could report an error the caller must get it, and no stage in between
+        may treat an exception of the subscriber as its own.
         """
         if self._called:
             yield
@@ -84,14 +84,14 @@ class StrictSubscriber:
             raise raised
 
     def not_attached(self, error: BaseException) -> None:
-        """The stream could not be attached: greet, then fail (rule 1.9)."""
+        """The stream could not be attached: call `on_subscribe`, then fail (rule 1.9)."""
         if not self._greeted:
             self._greeted = True
             self._signal(lambda subscriber: subscriber.on_subscribe(self))
         self.on_error(error)
 
     def failed(self, error: BaseException) -> None:
-        """Something of the run failed beside the stream: a task, or a source's clean-up."""
+        """A part of the run other than the stream failed: a task, or a source's clean-up."""
         if self._subscriber is None:
             self.run.unhandled(error)
         else:
@@ -158,7 +158,7 @@ class StrictSubscriber:
                 self._signalling = False
 
     def _go_on(self) -> None:
-        """Say what came inside a signal, and ask for what was asked for inside one."""
+        """Send the signals and the requests that came inside a signal."""
         if self._going_on or self._signalling:
             return
         self._going_on = True
@@ -208,7 +208,7 @@ class StrictSubscriber:
                 ValueError(f"request({n}): non-positive demand, at least 1 is needed (rule 3.9)")
             )
             return
-        # A request from inside a signal only sets the sum; the running loop sees it (rule 3.3).
+        # A request from inside a signal only adds to the sum; the running loop sends it (rule 3.3).
         self._wanted = min(self._wanted + n, UNBOUNDED)
         with self.called():
             self._go_on()
@@ -240,7 +240,7 @@ class StrictSubscriber:
             self.run.unhandled(error)
 
     def _close(self, *, hurry: bool = False) -> None:
-        """Release what the stages opened, such as pools and files; nobody waits for that."""
+        """Release what the stages opened, such as pools and files, without waiting for it."""
         if self._to_close:
             self._to_close = False
             if hurry:

@@ -1,8 +1,8 @@
-"""What stands before a stage that is not the library's own, which may raise.
+"""Wraps a user-defined stage: an exception it raises fails the event and ends the stream.
 
-The library's stages do not raise: each settles what the user's functions raise in it. Of a
-stage that a user wrote nobody knows that, so what comes out of it is caught right there: the
-only place where the event is known, and from which the stages above and below can be told.
+The library's own stages do not raise: each handles the exceptions of the user's functions in it. A
+stage that a user wrote may raise, so its exceptions are caught right there: the only place where
+the event is known, and from which the stages above and below can be notified.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed"})
 
 
 def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:
-    """`stage` itself if all it is told goes to the library's code, else a guard before it.
+    """`stage` itself if all its signals go to the library's code, else a `UserStage` before it.
 
-    A guard costs one more call an event. `info` says which stage it is, if that is known.
+    That costs one more call per event. `info` describes the stage, if it is known.
     """
     kind = type(stage)
     if not any(_is_foreign(base) for base in kind.__mro__):
@@ -46,10 +46,10 @@ def is_ours(module: str) -> bool:
 
 
 class UserStage:
-    """Fails the event and the stream with what the stage raises.
+    """Fails the event and the stream with the exception that the stage raises.
 
-    It is the stage's subscription as well: of a list, nothing more reaches a stage that has
-    cancelled inside it.
+    It is the stage's subscription as well: a stage that has cancelled inside a list gets no more
+    of it.
     """
 
     def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
@@ -63,7 +63,7 @@ class UserStage:
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if self._upstream is None:
             self._upstream = subscription
-            # As its own attribute: asking costs no call more.
+            # As its own attribute: a request costs no extra call.
             self.request = subscription.request
             subscription = self
         self._say(lambda: self._stage.on_subscribe(subscription))
@@ -75,7 +75,7 @@ class UserStage:
             upstream.cancel()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        # One by one, or nobody could say which of them it was.
+        # One by one, or it would not be known which event raised.
         for event in events:
             if self._ended:
                 event.give_back()
@@ -107,7 +107,7 @@ class UserStage:
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
-        """Cancel what is above the stage, and have the stage itself tell those below."""
+        """Cancel above the stage, and have the stage itself send the error below."""
         if self._ended:
             self._run.failed(error)
             return
@@ -125,4 +125,4 @@ class UserStage:
 
 
 def _nobody_above(n: int) -> None:
-    """What is asked for before there is a subscription."""
+    """Takes requests before there is a subscription."""

@@ -1,1 +1,1 @@
-"""What watches a running: a blocked event loop, and histograms."""
+"""Detection of blocked event loops, and latency histograms."""

@@ -1,10 +1,10 @@
 """Reports a blocked event loop while it is still blocked, from a separate thread.
 
-One daemon thread looks after all loops of the process on which a pipeline runs, and ends with the
-last of them. It has each loop answer a call twice a second, which is all that it costs. A loop that
-has not answered is blocked; the thread then looks into the stack of the loop's thread for the stage
-that blocks it. A block while no stage is at work is not caused by a pipeline, and not reported.
-Code that holds the interpreter's lock blocks the watchdog too: it is reported when it has ended.
+One daemon thread watches all loops of the process on which pipelines run, and ends with the last of
+them. Its only cost is a call that each loop answers twice a second. A loop that has not answered is
+blocked; the thread then inspects the stack of the loop's thread for the stage that blocks it. A
+block while no stage is at work is not caused by a pipeline, and not reported. Code that holds the
+interpreter's lock blocks the watchdog too: it is reported when it has ended.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from penstock.streams.runtime.context import Run
 
 __all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
 
-# Seconds between two looks.
+# Seconds between two checks.
 _EVERY = 0.5
 LOOKS = 2
-"""Consecutive missed answers before a loop counts as blocked. With one alone, a process that was
-stopped for a while would seem blocked when it goes on. A look counts less by the share of the time
-before it in which others had the processor: where the system tells that, a busy machine blocks
-nothing."""
+"""Consecutive missed answers before a loop counts as blocked. With only one, a process that was
+stopped for a while would seem blocked when it goes on. If the system reports how long other
+processes had the processor, that share of the time is not counted, so that a busy machine causes no
+warnings."""
 
 
 _OWN_CODE = "penstock's own code has blocked the loop for"
 
 
 class Watchdog:
-    """Looks `every` so many seconds; None: only when it is told to."""
+    """Checks `every` so many seconds; None: only when `look` is called."""
 
     def __init__(self, every: float | None = _EVERY) -> None:
         self._every = every
@@ -47,7 +47,7 @@ class Watchdog:
         self._process = os.getpid()
 
     def watch(self, run: Run) -> None:
-        """Look after the loop of `run`, which runs now, until `leave`."""
+        """Watch the loop of `run`, which runs now, until `leave`."""
         self._after_fork()
         with self._lock:
             if run.loop not in self._loops:
@@ -108,7 +108,7 @@ class _Watched:
         if not self._loop.is_running():
             self._answered = True
         elif self._answered:
-            # It may be closed meanwhile.
+            # It may have been closed meanwhile.
             with suppress(RuntimeError):
                 self._ask()
         else:
@@ -118,8 +118,9 @@ class _Watched:
                 self._tell()
 
     def _share_of_its_own(self) -> float:
-        """The share of the time since the last look in which the loop's thread was not kept from
-        running by others: what blocks the loop has had no more than that."""
+        """The share of the time since the last check in which no other process kept the loop's
+        thread
+        from running: code that blocks the loop ran for at most that share."""
         passed, queued = self._now() - self._looked, self._queued_of(self._native) - self._queued
         self._looked += passed
         self._queued += queued
@@ -164,4 +165,4 @@ class _Watched:
 
 
 WATCHDOG = Watchdog()
-"""Looks after the loops of this process."""
+"""Watches the loops of this process."""

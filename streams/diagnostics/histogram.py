@@ -37,11 +37,11 @@ _CELL_BITS = 11
 
 _PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
 
-# Values that are counted at once: the table of counts is in the processor's cache then.
+# Values that are counted together: the table of counts is in the processor's cache then.
 _CHUNK = 16_384
 _LAST_CELL = _HIGHEST >> 21 << 21
 
-# Counts above this many are put together by their final cells, of which there are far fewer.
+# More counts than this are merged by their final cells, of which there are far fewer.
 _MOST_COUNTS = 32_768
 _BELOW, _BEYOND = -1.0, inf
 
@@ -120,7 +120,7 @@ class LatencyHistogram:
     """Count latencies from 1 microsecond to 1 hour with 3 digits.
 
     Time: two passes of C code. Memory: 16,384 values, and at most 49,152 counts: one for each cell
-    that got any, and for fractions of the microseconds below 1,024.
+    that is not empty, and for fractions of the microseconds below 1,024.
     """
 
     __slots__ = ("_cells", "_recent")
@@ -139,7 +139,7 @@ class LatencyHistogram:
 
     def count(self, values: Sequence[float]) -> None:
         """Record many values, in microseconds."""
-        # A third of the time that the array takes to read numbers.
+        # Takes a third of the time in which the array reads numbers.
         self._recent.frombytes(pack(f"{len(values)}f", *values))
         if len(self._recent) >= _CHUNK:
             self._count()
@@ -206,7 +206,7 @@ class LatencyHistogram:
             self._put_together()
 
     def _put_together(self) -> None:
-        """Leave one count for each cell, for all that is below them, and for all beyond."""
+        """Merge the counts into one for each cell, one for all below, and one for all beyond."""
         cells: Counter[float] = Counter()
         for value, n in self._cells.items():
             cells[_final(value)] += n
@@ -232,7 +232,7 @@ class IntervalLog:
         self._writer.output_legend()
 
     def write(self, histogram: LatencyHistogram, start: float, end: float, tag: str = "") -> None:
-        """Append one interval; `tag` tells histograms apart that share a log.
+        """Append one interval; `tag` distinguishes histograms that share a log.
 
         Raises ValueError if the tag contains a comma or white space, which would end it.
         """
@@ -271,7 +271,7 @@ def _final(value: float) -> float:
     """The cell of a count: whole microseconds; each that is not a number is a key of its own."""
     if not value <= _LAST_CELL:
         return _BEYOND
-    # From there on what is left of a value is a cell already.
+    # From there on the rest of a value is a cell already.
     return value if value >= _EXACT // 2 else floor(max(value, _BELOW) + 0.5)
 
 

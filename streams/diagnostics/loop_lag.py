@@ -1,9 +1,9 @@
 """Detects that handlers blocked the event loop, and names them.
 
 A timer that fires late shows that something kept the loop from running. It costs nothing per event:
-it is set when work begins, set again while there is work, and left when none is in flight or
-nothing has happened for a while, so that a deadlock stays one. (A watch that never ended would keep
-a virtual clock going for ever.) A block in progress is reported by
+it is set when work begins, and set again until none is in flight or nothing has happened for a
+while, so that a test on virtual time still notices a deadlock (a watch that never ended would keep
+the clock going for ever). A block in progress is reported by
 `penstock.streams.diagnostics.blocked_loop`.
 
 If the system reports how long a thread was ready to run while others ran, that time is subtracted,
@@ -27,7 +27,7 @@ __all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
 BLOCKED = 0.1
 """Seconds; a longer call or delay causes a warning. The same as asyncio's debug mode."""
 
-# So a blockage of BLOCKED + _EVERY is always noticed, and one below BLOCKED never.
+# So a block of BLOCKED + _EVERY is always noticed, and one below BLOCKED never.
 _EVERY = 0.05
 # Ticks without any progress after which the watch pauses until work begins again.
 _PATIENCE = 200
@@ -43,7 +43,7 @@ _OWN_HANDLER = "Its handler is penstock's own: what blocked may be any other cod
 
 
 class Blocks:
-    """Warns about blocks of a run's loop: once per block, and once in ten seconds per stage.
+    """Warns about blocks of a run's loop: once per block, and once per ten seconds and stage.
 
     `who` is the name of the stage in all warnings of it.
     """
@@ -54,7 +54,7 @@ class Blocks:
         self._seen = float("-inf")
         self._queued_of = queued_of(run.loop if run.has_loop else None)
         self._queued = self.queued()
-        # A dict for its order.
+        # A dict, because it keeps the order.
         self.at_work: dict[BlockingWatch, None] = {}
 
     def queued(self) -> float:
@@ -92,7 +92,7 @@ class Blocks:
         self._seen = self._run.now()
 
     def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:
-        """The loop was blocked from then until now; `is_own`: in a stage with a handler of ours."""
+        """The loop was blocked from then until now; `is_own`: in a stage with our handler."""
         advice = _OWN_HANDLER if is_own else _ADVICE
         if began > self._seen:
             self._warn(who, f"{text}: everything else on the loop stood still", advice)
@@ -108,7 +108,7 @@ class BlockingWatch:
     """Watches the loop for one stage. `who` names handler and stage.
 
     `progress()` is any value that changes as the stage makes progress, None when nothing is in
-    flight; its first number is how many events are. `is_own`: the handler is one of the library's,
+    flight; its first number is the events in flight. `is_own`: the handler is one of the library's,
     and `who` the stage alone.
     """
 

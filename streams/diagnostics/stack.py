@@ -25,23 +25,23 @@ _SERVE_US_TOO = {"reactivex", *sys.stdlib_module_names}
 
 
 class Standing(NamedTuple):
-    """`who` is the innermost stage, None outside of any; `run` is known to some stages only."""
+    """`who` is the innermost stage, None outside any; only some stages know their `run`."""
 
     who: str | None
     run: Run | None
     event: str
-    """What to add of the event that is in work, if the stage has told the interpreter."""
+    """What to add about the event in progress, if it is in a local variable of the stage."""
     place: str
-    """The line in what the stage has called > the innermost line of what is not ours."""
+    """The line in the function that the stage called > the innermost line outside the library."""
     is_own: bool
-    """Whether the library's own code is running, or what it may have called by itself."""
+    """Whether the library's own code is running, or code that it may have called itself."""
 
 
 def standing(thread: int) -> Standing | None:
     """The position of a thread by its id; None if it has ended.
 
-    The thread is not involved: the local variables of the stages suffice. Takes time in proportion
-    to the depth of the stack.
+    The thread is not involved: the local variables of the stages suffice. Time: in proportion to
+    the depth of the stack.
     """
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if frame is None:
@@ -57,7 +57,7 @@ def standing(thread: int) -> Standing | None:
         ours = ours or is_ours(module)
         if not is_ours(module):
             innermost = innermost or at
-            # Of these, only what they call is the user's.
+            # Of these, only the functions they call are the user's.
             if module.partition(".")[0] not in _SERVE_US_TOO:
                 called = at
         elif (info := _info(stage := at.f_locals.get("self"))) is not None:
@@ -100,7 +100,7 @@ def _attribute(thing: object, kind: type[Any], *names: str) -> Any:
 def _who(stage: object, info: StageInfo, called: FrameType | None) -> str:
     if called is None:
         return str(info)
-    # A working stage is called the same in all of its warnings, by its handler if it is a user's.
+    # A working stage has one name in all its warnings: that of its handler if it is a user's.
     who: str = getattr(stage, "_who", str(info))
     return f"'{called.f_code.co_name}' ({info})" if who == str(info) else who
 

@@ -24,20 +24,19 @@ class DeadLetterChannel(AckHook):
     """The channel to one dead-letter sink: a source of letters, each tied to its event.
 
     A letter is open until the sink has accepted it. While 1,024 letters are open, beside those
-    that the sink says it holds, the run's sources pause. What they have emitted before may still
-    fail, so that the letters that are open are at most that many more than the events in the
-    pipeline. An event that has a place in a buffer, as one inside a group has, keeps it until its
-    letter is out.
+    that the sink says it holds, the run's sources pause. Events they have already emitted may still
+    fail, so there are at most that many more open letters than events in the pipeline. An event
+    that has a place in a buffer, as inside a group, keeps it until its letter is out.
     """
 
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
         self.settled = 0
-        """Letters that the sink is done with, by which to see that it is not stuck."""
+        """Letters that the sink is done with, which shows that it is not stuck."""
         self._run = run
         self._info = sink.info
         self._waiting: deque[Event[Any]] = deque()
         self._open = 0
-        # Of a sink without a bound nobody knows how many it takes before it accepts the first.
+        # A sink without a bound may take any number before it accepts the first.
         self._most = sink.info.most_open
         self._rest: Iterator[Event[Any]] = iter(())
         self._demand = 0
@@ -69,7 +68,7 @@ class DeadLetterChannel(AckHook):
         self.put(letter)
 
     def put(self, letter: Event[Any]) -> None:
-        """Send anything, after all that waits."""
+        """Send a value, after all that wait."""
         if self._done:
             letter.give_back()
         else:
@@ -83,12 +82,12 @@ class DeadLetterChannel(AckHook):
         return letter
 
     def put_all(self, letters: Iterator[Event[Any]]) -> None:
-        """Send any number, each made when the sink asks for it."""
+        """Send any number of values, each made when the sink requests it."""
         self._rest = chain(self._rest, map(self._opened, letters))
         self._send_waiting()
 
     async def close(self) -> None:
-        """No more letters will come: have the sink flush what it got, and wait for that."""
+        """End the letters: have the sink flush what it got, and wait for that."""
         if not self._done and not self._waiting:
             self._done = True
             self._subscriber.on_completed()
@@ -97,7 +96,7 @@ class DeadLetterChannel(AckHook):
             await self._when_closed
 
     def hurry(self, grace: float) -> None:
-        """Wait at most `grace` seconds more for the sink; then take back what is not out."""
+        """Wait at most `grace` seconds more for the sink; then take back unaccepted letters."""
         if not self._sink_closed and self._overdue is None:
             self._overdue = self._run.call_later(grace, self._info, self._give_up)
 
@@ -113,7 +112,7 @@ class DeadLetterChannel(AckHook):
             self._subscriber.on_completed()
 
     def _send_waiting(self) -> None:
-        # A sink may ask for the next letter while it gets one.
+        # A sink may request the next letter while it gets one.
         if self._sending:
             return
         self._sending = True
@@ -130,7 +129,7 @@ class DeadLetterChannel(AckHook):
     ) -> None:
         self._open -= 1
         self.settled += 1
-        # Inside of a sending that is looked at when it is over.
+        # During a sending: this is checked when it is over.
         if not self._sending:
             self._hold_or_release()
 
@@ -167,7 +166,7 @@ class DeadLetterChannel(AckHook):
 
 
 class _Given(OneByOne):
-    """The origin of a letter: what becomes of the letter decides about the failed event."""
+    """The origin of a letter: the outcome of the letter decides that of the failed event."""
 
     __slots__ = ("_accepted", "_error", "_event")
 

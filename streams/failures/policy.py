@@ -61,13 +61,13 @@ class Backoff:
 
 
 class Route(NamedTuple):
-    """Hand the failed event to `sink` as a `DeadLetter` and carry on."""
+    """Send the failed event to `sink` as a `DeadLetter` and go on."""
 
     sink: Sink[DeadLetter]
 
 
 class Retry(NamedTuple):
-    """Try up to `times` times in all, then do `then`."""
+    """Try up to `times` times in total, then do `then`."""
 
     times: int
     backoff: Backoff
@@ -83,7 +83,7 @@ _WORDS = ("stop", "skip", "revert")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A value that failed for good: with its error, stage, attempts and times.
+    """A value that failed for good, with its error, stage, attempts and times.
 
     `created` and `failed` are seconds of the loop's clock; `token` is the source's own identifier.
     """
@@ -102,10 +102,10 @@ class LettersOnly:
 
 
 def route(sink: Sink[DeadLetter]) -> Route:
-    """Send failed events to a sink, such as `dead_letters(path)`, and carry on.
+    """Send failed events to a sink, such as `dead_letters(path)`, and go on.
 
     An event counts as failed and is acknowledged once its letter has been accepted. While 1,024
-    letters are not accepted, and as many more as the sink says it holds, the sources pause.
+    letters more than the sink says it holds are not accepted, the sources pause.
     """
     if not hasattr(sink, "open"):
         raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
@@ -117,10 +117,10 @@ def retry(
     backoff: Backoff | None = None,
     then: Literal["stop", "skip", "revert"] | Route = "stop",
 ) -> Retry:
-    """Try a handler up to `times` times in all, each with its own timeout, then do `then`.
+    """Try a handler up to `times` times in total, each with its own timeout, then do `then`.
 
-    While it waits for its next attempt an event keeps its group's turn but takes no working
-    slot. BadArgument unless `times` is at least 1.
+    While an event waits for its next attempt, it keeps its group's turn but takes no working slot.
+    BadArgument unless `times` is at least 1.
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
@@ -172,13 +172,13 @@ def event_name(event: Event[Any]) -> str:
     token = event.token
     if token is None:
         return describe(event.value)
-    # A bare number, as read_jsonl's, is that of a line; other sources say what theirs are.
+    # A bare number, as of read_jsonl, is that of a line; other sources name theirs.
     mark = f"line {token}" if isinstance(token, int) else token
     return f"{describe(event.value)} ({mark})"
 
 
 class Placed(Protocol):
-    """A stage that knows who it is only when it runs, as a sink does."""
+    """A stage whose number and name are known only when it runs, as those of a sink."""
 
     info: StageInfo
 
@@ -194,7 +194,7 @@ class ErrorPolicy:
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters(last.sink) if isinstance(last, Route) else None
         self._reverts = last == "revert"
-        # Whether an event that it survives is done with, and not its source's again.
+        # Whether an event that it survives is done, not returned to its source.
         self.gives_up = last == "skip" or isinstance(last, Route)
 
     @property
@@ -204,7 +204,7 @@ class ErrorPolicy:
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         """Settle a failed event. False: the policy is to stop, and the event has failed.
 
-        What is no Exception, such as a BaseException of the user's own, always stops.
+        An error that is not an Exception, such as a user's own BaseException, always stops.
         """
         blame(error, self._info, event)
         if not isinstance(error, Exception):

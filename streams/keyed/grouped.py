@@ -21,7 +21,7 @@ T_co = TypeVar("T_co", covariant=True)
 class Group(Flowable[T_co], Generic[K_co, T_co]):
     """The stream of the events of one key; `key` is what they have in common.
 
-    `within` is the `group_by` that made it. `is_key_read`: whether anybody has looked at the key.
+    `within` is the `group_by` that made it. `is_key_read`: whether the key has been read.
     """
 
     is_key_read = False
@@ -41,8 +41,8 @@ class Group(Flowable[T_co], Generic[K_co, T_co]):
 class Grouped(Flowable[Group[K_co, T_co]], Generic[K_co, T_co]):
     """A stream of groups, as `group_by` makes it, which only `spread` can read.
 
-    `rotate(downstream, run, feeders, info)` is `spread`'s way in: it connects a reader of the
-    groups' events, and no group object is made. Attaching anything else is a BuildError.
+    `rotate(downstream, run, feeders, info)` is for `spread`: it connects a reader of the groups'
+    events, and no group object is made. Attaching anything else is a BuildError.
     """
 
     groups = True

@@ -31,9 +31,9 @@ By = str | int | Callable[[T], Hashable]
 class Key:
     """Reads the key `by` of values: of mappings by item, of any other object by attribute.
 
-    `get` reads mappings and rows at no cost beyond `itemgetter`. Where it raises, `adapts(value)`
-    says whether it would not do so again, because it has learnt that the value's type has the field
-    as an attribute. Raises WrongType if `by` is not a valid key.
+    `get` reads mappings and rows at no cost beyond `itemgetter`. If it raises, `adapts(value)`
+    learns whether the value's type has the field as an attribute; if so, `get` reads it from now
+    on. Raises WrongType if `by` is not a valid key.
     """
 
     __slots__ = ("_types", "by", "get")
@@ -64,9 +64,9 @@ class Key:
         except AttributeError:
             return False
         except Exception:
-            # It has the field, which says itself what is wrong.
+            # It has the field, whose own error says what is wrong.
             found = None
-        # The methods of a text, or of a list, are no fields.
+        # The methods of a string, or of a list, are not fields.
         if isinstance(found, _METHODS):
             return False
         self._types.add(kind)
@@ -102,7 +102,7 @@ def key_function(by: By[Any]) -> Callable[[Any], Any]:
 
 
 def key_name(by: By[Any]) -> str:
-    """How the key `by` is shown to people."""
+    """The name of the key `by` in messages."""
     return getattr(by, "__name__", repr(by)) if callable(by) else str(by)
 
 
@@ -110,8 +110,7 @@ class KeyFaults(ErrorPolicy):
     """The error policy of a stage that reads a key, and perhaps a time: an error says what is
     wrong.
 
-    Both are looked at again when one has failed, so that reading them costs nothing more as
-    long as all is well.
+    Both are read again when one has failed, so that there is no extra cost as long as all is well.
     """
 
     def __init__(
@@ -130,8 +129,8 @@ class KeyFaults(ErrorPolicy):
     ) -> tuple[int, Exception | None]:
         """`put` the events, which returns the place of one whose key it cannot read, and the error.
 
-        How many events were skipped; and the error, if the policy is to stop: the events behind it
-        are then returned.
+        Returns how many events were skipped, and the error if the policy is to stop: the events
+        behind it are then returned to their source.
         """
         skipped = 0
         while (refused := put(events)) is not None:
@@ -151,7 +150,7 @@ class KeyFaults(ErrorPolicy):
         blame(error, self._info, event)
         lack = _lack(event.value, self._by, hash, "cannot be a key")
         if callable(self._by) and str(error).startswith("unhashable type"):
-            lack = "a key must be hashable, as texts, numbers and tuples of them are"
+            lack = "a key must be hashable, as strings, numbers and tuples of them are"
         if lack is None and self._time is not None:
             lack = _lack(event.value, self._time, seconds_of, "cannot be read as a time")
         if lack is not None:
@@ -160,7 +159,7 @@ class KeyFaults(ErrorPolicy):
 
 
 def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) -> str | None:
-    """Why `value` has no `key` that can be used, where that is not for a function to say."""
+    """Why `value` has no usable `key`; None for a key function, whose own error says so."""
     if callable(key):
         return None
     part = f"item {key}" if isinstance(key, int) else f"field {key!r}"
@@ -171,7 +170,7 @@ def _lack(value: Any, key: By[Any], use: Callable[[Any], object], unfit: str) ->
     except (TypeError, AttributeError):
         return f"the event is of type {type(value).__name__}, which has no {part}"
     except Exception:
-        # A property of the event, whose own error it is.
+        # A property of the event, which raised the error itself.
         return None
     try:
         use(found)

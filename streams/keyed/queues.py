@@ -1,12 +1,12 @@
 """Keyed queues: a queue for each key, from which events are taken in fair rotation.
 
-A queue lives only while it holds an event or its turn is held. Queues that have an event and a
+A queue exists only while it holds an event or its turn is held. Queues that have an event and a
 free turn stand in line; `take` takes one event from each, and `release` puts a queue back at the
 end of the line when the event's turn has ended.
 
-While the turn is held no event of the key leaves. Whoever has it may open it, as a batch does while
-it is being filled: it is then given more events of that queue, one after the other of each such
-queue, when no other queue is in line.
+While the turn is held no event of the key leaves. Its holder may open it, as a batch does while it
+is being filled: it then gets more events of the open queues, one of each in rotation, when no other
+queue is in line.
 
 The structure knows nothing of stages: `go_on` is all that it calls.
 """
@@ -37,7 +37,7 @@ __all__ = [
 class KeyQueue:
     """One key's waiting events and its turn, which is held while it has holders.
 
-    `outer` is what the events that have the turn held before, which ends with it.
+    `outer` is the turn that its events held before; it ends with this one.
     """
 
     __slots__ = ("events", "holders", "is_open", "key", "outer", "queues")
@@ -51,7 +51,7 @@ class KeyQueue:
         self.outer: Turn | None = None
 
     def end(self) -> None:
-        """One share of the turn is given up; with the last the next event may go."""
+        """Give up one share of the turn; after the last the next event may go."""
         queues = self.queues
         outer = queues.release((self,))
         queues.go_on(())
@@ -60,7 +60,7 @@ class KeyQueue:
             turn.end()
 
     def leave(self) -> Turn:
-        # What shares the turn and has not left keeps what the turn has.
+        # Events that share the turn and have not left keep its outer turn.
         if self.outer is not None and self.holders == 1:
             self.outer = self.outer.leave()
         return self
@@ -74,7 +74,7 @@ class KeyQueue:
 
 
 class Turns:
-    """What several events held, as one: all end when this does."""
+    """Several turns as one: all end when this does."""
 
     def __init__(self, *turns: Turn) -> None:
         self.holders = 1
@@ -103,11 +103,11 @@ class KeyedQueues:
 
     `key` reads the key of an event's value. At most `feeders` queues are in the rotation at a
     time, if a number is given, and another enters when one runs empty. `leaves` says that events
-    come out of operators inside of groups, which they leave when they are taken. `go_on(turns)` is
+    come out of operators inside groups, which they leave when they are taken. `go_on(turns)` is
     called when there may be something to take: after a turn has ended, and when `turns` are opened.
 
     Memory: the events that wait, and an entry for each queue that has an event or a held turn.
-    Time: constant for each event.
+    Time: constant per event.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class KeyedQueues:
         self._leaves = leaves
         self._queues: dict[Any, KeyQueue] = {}
         self._line: deque[KeyQueue] = deque()
-        # Queues whose turn is open, with an event for whoever has it.
+        # Queues whose turn is open, and that have an event for its holder.
         self._open: dict[KeyQueue, None] = {}
         # Queues that ran empty are used again: a quiet stream opens one for each event.
         self._spare: list[KeyQueue] = []
@@ -136,8 +136,8 @@ class KeyedQueues:
     def put(self, events: list[Event[Any]]) -> tuple[int, Exception] | None:
         """Put each event into the queue of its key.
 
-        Where a key cannot be read or is no key: the place of that event, and the error. Those
-        before it are in.
+        Returns the index of an event whose key cannot be read or is not valid, and the error; the
+        events before it are in.
         """
         find, key_of = self._queues.get, self._key.get
         for event in events:
@@ -167,7 +167,7 @@ class KeyedQueues:
         self.waiting += 1
 
     def _begin(self, key: Any) -> KeyQueue:
-        """A queue that gets its first event."""
+        """Make a queue for its first event."""
         if self._spare:
             queue = self._spare.pop()
             queue.key = key
@@ -185,8 +185,8 @@ class KeyedQueues:
     def take(self, n: int, also: Collection[KeyQueue] = ()) -> list[Event[Any]]:
         """Up to `n` events, each of which now holds its queue's turn.
 
-        First one of each queue in line; the rest of the queues whose turns are open, of each in
-        rotation. The turns of `also` are opened first, and stay open until they are closed or end.
+        First one of each queue in line; then more of the queues whose turns are open, in rotation.
+        The turns of `also` are opened first, and stay open until they are closed or end.
         """
         for queue in also:
             queue.is_open = True
@@ -208,7 +208,7 @@ class KeyedQueues:
         return events
 
     def _take_another(self) -> Event[Any]:
-        """One more event for whoever has the turn of the first open queue."""
+        """Take one more event for the holder of the first open turn."""
         queue = next(iter(self._open))
         del self._open[queue]
         event = queue.events.popleft()
@@ -223,9 +223,9 @@ class KeyedQueues:
         return event
 
     def release(self, turns: Iterable[KeyQueue]) -> list[Turn]:
-        """Give up a share of each of these turns. With the last share the next event may go.
+        """Give up a share of each of these turns. After the last share the next event may go.
 
-        Returns what else those that had the turns held: it ends when what is in line has gone.
+        Returns their outer turns, which end when the queues in line have been served.
         """
         line, queues, spare = self._line, self._queues, self._spare
         outer: list[Turn] = []
@@ -266,7 +266,7 @@ class KeyedQueues:
         return event
 
     def _dismiss(self, queue: KeyQueue) -> None:
-        """A queue has run empty: the next one enters the rotation."""
+        """Remove an empty queue from the rotation: the next one enters."""
         self._inside.discard(queue)
         if self._outside:
             following = self._outside.popleft()
@@ -279,7 +279,7 @@ class KeyedQueues:
         self._open.pop(queue, None)
 
     def close(self) -> list[Event[Any]]:
-        """Take out all that waits. Turns that are held end without a trace."""
+        """Take out all events that wait. Turns that are held end without effect."""
         events = [event for queue in self._queues.values() for event in queue.events]
         for queue in self._queues.values():
             queue.events = deque()
@@ -318,7 +318,7 @@ class KeyedQueues:
         return sum(queue.holders > 0 for queue in self._queues.values())
 
     def hottest(self) -> tuple[Any, int]:
-        """The key with most events, and how many these are; (None, 0) if there is no queue."""
+        """The key with the most events, and how many; (None, 0) if there is no queue."""
         queue = max(self._queues.values(), key=lambda queue: len(queue.events), default=None)
         return (None, 0) if queue is None else (queue.key, len(queue.events))
 
@@ -334,7 +334,7 @@ def turns_held() -> int:
 def release(turns: Iterable[Turn | None]) -> None:
     """End a share of each of these turns; their queues are all in line before the next event goes.
 
-    A list with several shares of a turn gives up as many.
+    A turn that is in the list several times gives up as many shares.
     """
     of_queues: dict[KeyedQueues, list[KeyQueue]] = {}
     last: KeyedQueues | None = None
@@ -355,7 +355,7 @@ def release(turns: Iterable[Turn | None]) -> None:
 
 
 def open_turns(turns: Iterable[Turn | None]) -> None:
-    """Let whoever has these turns be given more events of their groups, of each in rotation."""
+    """Let the holders of these turns get more events of their groups, in rotation."""
     of_queues: dict[KeyedQueues, list[KeyQueue]] = {}
     for turn in turns:
         if type(turn) is KeyQueue and not turn.is_open:

@@ -1,4 +1,4 @@
-"""What `group_by` and `spread` are at run time: one stage, the demand around keyed queues."""
+"""The running stage of `group_by` and `spread`: the demand around keyed queues."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["KeyedStage"]
 class KeyedStage:
     """Subscriber to the stream of events, subscription of the stage that works on them.
 
-    `buffer` bounds the events that wait over all queues. Where groups have operators, these stand
-    above (`substreams`): they read the keys, see to the bound, and put into the `queues` what comes
-    out of a group. It completes when nothing will come any more and the queues are empty; on cancel
-    and on errors it returns what waits.
+    `buffer` bounds the events that wait in all queues together. Operators inside groups run before
+    it (`substreams`): they read the keys, keep the bound, and put the outputs of a group into the
+    `queues`. It completes when the stream above has and the queues are empty; on cancel and on
+    errors it returns what waits.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class KeyedStage:
         self._faults = faults
         self._buffer = buffer
         self._substreams = substreams
-        # Asking anew for a quarter of the buffer at a time keeps the source in long strides.
+        # Requesting a quarter of the buffer at a time keeps the source's lists long.
         self._batch: float = inf if substreams is not None else max(1, buffer // 4)
         self._freed = 0
         self._peak = self._peak_groups = 0
@@ -84,7 +84,7 @@ class KeyedStage:
             self._ask()
 
     def _ask(self) -> None:
-        # What is being taken in comes before anything that is asked for now.
+        # The events being put in come before any that are requested now.
         if not (self._source_ended or self._taking_in):
             freed, self._freed = self._freed, 0
             self.upstream.request(freed)
@@ -97,11 +97,11 @@ class KeyedStage:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether more is wanted than can be given."""
+        """Whether more is requested than can be given."""
         return bool(self._demand) and not (self.queues.has_next or self._passing)
 
     def go_on(self, also: Collection[KeyQueue] = ()) -> None:
-        """Pass on what may go; the turns of `also` are open from now on."""
+        """Send on what may go; the turns of `also` are open from now on."""
         queues = self.queues
         if self._passing:
             if also:
@@ -128,8 +128,8 @@ class KeyedStage:
     def exchange(self, turn: Any) -> Event[Any] | None:
         """End the turn that one event from here held, and `request(1)`: its return value.
 
-        For a stage that is ready for the event at once. None where none is ready; the demand
-        then stands, and the event comes by `on_events`.
+        For a stage that is ready for the event at once. None if no event is ready; the demand then
+        remains, and the event comes by `on_events`.
         """
         event = self.queues.exchange(turn)
         if event is None:
@@ -143,7 +143,7 @@ class KeyedStage:
         if self._freed >= self._batch:
             self._ask()
             if self._done and not self._nothing_to_come:
-                # The source failed when it was asked: nothing new begins.
+                # The source failed in `request`: nothing new begins.
                 event.give_back()
                 return None
         elif self._substreams is not None:
@@ -161,7 +161,7 @@ class KeyedStage:
     # The end.
 
     def on_completed(self) -> None:
-        """Nothing will come into the queues any more."""
+        """No more events will come into the queues."""
         self._source_ended = self._nothing_to_come = True
         if not self._passing:
             self._complete_if_empty()
@@ -176,7 +176,7 @@ class KeyedStage:
         self._broke(error)
 
     def _broke(self, error: BaseException) -> None:
-        """The stream has failed here or above: give back what waits, and say so."""
+        """The stream has failed here or above: return what waits, and pass the error on."""
         if not self._done:
             self.cancel()
             self.downstream.on_error(error)

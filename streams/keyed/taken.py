@@ -1,4 +1,4 @@
-"""Queues that are emptied many items at a time."""
+"""Takes many items from the front of a queue at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def taken(queue: deque[T], n: int) -> list[T]:
-    """Take the first `n` items, or all that there are. Time: O(n), hardly any of it if all."""
+    """Take the first `n` items, or all. Time: O(n), and almost none for all of them."""
     if n < len(queue):
         return [queue.popleft() for _ in range(n)]
     items = list(queue)

@@ -1,20 +1,20 @@
-"""How many events one call of a batch handler takes.
+"""The batch size that follows the load: how many events one call of a batch handler takes.
 
-A call of n events that takes c(n) seconds gives n / c(n) events a second. `BatchSize` measures
-that rate at two sizes in turn, a few calls each, and goes on from the better one: by doubling
-while that pays, then by steps that shrink to 8 %. It settles where the elasticity of the rate,
-d ln rate / d ln size, is 0.02: more would make every event wait longer for next to nothing. That
-finds the knee of a plant that has one, the maximum of one that does worse with more, and about
-49 a / b where c(n) = a + b n.
+A call of n events that takes c(n) seconds processes n / c(n) events per second. `BatchSize`
+measures that rate at two sizes alternately, a few calls each, and goes on from the better one: by
+doubling while that pays, then by steps that shrink to 8 %. It settles where the elasticity of the
+rate, d ln rate / d ln size, is 0.02: more would make every event wait longer for next to nothing.
+That finds the knee of a rate that has one, the maximum of one that falls with larger sizes, and
+about 49 a / b where c(n) = a + b n.
 
-Calls at another size are compared with those just before and after them: what is linear in time
-cancels out, so that a machine that becomes slower or faster says nothing about sizes. How far such
-a comparison can be trusted is measured in the same way, where the size stayed as it was. Samples
+Calls at another size are compared with those just before and after them: linear drift cancels
+out, so a machine that becomes slower or faster does not affect the comparison. How far a
+comparison can be trusted is measured in the same way, where the size stayed the same. Samples
 are calls, not events: the events of one call are not separate observations. A trial is a
 sequential test whose boundaries meet (a triangular test: J. Whitehead, The Design and Analysis of
 Sequential Clinical Trials, 1983): the longer it has taken, the less there is to lose by
-deciding. Trials go on for ever, small steps and large ones, but what they lose is kept below 1 % of
-the calls' time.
+deciding. Trials never stop, in small steps and large ones, but cost less than 1 % of the calls'
+time.
 
 Multiplying every time by a constant changes no decision, unless there is a target for latency;
 the same calls always give the same sizes.
@@ -32,15 +32,15 @@ __all__ = ["BatchSize"]
 
 _TARGET = 0.02  # the elasticity to settle at: at most about 2 % are left unused
 _DOUBLE, _FINEST = 2.0, 1.08  # the largest step, and the least: a finer one is lost in noise
-_BLOCK, _MOST = 3, 32  # calls at a size before it is the other's turn, and turns of a trial
+_BLOCK, _MOST = 3, 32  # calls at a size before the other follows, and how often each in a trial
 _SURE, _WORSE, _DOUBT = 2.0, 3.0, 0.3  # standard errors: more pays, it does not; both at first
-_SPREAD, _WEIGHT = 0.1, 4.0  # what comparisons are taken to differ by at first, as so many
-_NOISE = 0.007  # of the rate; however alike they were, the next may differ
+_SPREAD, _WEIGHT = 0.1, 4.0  # assumed standard deviation of comparisons at first, and its weight
+_NOISE = 0.007  # of the rate; the least deviation assumed, however alike they were
 _HOPELESS = 0.3  # so much less of ln rate
-_CHANGED = 0.2  # a move of ln rate at one size by which the plant itself has changed
-_CREDIT, _SHARE = 20.0, 0.01  # what trials may cost: so many calls, and that share of all others
-_FADE = 0.9  # what counted before a block or trial still does after it
-_RENEWED = 0.01  # what they may cost besides because the plant has changed, of all calls
+_CHANGED = 0.2  # a move of ln rate at one size that shows that the cost has changed
+_CREDIT, _SHARE = 20.0, 0.01  # what trials may cost: so many calls, plus this share of all others
+_FADE = 0.9  # the weight of earlier blocks or trials after each new one
+_RENEWED = 0.01  # what they may cost besides when the cost changes, of all calls
 
 
 @dataclass(slots=True)
@@ -57,19 +57,19 @@ class Block:
 
     @property
     def rate(self) -> float:
-        """The logarithm of the events a second."""
-        # Without the slowest: now and then a call takes very much longer.
+        """The logarithm of the events per second."""
+        # Without the slowest: occasionally a call takes much longer.
         usual = sorted(self.took)[: max(2, len(self.took) - 1)]
         return log(self.size) - sum(map(log, usual)) / len(usual)
 
     @property
     def latency(self) -> float:
-        """What the oldest event of a call took, on average."""
+        """The time of the oldest event of a call, on average."""
         return self.oldest / len(self.took)
 
 
 class Variance:
-    """The mean of squares that fade; of what they were taken to be, at first."""
+    """A fading mean of squares, which starts from an assumed value."""
 
     def __init__(self, value: float, weight: float) -> None:
         self._sum, self._weight = value * weight, weight
@@ -84,11 +84,11 @@ class Variance:
 
 
 class BatchSize:
-    """Find the number of events a call, from 1 to `ceiling`; `latency` bounds it (seconds).
+    """Find the number of events per call, from 1 to `ceiling`; `latency` bounds it (seconds).
 
-    `latency` is what the oldest event of a call may take on average, from its arrival to the
-    end of the call. TypeError or ValueError for a ceiling that is not an int of at least 1.
-    Time: a few additions a call, a decision every three calls. Memory: constant.
+    `latency` is the time that the oldest event of a call may take on average, from its arrival to
+    the end of the call. TypeError or ValueError for a ceiling that is not an int of at least 1.
+    Time: a few additions per call, a decision every three calls. Memory: constant.
     """
 
     def __init__(self, ceiling: int, latency: float | None = None) -> None:
@@ -99,18 +99,18 @@ class BatchSize:
         self._skips = False
         # The size to go back to, and the one that is compared with it.
         self._base, self._trial = 1, 0
-        # ln rate of block after block: of the base, or of base and trial in turn.
+        # ln rate of block after block: of the base, or of base and trial alternately.
         self._rates: list[float] = []
         self._step, self._up, self._failed = _DOUBLE, True, 0
-        # What trials may still lose, in calls at the base; and if the plant changes.
+        # What trials may still lose, in calls at the base; and if the cost changes.
         self._credit, self._reserve = _CREDIT, 0.0
         self._errors = Variance(_SPREAD**2, _WEIGHT)
-        # What the rate at the base usually is, and how far from it blocks are.
+        # The usual rate at the base, and how far blocks are from it.
         self._level: float | None = None
         self._moves = Variance(_SPREAD**2, _WEIGHT)
         self._strikes = 0
         self._late = 0
-        # A size that was dropped; the trials that will stay below it, and that did the last time.
+        # A size that was dropped; the trials that will stay below it, and how many did last time.
         self._dropped, self._penance, self._penances = ceiling + 1, 0, 1
 
     def __repr__(self) -> str:
@@ -124,10 +124,10 @@ class BatchSize:
     def on_complete(
         self, seconds: float, events: int, of: int, oldest: float, outcome: Outcome
     ) -> None:
-        """Hear of one call, with what it took to find out which of its events failed.
+        """Record one call, with the time it took to find out which of its events failed.
 
-        It took `seconds` for `events` events when `of` was the size; the oldest of them had
-        come `oldest` seconds before its end. A call of fewer says nothing about the size.
+        It took `seconds` for `events` events when the size was `of`; the oldest of them arrived
+        `oldest` seconds before its end. A call with fewer events says nothing about the size.
         """
         if of > self.size and outcome is Outcome.DROPPED:
             return  # It began before the size was cut.
@@ -154,7 +154,7 @@ class BatchSize:
             self._cut(round(events * max(0.5, 0.9 * self._latency / oldest)), "too late")
 
     def _cut(self, size: int, reason: str) -> None:
-        """Go on below; from there by small steps."""
+        """Go on below, by small steps."""
         self._late = 0
         self._settle_at(max(1, min(size, self.size)), reason)
         self._step, self._up, self._failed = min(self._step, sqrt(sqrt(_DOUBLE))), True, 0
@@ -165,7 +165,7 @@ class BatchSize:
         self._rates, self._level, self._strikes = [], None, 0
 
     def _measure(self, size: int) -> None:
-        # Whoever is in the first call of another size has waited for one of the size before.
+        # The events in the first call of another size waited for a call of the previous size.
         self._skips = self._latency is not None and size != self.size
         self._block = Block(size)
 
@@ -222,7 +222,7 @@ class BatchSize:
         self._step, self._up = step, True
         self._credit = max(self._credit, 0.0) + self._reserve
         self._reserve = 0.0
-        self.reason = "the plant has changed"
+        self.reason = "the cost has changed"
 
     def _go_on(self) -> None:
         if self._strikes or self._credit <= 0 or not self._try():
@@ -259,28 +259,28 @@ class BatchSize:
             if self._step > _FINEST:
                 self._step = max(_FINEST, sqrt(self._step))
             else:
-                # From far away again: chance may have led astray.
+                # From far away again: chance may have misled it.
                 self._step = _DOUBLE
 
     def _compare(self) -> None:
-        """Decide, or give the other size its turn."""
+        """Decide, or go on with the other size."""
         gains = self._gains()
         turns = len(gains)
         step = log(self._trial / self._base)
         elasticity = sum(gains) / turns / step
         error = sqrt(max(_NOISE**2, self._errors.value) / turns) / abs(step)
-        # Where much is gained by doubling, to be sure of it costs more than to be wrong.
+        # Where doubling gains much, certainty costs more than a mistake.
         doubling = self._up and self._step == _DOUBLE and elasticity > 0.5
         left = error * (1 - turns / _MOST)
         sure = doubling or not -_WORSE * left < elasticity - _TARGET < _SURE * left
         if not sure:
             self._measure(self._trial if self.size == self._base else self._base)
             return
-        # In doubt more: too much costs little, where it is not too much by far.
+        # If in doubt, more: a little too much costs little.
         self._decide(elasticity + _DOUBT * error > _TARGET)
 
     def _gains(self) -> list[float]:
-        """What ln rate of each block of the trial was beyond that of the base around it."""
+        """How far ln rate of each block of the trial was above that of the base around it."""
         rates = self._rates
         if len(rates) % 2 == 0:
             rates = [*rates, rates[-2]]
@@ -300,12 +300,12 @@ class BatchSize:
             self._rates = []
             self._measure(self._base)
             return
-        # What was measured last is the base from now on, if it was the trial.
+        # If the trial was measured last, it is the base from now on.
         known = self._rates[-1:] if self.size == trial else []
         self._settle_at(trial, "more pays" if more else "less does as well")
         if trial >= self._dropped:
             self._dropped, self._penances = self.ceiling + 1, 1
-        # Where it comes from is known to be worse.
+        # The size it came from is known to be worse.
         self._failed = 1
         if known:
             self._rates = known

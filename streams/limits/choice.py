@@ -1,4 +1,4 @@
-"""What users may write for `limit=`."""
+"""Turns the argument `limit=` into a limiter."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Limit = Limiter | tuple[int, int] | None
 def limiter_for(limit: Limit) -> Limiter:
     """The limiter that `limit=` stands for: itself, a default between bounds, or the default.
 
-    Raises BuildError for anything else, for bounds that are none, and for a limiter whose first
-    limit is none.
+    Raises BuildError for anything else, for invalid bounds, and for a limiter whose first limit is
+    not valid.
     """
     if limit is None:
         return default()
@@ -37,8 +37,8 @@ def limiter_for(limit: Limit) -> Limiter:
     given = cast(Any, limit)
     if isinstance(given, type) or inspect.isroutine(given):
         raise BuildError(
-            f"limit={given.__name__}: this makes limiters, and is none itself: give what a call of "
-            "it returns, such as Fixed(8) or default()"
+            f"limit={given.__name__}: this makes limiters but is not one: call it, "
+            "as in Fixed(8) or default()"
         )
     if isinstance(given, int) or not callable(getattr(given, "on_complete", None)):
         raise BuildError(
@@ -50,7 +50,7 @@ def limiter_for(limit: Limit) -> Limiter:
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise BuildError(
                 f"limit={describe(given)}: {method} is an async function or a generator, which "
-                "nothing awaits: a limiter only reckons; make it a plain one"
+                "nothing awaits; make it a plain function"
             )
     try:
         limit_of(limit)
@@ -60,7 +60,7 @@ def limiter_for(limit: Limit) -> Limiter:
 
 
 def limit_of(limiter: Limiter) -> int:
-    """What a limiter proposes. BadLimit if that is not a whole number of at least 1."""
+    """The limit that a limiter proposes. BadLimit if it is not a whole number of at least 1."""
     given = cast(Any, limiter.limit)
     try:
         limit = 0 if isinstance(given, bool) else operator.index(given)

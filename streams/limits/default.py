@@ -1,19 +1,19 @@
 """The default limiter, which stops where more concurrency stops paying.
 
-While the limit is what holds the work back, a higher limit buys goodput in proportion (elasticity
-d ln goodput / d ln limit = 1) until the plant behind the handler is full, where it buys nothing
+While the limit holds the work back, a higher limit raises goodput in proportion (elasticity d ln
+goodput / d ln limit = 1) until the service behind the handler is saturated, where it gains nothing
 (0) or does harm (below 0). `Elastic` measures goodput and latency over windows of completions,
 compares windows at two limits, and settles where the elasticity is 0.15: there the product
 goodput^(1/0.15 - 1) / latency is at its maximum, the "power" of Giessler et al. (Free buffer
 allocation, 1978) and Kleinrock (1979) with the weight on goodput.
 
 It doubles while doubling pays, first round by round (`slow_start`), then window by window
-("ramp"). Then it holds, and probes by a quarter up and down in turn, more rarely and by less as the
-level settles; where less does as well it goes down step by step ("sink"). How much goodput goes up
-and down by itself is measured too: the more it does, the longer and wider are the probes.
+("ramp"). Then it holds, and probes by a quarter up and down alternately, more rarely and by less as
+the level settles; where less does as well it goes down step by step ("sink"). It also measures how
+much goodput varies by itself: the more it does, the longer and wider the probes.
 
 It never grows while the limit is not in use, gives way when work is dropped, and starts slowly
-again when the plant moves or has been down. No latency target, no time constant: multiplying
+again when the service changes or has been down. No latency target, no time constant: multiplying
 every time by a constant changes no decision, and the same calls always give the same limits.
 """
 
@@ -35,12 +35,12 @@ _PAYS = 0.5  # above it, doubling is the quicker way
 _FLAT = 0.12  # below it, less does as well: too little loses work, too much a little time
 _HARMS = 0.22  # while sinking: above it, less does harm
 _SURE = 0.3  # a standard error of an elasticity that is good enough to go by
-_ENOUGH = 0.75  # of the error of what a probe is compared with: to know more tells nothing
-_PATIENCE = 8  # windows after which it has to be
+_ENOUGH = 0.75  # of the error of what a probe is compared with: more precision adds nothing
+_PATIENCE = 8  # windows after which it must be
 _REMEMBERED = 6  # windows at a limit that still count when a probe returns to it
-_AGE = 12  # probes that contradict one another, beyond which more of them change nothing
+_AGE = 12  # contradicting probes beyond which more of them change nothing
 _RAREST = 8  # upward probes to leave out at most before a limit that failed is tried again
-_MOST = 0.1  # what a sudden loss of goodput leaves of the limit at least
+_MOST = 0.1  # the least share of the limit that a sudden loss of goodput leaves
 
 
 class Elastic(Windowed):
@@ -49,7 +49,7 @@ class Elastic(Windowed):
     `floor` and `ceiling` bound the limit, which starts at `floor`. BadArgument unless they are ints
     with 1 <= floor <= ceiling.
 
-    Time: a few additions and one logarithm a completion; a decision every max(16, 2 x limit)
+    Time: a few additions and one logarithm per completion; a decision every max(16, 2 x limit)
     completions or more, in the slow start every limit completions. Memory: constant.
     """
 
@@ -78,7 +78,7 @@ class Elastic(Windowed):
         return f"Elastic(limit={self.limit}, mode={self.mode!r}, reason={self.reason!r})"
 
     def adopt(self, start: SlowStart) -> None:
-        """Go on from the level that the start came to."""
+        """Go on from the level that the start reached."""
         self._level = float(start.limit)
         self.elasticity, self.reason = start.elasticity, start.reason
         if start.failed:
@@ -88,7 +88,7 @@ class Elastic(Windowed):
             self.mode = "ramp"
 
     def decide(self, window: Window) -> None:
-        """Act on what one window at the present limit showed."""
+        """Act on the result of one window at the present limit."""
         # A probe itself may change goodput as much as the limit.
         away = abs(log(window.limit / self._level))
         if self.mode != "ramp" and self._usual.odd(window, away):
@@ -108,12 +108,12 @@ class Elastic(Windowed):
             self._sink(self._here)
 
     def give_way(self, share: float, *, often: bool) -> None:
-        """Go down in proportion to what still works, if that is by one; where `often`, by one."""
+        """Go down in proportion to what still works; by at least one if `often`."""
         outage = share < 0.5
         level = self.limit * max(0.5, share) if share else float(self.floor)
         if round(level) == self.limit:
             if not often:
-                # Now and then a refusal, at no cost: less would do less.
+                # An occasional refusal costs nothing: a lower limit would do less work.
                 return
             level = self.limit - 1.0
         if not outage:
@@ -121,16 +121,16 @@ class Elastic(Windowed):
             self._block(self.limit)
         self._settle(level, "work was dropped")
         if outage:
-            # After an outage the way back up is as urgent as the start.
+            # After an outage the recovery is as urgent as the start.
             self._restart()
 
     def take_back(self, level: int, reason: str) -> None:
-        """Go back to below where calls began to fail."""
+        """Go back below the limit at which calls began to fail."""
         self._block(level + 1)
         self._settle(float(level), reason)
 
     def _block(self, limit: int) -> None:
-        """Leave out this limit, and try it again ever more rarely."""
+        """Avoid this limit, and try it again ever more rarely."""
         again = self._blocked is not None and limit >= self._blocked
         self._penalty = self._patience = min(_RAREST, 2 * self._penalty) if again else 2
         self._blocked = max(limit, self.floor + 1)
@@ -144,7 +144,7 @@ class Elastic(Windowed):
             self.mode = "slow start"
 
     def _forget(self) -> None:
-        """Forget what was known of the plant."""
+        """Forget what was known of the service."""
         self._usual.clear()
         self._usual_failures.clear()
         self._expect(None)
@@ -152,15 +152,15 @@ class Elastic(Windowed):
         self._settled = 0
 
     def _start_over(self, window: Window) -> None:
-        """Follow a plant that has changed."""
+        """Follow a service that has changed."""
         usual = self._usual.goodput
         assert usual is not None
         self._base = None
         self._blocked = None
         self._up = True
         share = exp(min(0.0, window.goodput - usual))
-        self._settle(self._level * max(_MOST, share), "the plant changed")
-        # Or the work did, to slower or quicker: doubling finds out which, and is soon done.
+        self._settle(self._level * max(_MOST, share), "the service changed")
+        # Or the work became slower or quicker: doubling finds out which, and is soon done.
         self._restart()
 
     def _move(self, level: float, mode: str, reason: str) -> None:
@@ -185,7 +185,7 @@ class Elastic(Windowed):
         failures = self._usual_failures
         if drift or exceeds(window.failed, window.calls, refused(failures.share)):
             here, self._here, self._size = window, window, 1
-            # Too little for a change of the plant, and reason enough to ask again what is best.
+            # Too little for a change of the service, but reason enough to look for the best again.
             self._forget()
             self._up = drift > 0
         failures.learn(window.calls, window.failed)
@@ -193,8 +193,8 @@ class Elastic(Windowed):
         self._expect(self._usual.goodput)
         # Rarer once the level has settled, as each costs a little; downwards, at a ceiling, most.
         needed = min(6 if self.limit < self._top() else 12, self._settled)
-        # Looking here costs nothing, a probe does: look as exactly before one as in one, and well
-        # where goodput goes up and down by itself.
+        # Measuring here costs nothing, a probe does: measure as exactly before one as in one, and
+        # longer where goodput varies by itself.
         known = sqrt(2) * here.error if self._blocked is None else 0.0
         unsure = max(here.wobble, known) > _SURE * log(_PROBE) and self._stay < _PATIENCE
         if not unsure and (self._stay >= needed or self._settled < 3):
@@ -223,12 +223,12 @@ class Elastic(Windowed):
         self._level = level
 
     def _step_at(self, here: Window) -> float:
-        # At the right level wide steps cost most: as narrow as looking as long as here can tell.
+        # At the right level wide steps cost most: as narrow as can be measured in this time.
         fine = max(_FINE, exp(sqrt(2) * here.error / _SURE))
         return min(_PROBE, fine) if self._settled > 3 else _PROBE
 
     def _stride(self, step: float = _PROBE) -> float:
-        # Wider where the plant wobbles, or the answer would be lost in that.
+        # Wider where goodput varies by itself, or the answer would be lost in that.
         return min(2.0, max(step, exp(1.25 * self._spread.wobble)))
 
     def _probe(self, here: Window) -> None:
@@ -240,7 +240,7 @@ class Elastic(Windowed):
             return
         self.elasticity = slope
         if not -1.2 - 2 * error <= slope <= 1.4 + 2 * error:
-            # No level explains this: the plant moved between the windows.
+            # No level explains this: the service changed between the windows.
             self._settle(self._level, "back from a probe")
             return
         if self._blocked is not None and here.limit >= self._top():

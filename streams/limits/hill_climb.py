@@ -8,9 +8,8 @@ by the time the job spent in the system, waiting included. After every message, 
 as a completion, it takes one step: with the exploration rate a random one up or down, otherwise
 one towards a neighbouring level whose estimate is better.
 
-The article says itself what is wrong with it: the level "seems to have a tendency to keep
-increasing, even with a low number of tasks in flight". It is here to be compared with; use
-`default()` for real work.
+The article itself names the flaw: the level "seems to have a tendency to keep increasing, even with
+a low number of tasks in flight". It is here for comparison; use `default()` for real work.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from penstock.streams.validation import check_count, check_share
 
 __all__ = ["HillClimb"]
 
-# The resolution of the article's clock (.NET DateTime). Without it a time in system of 0, common
-# in virtual time, would make an estimate infinite for ever.
+# The resolution of the article's clock (.NET DateTime). Without it, a job that takes no time, as is
+# common in virtual time, would make an estimate infinite for ever.
 _TICK = 1e-7
 
 
@@ -33,10 +32,10 @@ class HillClimb:
     step. The article names no values for them; 0.1 each is our choice. `seed` makes a run
     repeatable. The article has no upper bound: `ceiling` is None unless one is given.
 
-    The article knows no failures: every completion counts alike, whatever its outcome.
+    The article has no failures: every completion counts alike, whatever its outcome.
     An operator that knows arrivals calls `on_arrive` and `on_depart`, which are the article's two
     messages; `on_complete` alone is the same arithmetic with the start in place of the arrival.
-    The article posts arrivals in batches and steps once a batch; here an arrival is a batch of 1.
+    The article posts arrivals in batches and steps once per batch; here an arrival is a batch of 1.
 
     Memory: one float per level that was ever in flight. BadArgument for a rate outside 0..1.
     """
@@ -66,11 +65,11 @@ class HillClimb:
 
     @property
     def throughput(self) -> dict[int, float]:
-        """Estimated jobs a second by number of jobs in flight (a copy)."""
+        """Estimated jobs per second by number of jobs in flight (a copy)."""
         return dict(self._throughput)
 
     def on_arrive(self) -> None:
-        """A `Batch` message: step, with nothing new learnt."""
+        """A `Batch` message: step without learning anything new."""
         self._step()
 
     def on_depart(self, now: float, arrived: float, in_flight: int, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""What a limiter is: a number, and a way to hear how the work went.
+"""The protocol of limiters: a number, and methods that report how the work went.
 
 A limiter proposes how many events may be worked on at once; the operator enforces it. A limiter is
 pure arithmetic: it reads no clock, starts no thread, does no I/O, and takes randomness only from a
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class Outcome(StrEnum):
-    """What one completion says about the capacity behind the handler."""
+    """What one completion shows about the capacity behind the handler."""
 
     SUCCESS = "success"
     """The work was done: it counts towards goodput."""
@@ -40,7 +40,7 @@ Completion = tuple[float, float, int, Outcome]
 
 
 class Limiter(Protocol):
-    """The least a limiter needs. One that also has `on_completions` is told by that instead.
+    """The least that a limiter needs. One with `on_completions` is called by that instead.
 
     >>> class Cautious:
     ...     limit = 10
@@ -56,11 +56,11 @@ class Limiter(Protocol):
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
-        """Hear of one completion, in the order of completion.
+        """Record one completion, in the order of completion.
 
         `now` and `started` are seconds on one monotonic clock. `in_flight_at_start` counts the
-        event itself: equal to the limit it tells that the limit held the work back. Cancelled
-        events are not reported. Called for every event, so it should cost well under 1 µs.
+        event itself: if it equals the limit, the limit held the work back. Cancelled events are
+        not reported. Called for every event, so it should cost well under 1 µs.
         """
         ...
 
@@ -68,12 +68,12 @@ class Limiter(Protocol):
 class ListLimiter(Limiter, Protocol):
     """A limiter that also takes a list of completions at a time, which costs less.
 
-    Its limit after a list should be the one after as many calls of `on_complete`: how completions
-    are cut into lists is chance.
+    Its limit after a list should be the same as after as many calls of `on_complete`: how
+    completions are cut into lists is arbitrary.
     """
 
     def on_completions(self, completions: list[Completion]) -> None:
-        """Hear of several completions, in their order. The list belongs to the caller."""
+        """Record several completions, in their order. The list belongs to the caller."""
 
 
 @runtime_checkable
@@ -84,11 +84,11 @@ class ArrivalLimiter(Protocol):
     """
 
     def on_arrive(self) -> None:
-        """Hear that an event arrived in front of the stage, before it may start."""
+        """Record that an event arrived at the stage, before it may start."""
         ...
 
     def on_depart(self, now: float, arrived: float, in_flight: int, outcome: Outcome) -> None:
-        """Hear of one completion: when the event arrived, and how many are in flight at `now`.
+        """Record one completion: when the event arrived, and how many are in flight at `now`.
 
         `in_flight` counts the departing event itself.
         """
@@ -96,10 +96,9 @@ class ArrivalLimiter(Protocol):
 
 
 def list_form(limiter: Limiter) -> Callable[[list[Completion]], None] | None:
-    """The limiter's `on_completions`, or None if it has none, or one that is out of date.
+    """The limiter's `on_completions`, or None if it has none, or an inherited one to be ignored.
 
-    Where a subclass, or the object itself, replaces `on_complete` alone, that is what it wants to
-    be told by.
+    Where a subclass, or the object itself, replaces `on_complete` alone, that one is called.
     """
     if "on_complete" not in getattr(limiter, "__dict__", {}):
         for kind in type(limiter).__mro__:
@@ -113,7 +112,7 @@ def list_form(limiter: Limiter) -> Callable[[list[Completion]], None] | None:
 def one_by_one(
     tell: Callable[[float, float, int, Outcome], None],
 ) -> Callable[[list[Completion]], None]:
-    """What tells of each completion of a list by itself."""
+    """A function that passes on each completion of a list by itself."""
 
     def tell_all(completions: list[Completion]) -> None:
         for now, since, in_flight, outcome in completions:

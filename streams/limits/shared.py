@@ -1,8 +1,8 @@
-"""One limit for all that works with one dependency.
+"""One limit for all stages that call the same dependency.
 
-Two pipelines that call one database should not each find out what it can bear: every limiter would
-see the load of the other as the database's weakness. With `Shared` one limiter hears of the calls
-of all of them, and its limit is that of their sum.
+Two pipelines that call one database should not each find out what it can bear: each limiter would
+see the load of the other as the database's weakness. With `Shared` one limiter receives the
+completions of all of them, and its limit bounds their sum.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Member(Protocol):
 
     in_flight: int
     slots: int
-    """Calls that it may have in flight. They are dealt to it one at a time."""
+    """Calls that it may have in flight. It is given them one at a time."""
 
     @property
     def lacking(self) -> int:
-        """Slots that it could use and has not; below 0, those that it cannot use."""
+        """Slots that it could use but does not have; below 0, those that it cannot use."""
         ...
 
     @property
@@ -43,17 +43,17 @@ class Member(Protocol):
         ...
 
     def begin(self) -> None:
-        """Use the slot that was dealt."""
+        """Use the slot that was given."""
 
     def follow(self) -> None:
         """The limit has changed."""
 
     def hold_back(self, seconds: float) -> None:
-        """Begin no call for so long."""
+        """Begin no call for this long."""
 
 
 class Shared:
-    """`Shared(limiter)`: one object to give to each stage that works with the same dependency.
+    """`Shared(limiter)`: one object to give to each stage that calls the same dependency.
 
     >>> from penstock import adaptive_flat_map
     >>> from penstock import Fixed, from_iterable
@@ -65,24 +65,25 @@ class Shared:
     default. Unlike any other limiter it is not copied for each running: it goes on from what
     it has learnt. The stages may be of one pipeline or of several, on one event loop at a time.
 
-    However many stages, no more calls than the limit are in flight in all of them together, and
-    the limiter hears of each with how many of all were. Where there is no room, the stages that
-    have events waiting take turns, one call each. A stage asks its source for what there is room
-    for, and at least for one event, so that it knows whether there is work: at most as many as
-    the limit, and one, are ever in it and not finished. A plain handler takes a slot as well.
+    However many stages there are, no more calls than the limit are in flight in all of them
+    together, and the limiter receives each completion with the number in flight in all. When no
+    slot is free, the stages that have events waiting get one call each, in rotation. A stage
+    requests what there is room for, and at least one event, so that it knows whether there is
+    work: at most one more than the limit are ever in it and not finished. A plain handler takes a
+    slot as well.
 
     A call whose iterator waits for room keeps its slot; so if a stage further down shares the
-    limit, it fails with a BuildError. Time: a few additions a call and stage. Memory: constant.
+    limit, it fails with a BuildError. Time: a few additions per call and stage. Memory: constant.
     Raises BuildError for anything but a limiter.
     """
 
     def __init__(self, limiter: Limit = None) -> None:
         self.limiter: Limiter = limiter_for(limiter)
         self.number = next(_numbers)
-        """Tells it from others in the statistics."""
+        """Distinguishes it from others in the statistics."""
         self._allowed = limit_of(self.limiter)
         self._members: list[Member] = []
-        # Those that lack a slot, the longest waiting first.
+        # Members that lack a slot, the longest waiting first.
         self._line: deque[Member] = deque()
         self._dealing = False
 
@@ -111,11 +112,11 @@ class Shared:
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
-        """Tell the limiter."""
+        """Report to the limiter."""
         self.limiter.on_complete(now, started, in_flight_at_start, outcome)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        # What makes it shared: a running does not get one of its own.
+        # What makes it shared: a running does not get a copy.
         return self
 
     def __repr__(self) -> str:
@@ -130,7 +131,7 @@ class Shared:
 
     @property
     def free(self) -> int:
-        """Slots that nobody has; below 0 after the limit fell."""
+        """Slots that no member has; below 0 after the limit fell."""
         return self._allowed - sum(member.slots for member in self._members)
 
     def statistics(self) -> dict[str, Any]:
@@ -142,8 +143,8 @@ class Shared:
         }
 
     def join(self, member: Member) -> None:
-        """One more works under the limit. Raises BuildError if it runs on another loop."""
-        # A loop that was closed in the middle of a running leaves its stages behind.
+        """Add a member. Raises BuildError if it runs on another loop."""
+        # A loop that was closed during a running leaves its stages behind.
         alive = [other for other in self._members if other is not member and _is_alive(other)]
         if any(_loop(other) is not _loop(member) for other in alive):
             raise BuildError(
@@ -163,7 +164,7 @@ class Shared:
         )
 
     def leave(self, member: Member) -> None:
-        """It works under the limit no more, and what it had is free."""
+        """Remove a member and free its slots."""
         if member in self._members:
             self._members.remove(member)
             if member in self._line:
@@ -171,7 +172,7 @@ class Shared:
             self._deal()
 
     def settle(self, member: Member) -> None:
-        """It gives back what it cannot use, and waits in line for what it lacks."""
+        """Take back slots that it cannot use; let it wait in line for those that it lacks."""
         lacking = member.lacking
         if lacking < 0:
             member.slots += lacking
@@ -180,19 +181,19 @@ class Shared:
         self._deal()
 
     def moved(self, limit: int) -> None:
-        """The limit is another one now."""
+        """The limit has changed."""
         self._allowed = limit
         for member in tuple(self._members):
             member.follow()
         self._deal()
 
     def hold_back(self, seconds: float) -> None:
-        """Let no member begin a call for so long: what asks for it is what all of them call."""
+        """Let no member begin a call for this long: all call the service that asks for it."""
         for member in tuple(self._members):
             member.hold_back(seconds)
 
     def _deal(self) -> None:
-        # What begins may end at once, and come back here: the loop below sees to it.
+        # A call may end at once and come back here: the loop below handles that.
         if self._dealing:
             return
         self._dealing = True

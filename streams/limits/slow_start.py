@@ -1,14 +1,14 @@
-"""The first moments of a limiter: double every round of latency until latency says stop.
+"""The slow start of a limiter: doubles the limit every round until latency grows.
 
-A window of completions is a careful judge, and far too slow for a small limit under full load:
-what arrives meanwhile waits. As TCP does (V. Jacobson, Congestion Avoidance and Control, 1988;
+A window of completions is a careful judge, but far too slow for a small limit under full load:
+what arrives meanwhile waits. As in TCP (V. Jacobson, Congestion Avoidance and Control, 1988;
 leaving by latency as in S. Ha, I. Rhee, Taming the elephants: HyStart, 2011), the limit doubles
-after about as many completions as it allows at once, as long as it is what holds the work back.
+after about as many completions as it allows at once, as long as it holds the work back.
 
 By Little's law goodput is limit / latency: where doubling the limit surely lengthens latency by
-more than a quarter, goodput has all but stopped growing, and the start is over. What failed calls
-took is part of what the successes beside them cost; where more fail than before, it is over at
-once.
+more than a quarter, goodput has almost stopped growing, and the start is over. The time of failed
+calls is part of the cost of the successes beside them; if more fail than before, the start is over
+at once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _SUCCESS = Outcome.SUCCESS
 # for more than half because a first round sees little of the queue that it fills.
 _PAYS = 0.7
 
-# What is taken for the variance of ln latency before much is known of it, and how many
-# observations that counts for: a first round of one completion shows no spread at all.
+# The variance of ln latency that is assumed at first, and how many observations it counts for: a
+# first round of one completion shows no spread at all.
 _PRIOR_VARIANCE, _PRIOR_WEIGHT, _KNOWN_WEIGHT = 0.25, 2, 16
 
-# In standard errors. A round too many is soon over; one too few leaves the work to the windows.
+# In standard errors. One round too many is soon over; one too few leaves the work to the windows.
 _SURE = 2.2
 
 
 class _Round(NamedTuple):
-    """A limit that paid: the mean of ln latency over so many completions."""
+    """A limit that paid: the mean of ln latency over its completions."""
 
     limit: int
     latency: float
@@ -48,14 +48,14 @@ class _Round(NamedTuple):
 class SlowStart:
     """Propose limits from `limit` up to `ceiling`, until `over`; at `floor` no drop ends it.
 
-    `limit` is what to allow now. Once over it stays: where latency grew, at what is needed for
+    `limit` is what to allow now. After the end it stays: where latency grew, at what is needed for
     the same goodput at the former latency; where calls began to fail, below the number in flight
-    at which they did (`failed` is then True), but no lower than the last limit that paid. Drops
-    that are as many at that one have still to be judged. `elasticity` is the last one measured
+    at which they did (`failed` is then True), but no lower than the last limit that paid. If as
+    many are dropped there, that is still to be judged. `elasticity` is the last one measured
     (1 before that), `latency` the typical one at the last limit that paid, in the unit of the times
-    (0 before that). `usual` is what failed before.
+    (0 before that). `usual` is the share that failed before.
 
-    Time: a few additions and one logarithm a completion. Memory: constant.
+    Time: a few additions and one logarithm per completion. Memory: constant.
     """
 
     __slots__ = (
@@ -142,7 +142,7 @@ class SlowStart:
 
         Returns the index of the next one, and whether it is due.
         """
-        # In local variables: this is done for each call that ends.
+        # In local variables: this runs for each call that ends.
         limit, filling, since, failures = self.limit, self._filling, self._since, self._failures
         calls, size, full = failures.calls, self._size, self._full
         busy, logs, logs2 = self._succeeded_busy, self._logs, self._logs2
@@ -153,13 +153,13 @@ class SlowStart:
             at += 1
             if now < since:
                 since = now  # The clock was set back.
-            # What began under the former limit shows that limit's latency.
+            # A call that began under the former limit shows that limit's latency.
             if started < since:
                 continue
             calls += 1
             took = now - started
             if took <= 0:
-                continue  # What took no time shows none.
+                continue  # A call that took no time shows no latency.
             logged = log(took)
             busy += took
             logs += logged
@@ -167,7 +167,7 @@ class SlowStart:
             size += 1
             if in_flight >= limit:
                 full += 1
-            # Some more of the round may say that the limit is in use, if it does not yet.
+            # The rest of the round may still show that the limit is in use.
             if 2 * size > limit and (size >= limit or 2 * full >= size or (filling and full)):
                 due = True
                 break
@@ -190,7 +190,7 @@ class SlowStart:
         return self._fail(outcome)
 
     def _fail(self, outcome: Outcome) -> bool:
-        """End it if more fail than before: the last doubling is to blame, or there are drops."""
+        """End the start if more fail than before, because of the last doubling, or of drops."""
         dropped = outcome is Outcome.DROPPED
         if not (dropped or self._paid) or not self._failures.exceed(refused(self._usual.share)):
             return False
@@ -210,9 +210,9 @@ class SlowStart:
             return False
         self._squares += max(0.0, self._logs2 - size * mean * mean)
         self._freedom += size - 1
-        # What a success costs: failures beside it were in slots, too.
+        # The cost of a success: failures beside it occupied slots too.
         mean += log1p(self._failed_busy / self._succeeded_busy)
-        # Over two doublings too: while a queue is still filling, one shows less than it costs.
+        # Over two doublings too: while a queue is still filling, one shows less than its cost.
         for paid in self._paid:
             if not self._pays(paid, mean, size):
                 # If the limit was not in use meanwhile, the latencies may differ for other reasons.

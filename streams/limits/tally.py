@@ -1,4 +1,4 @@
-"""Sums over completions, and how many of them fail: from these a window is measured."""
+"""Sums over completions, and counts of failures, from which a window is measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["NATURAL", "Failures", "Rounds", "Tally", "exceeds", "refused"]
 
 _CALM = 10
 
-# As few of them as this may be chance, whatever the share.
+# This few may be chance, whatever the share.
 _FEWEST = 3
 
 NATURAL = 0.1
@@ -25,14 +25,14 @@ def exceeds(failed: float, calls: float, share: float) -> bool:
 
 
 def refused(usual: float) -> float:
-    """The share above which calls fail because of a limit, where `usual` failed before."""
+    """The share above which calls fail because of the limit, where `usual` failed before."""
     return max(_REFUSED, 2 * usual)
 
 
 class Failures:
-    """Calls, how many of them failed, and the fewest in flight among which one that failed began.
+    """Calls, how many of them failed, and the fewest in flight at the start of one that failed.
 
-    Where a service refuses what is one too many, that is the first number that is too many.
+    If a service refuses every call above its capacity, that is the first number above it.
     """
 
     __slots__ = ("calls", "failed", "fewest")
@@ -47,11 +47,11 @@ class Failures:
 
     @property
     def share(self) -> float:
-        """Of the calls that failed, as if some more had succeeded: one failure is no habit."""
+        """The share that failed, as if some more had succeeded: one failure is not a habit."""
         return self.failed / (self.calls + _CALM)
 
     def add(self, in_flight: int, *, failed: bool) -> None:
-        """Take in one call, which began as one of `in_flight`."""
+        """Count one call, which began as one of `in_flight`."""
         self.calls += 1
         if failed:
             self.failed += 1
@@ -62,17 +62,17 @@ class Failures:
         return exceeds(self.failed, self.calls, share)
 
     def fade(self) -> None:
-        """Let what was count for less than what is to come: for about ten calls of `fade`."""
+        """Reduce the weight of earlier calls to about ten calls of `fade`."""
         self.calls *= 0.9
         self.failed *= 0.9
 
     def add_all(self, other: Failures) -> None:
-        """Take in all calls of `other`."""
+        """Add all calls of `other`."""
         self.calls += other.calls
         self.failed += other.failed
 
     def learn(self, calls: int, failed: int) -> None:
-        """Take in some calls at once, after which those before count for less."""
+        """Add several calls at once, and reduce the weight of those before."""
         self.fade()
         self.calls += calls
         self.failed += failed
@@ -81,8 +81,8 @@ class Failures:
 class Rounds:
     """Rates and latencies of the rounds of a window: the method of batch means.
 
-    Where calls wait for one another their latencies are alike, so that many of them tell as little
-    as few: the spread of single latencies makes a window look surer than it is. Means over rounds,
+    Where calls wait for one another their latencies are alike, so many of them show as little as
+    few: the spread of single latencies makes a window look surer than it is. Means over rounds,
     in each of which every slot is used about once, are nearly independent of one another. See Law,
     Simulation Modeling and Analysis (5th edition, 2015), chapter 9.5.3.
 
@@ -98,11 +98,11 @@ class Rounds:
         """Forget all."""
         self.number = self.successes = 0
         self._seconds = self._logs = 0.0
-        # Sums over rounds, by their successes: s is the seconds a success, l the mean of ln W.
+        # Sums over rounds, by their successes: s is the seconds per success, l the mean of ln W.
         self._s = self._l = self._ss = self._ll = self._sl = 0.0
 
     def add(self, successes: int, seconds: float, logs: float) -> None:
-        """Take in the round that ends where the window's sums are these."""
+        """Add the round that ends where the window's sums are these."""
         size = successes - self.successes
         took, logged = seconds - self._seconds, logs - self._logs
         self.number += 1
@@ -114,7 +114,7 @@ class Rounds:
         self.successes, self._seconds, self._logs = successes, seconds, logs
 
     def deviations(self) -> tuple[float, float, float]:
-        """Sums of the squared deviations, by successes: of the seconds a success over their mean,
+        """Sums of the squared deviations, by successes: of the seconds per success over their mean,
         of the mean ln W, and of both multiplied.
 
         Zeros if no time passed, or no round has ended.
@@ -159,7 +159,7 @@ class Tally:
         self.rounds.clear()
 
     def add(self, took: float, success: bool) -> None:
-        """Take in one completion; a success took some time."""
+        """Add one completion; a success took some time."""
         if success:
             logged = log(took)
             self.successes += 1

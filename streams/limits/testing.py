@@ -1,8 +1,8 @@
-"""Laws that a limiter should keep, to test one of your own with.
+"""Laws that every limiter should keep, for tests of your own limiters.
 
-Each law is a function that takes a maker of fresh limiters and raises `LawBroken` where the limiter
-does not keep it. `check` runs them all. A limiter is driven in virtual time against a simple plant,
-in well under a second a law.
+Each law is a function that takes a factory of limiters and raises `LawBroken` if the limiter breaks
+it. `check` runs them all. A limiter is driven in virtual time against a simple simulated service
+(a *plant*), in well under a second per law.
 
     def test_my_limiter_keeps_the_laws() -> None:
         check(lambda: Cautious(floor=1, ceiling=100), floor=1, ceiling=100)
@@ -40,14 +40,14 @@ __all__ = [
 ]
 
 Make = Callable[[], Limiter]
-"""Makes a fresh limiter; the same one, down to its seed, at each call."""
+"""Makes a new limiter; an identical one, down to its seed, at each call."""
 
 _SERVERS = 12
 _MEAN = 0.1
 
 
 class LawBroken(AssertionError):
-    """A limiter does not keep a law: which, and what it did."""
+    """A limiter broke a law; the message names the law and what the limiter did."""
 
 
 def _made(make: Make) -> Limiter:
@@ -69,7 +69,7 @@ def _tell(limiter: Limiter, now: float, started: float, in_flight: int, outcome:
 
 
 class _Plant:
-    """Servers with a queue in front, a limiter, and either a backlog or so much work at once."""
+    """Servers with a queue in front, a limiter, and either a backlog or a fixed amount of work."""
 
     def __init__(self, limiter: Limiter, at_once: int, unit: float = 1.0) -> None:
         self.limiter = limiter
@@ -89,7 +89,7 @@ class _Plant:
         self._serving = 0
 
     def run(self, completions: int) -> list[int]:
-        """The limits after so many more completions."""
+        """The limits after each of so many more completions."""
         before = len(self.limits)
         for _ in range(completions):
             self._fill()
@@ -149,9 +149,9 @@ def stays_within_its_bounds(make: Make, floor: int, ceiling: int) -> None:
 
 
 def is_not_raised_while_it_is_not_used(make: Make, floor: int, ceiling: int) -> None:
-    """With never more than one event in flight the limit stays, or falls, but for a first step.
+    """With never more than one event in flight the limit does not rise, except for a first step.
 
-    Of a limit of 1 or 2 one event is half, so up to 2 any limiter may go.
+    One event uses at least half of a limit of 1 or 2, so any limiter may rise to 2.
     """
     limiter = _made(make)
     allowed = max(2, limiter.limit, floor)
@@ -168,7 +168,7 @@ def falls_when_everything_is_dropped(make: Make, floor: int, ceiling: int) -> No
     plant = _Plant(_made(make), ceiling)
     before = plant.run(2000)[-1]
     plant.down = True
-    # What was begun before the outage still succeeds.
+    # What began before the outage still succeeds.
     for _ in range(min(before, ceiling) + 1000):
         if plant.succeeding:
             plant.run(1)
@@ -179,7 +179,7 @@ def falls_when_everything_is_dropped(make: Make, floor: int, ceiling: int) -> No
     allowed = max(floor, before // 10, 1)
     if limits[-1] > allowed:
         raise LawBroken(
-            f"everything was dropped 1,000 times, and the limit was {limits[-1]} still, "
+            f"everything was dropped 1,000 times, and the limit was still {limits[-1]}, "
             f"from {before}: {allowed} at most would do"
         )
 
@@ -206,7 +206,7 @@ def repeats_itself(make: Make, floor: int, ceiling: int) -> None:
 def ignores_the_unit_of_time(make: Make, floor: int, ceiling: int) -> None:
     """Work that takes a thousand times as long, or less, gives the same limits."""
     seconds = _Plant(_made(make), ceiling).run(2000)
-    # Powers of two: no digit is lost, so that no decision has an excuse to be another one.
+    # Powers of two: no digit is lost, so every decision must be the same.
     for unit in (2.0**-10, 2.0**10):
         scaled = _Plant(_made(make), ceiling, unit).run(2000)
         if scaled != seconds:
@@ -214,7 +214,7 @@ def ignores_the_unit_of_time(make: Make, floor: int, ceiling: int) -> None:
 
 
 def survives_odd_clocks(make: Make, floor: int, ceiling: int) -> None:
-    """Work of no duration, and clocks that jump, raise no error and lead out of no bound."""
+    """Work of no duration, and clocks that jump, raise no error and break no bound."""
     limiter, now = _made(make), 100.0
     for number in range(2000):
         now += {500: -50.0, 1000: 1e6, 1500: -1e6}.get(number, 0.01)
@@ -247,8 +247,8 @@ def counts_in_lists_as_one_by_one(make: Make, floor: int, ceiling: int) -> None:
         at = min(at + size, len(plant.completions))
         if limit != plant.limits[at - 1]:
             raise LawBroken(
-                f"after {at} completions, told in lists, the limit was {limit}, "
-                f"and {plant.limits[at - 1]} when told one by one"
+                f"after {at} completions, reported in lists, the limit was {limit}, "
+                f"and {plant.limits[at - 1]} when reported one by one"
             )
 
 
@@ -267,9 +267,9 @@ LAWS: tuple[Law, ...] = (
 
 
 def check(make: Make, floor: int, ceiling: int, but: Iterable[Law] = ()) -> None:
-    """Raise LawBroken if a limiter breaks a law, but for those it is known to break.
+    """Raise LawBroken if a limiter breaks a law, except those it is known to break.
 
-    `make` makes a fresh limiter, whose limit stays from `floor` to `ceiling`.
+    `make` makes a new limiter, whose limit stays from `floor` to `ceiling`.
     """
     for law in LAWS:
         if law not in but:

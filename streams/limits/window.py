@@ -1,4 +1,4 @@
-"""Windows of completions at one limit: reduced to statistics, compared, and told from the usual."""
+"""Windows of completions at one limit: their statistics, comparison, and change detection."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from penstock.streams.limits.tally import NATURAL, Rounds, Tally, exceeds
 
 __all__ = ["Spread", "Usual", "Window", "elasticity"]
 
-# Added to every standard error: no plant is steadier than this from one window to the next.
+# Added to every standard error: no service is steadier than this from one window to the next.
 _UNSTEADY = 0.02
 
-# What rounds have shown counts less with every window that has more of them: some 14 decide.
+# Earlier rounds count less with every window that has new ones: about 14 decide.
 _KEEP = 0.93
 
-# Degrees of freedom below which their spread says too little.
+# Degrees of freedom below which their spread shows too little.
 _FEWEST = 3
 
-# A move of ln goodput at about one level by which the plant itself has changed.
+# A move of ln goodput at about one level that shows that the service itself has changed.
 _CHANGED = 0.35
 
 # Windows on hold of which the goodput is remembered.
@@ -30,10 +30,10 @@ _MEMORY = 6
 class Spread:
     """The spread of recent windows, so that a lucky calm one looks no surer than the others.
 
-    `correlation` tells how alike the goodput and the latency of rounds err: 0 where each by chances
-    of its own, 1 where both by the same, as behind a queue.
+    `correlation` is how alike the errors of goodput and latency of rounds are: 0 if they are
+    independent, 1 if they are the same, as behind a queue.
     `wobble` is the standard deviation of ln goodput from one window at a limit to another, beyond
-    what the spread of the single latencies explains: the plant's own ups and downs.
+    what the spread of the single latencies explains: the service's own variation.
     """
 
     __slots__ = ("_both", "_freedom", "_goodputs", "_latencies", "_logs", "_ratio", "_wobble")
@@ -60,7 +60,7 @@ class Spread:
         return sqrt(max(0.0, self._wobble))
 
     def compare(self, window: Window, others: Collection[float], at_most: float = inf) -> None:
-        """Learn from the goodputs of other windows at the same limit, or about the same."""
+        """Learn from the goodput of other windows at about the same limit."""
         # The mean of a few varies too.
         size = len(others)
         away = min(at_most, abs(window.goodput - sum(others) / size))
@@ -68,7 +68,7 @@ class Spread:
         self._wobble = 0.88 * self._wobble + 0.12 * (square - window.goodput_error**2)
 
     def learn(self, rounds: Rounds) -> None:
-        """Take in the rounds of one window."""
+        """Add the rounds of one window."""
         if rounds.number < 2:
             return
         self._freedom = _KEEP * self._freedom + rounds.number - 1
@@ -78,9 +78,9 @@ class Spread:
         self._both = _KEEP * self._both + both
 
     def pool(self, ratio: float, logs: float) -> tuple[float, float]:
-        """Take in one window's squared cv and variance of logarithms; return the larger ones.
+        """Add one window's squared cv and variance of logarithms; return the larger ones.
 
-        The first is no smaller than what rounds show.
+        The first is at least what the rounds show.
         """
         # 0.8 a window: recent windows decide, about five of them.
         self._ratio = 0.8 * self._ratio + 0.2 * ratio
@@ -94,7 +94,7 @@ class Spread:
 class Window(NamedTuple):
     """Goodput and latency at one limit, as logarithms with their standard errors.
 
-    `latency` is what a success cost, in seconds in a slot: with its share of what failures took.
+    `latency` is the cost of a success, in seconds in a slot, including its share of failures.
     """
 
     limit: int
@@ -114,7 +114,7 @@ class Window(NamedTuple):
         tally: Tally,
         spread: Spread,
     ) -> Window:
-        """Boil down sums, in which there must be a success."""
+        """Compute it from sums, in which there must be a success."""
         successes = tally.successes
         busy, busy2, logs, logs2 = tally.busy, tally.busy2, tally.logs, tally.logs2
         spread.learn(tally.rounds)
@@ -146,7 +146,7 @@ class Window(NamedTuple):
         return exceeds(self.failed, self.calls, max(NATURAL, base.failed / max(1, base.calls)))
 
     def join(self, later: Window, joined: int) -> Window:
-        """Return the mean of this, itself the mean of `joined` windows, and one more like it."""
+        """Return the mean of this, itself the mean of `joined` windows, and one more."""
         old, new = joined / (joined + 1), 1 / (joined + 1)
         return Window(
             self.limit,
@@ -164,7 +164,7 @@ class Window(NamedTuple):
 class Usual:
     """The goodput of the last windows on hold, whatever their limits: those differ little.
 
-    One window says nothing: two in a row must be off. Memory: constant.
+    One window proves nothing: two in a row must be off. Memory: constant.
     """
 
     __slots__ = ("_drift", "_goodputs", "_odd", "_spread")
@@ -186,13 +186,13 @@ class Usual:
         return sum(self._goodputs) / len(self._goodputs) if self._goodputs else None
 
     def add(self, window: Window) -> None:
-        """Take in a window on hold."""
+        """Add a window on hold."""
         if self._goodputs:
             self._spread.compare(window, self._goodputs)
         self._goodputs.append(window.goodput)
 
     def odd(self, window: Window, away: float) -> bool:
-        """Whether a window is far off; `away` is what its limit alone may explain.
+        """Whether a window is far off; `away` is the deviation that its limit alone may explain.
 
         Call it once for each window, then `changed`.
         """
@@ -227,7 +227,7 @@ class Usual:
 def elasticity(low: Window, high: Window) -> tuple[float, float]:
     """Return d ln goodput / d ln limit between two windows, and its standard error.
 
-    By Little's law goodput and latency tell the same, so both are read and weighted by their
+    By Little's law goodput and latency show the same, so both are read and weighted by their
     certainty. Where calls wait for one another they also err alike, and two are no surer than one.
     """
     step = abs(log(high.limit / low.limit))
@@ -238,7 +238,7 @@ def elasticity(low: Window, high: Window) -> tuple[float, float]:
     slope2 = 1 - sign * (high.latency - low.latency) / step
     slope = (error2b * slope + error2 * slope2) / (error2 + error2b)
     error2 = _together(error2, error2b, max(low.correlation, high.correlation))
-    # When the plant slows down both show it, so this does not become less by averaging.
+    # When the service slows down both show it, so averaging does not reduce this.
     return slope, sqrt(error2 + (low.wobble**2 + high.wobble**2) / step**2)
 
 

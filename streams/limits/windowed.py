@@ -1,4 +1,4 @@
-"""The counting half of a limiter that starts slowly, then decides by windows of completions."""
+"""The counting base of a limiter that starts slowly, then decides by windows of completions."""
 
 from __future__ import annotations
 
@@ -17,44 +17,43 @@ __all__ = ["Windowed"]
 _SUCCESS = Outcome.SUCCESS
 
 # Quick refusals come before the first success of the same moment: only after well over one latency
-# do the shares of time tell what they will be.
+# do the shares of time show what they will be.
 _SETTLED = 1.5
 
-# A window that takes so many times as long as usual is enough to say that the plant has changed.
+# A window that takes this many times as long as usual shows that the service has changed.
 _OVERDUE = 3.0
 
 
-# A share of drops that is too much even where they cost no time.
+# A share of drops that is too large even where they cost no time.
 _OFTEN = 0.2
 
-# And one that is an outage, whatever was before.
+# A share that is an outage, whatever was usual before.
 _MOST = 0.5
 
 
-# A completion that began below the limit: seconds after the last one of any kind, when it began as
-# one of how many, what it took, and whether it was a success.
+# A completion that began below the limit: seconds after the last one of any kind, how many were in
+# flight when it began, how long it took, and whether it was a success.
 _Refilled = tuple[float, float, int, float, bool]
 
 
 class Windowed(ABC):
     """Start slowly, then count completions at one limit into windows, each handed to `decide`.
 
-    Only work that began at the limit counts, or in a burst that came up to it: the rest says
+    Only work that began at the limit counts, or in a burst that reached it: the rest shows
     nothing about the limit. A window is whole rounds of the limit, at least two and at least 16
     completions, and lasts at least the latency of the job that is in service at a random moment.
-    After a change of limit as many completions are skipped as were in flight.
+    After a change of the limit as many completions are skipped as were in flight.
 
-    Calls of equal length that begin together end together. Where the next events come one after
-    the other only then, from a source that is asynchronous, all but the last begin below the
-    limit, though it is the limit that holds the work back. So completions in a row, each with one
-    more in flight at its start than the one before, are kept (`_refill`): between the starts of
-    two such calls nothing ended. Once the row has come up to the limit, all of it counts. Calls
-    of different lengths end in another order than they began in; but those end one by one as
-    well, and are replaced one by one.
+    Calls of equal length that begin together end together. If an asynchronous source then gives
+    the next events one after the other, all but the last begin below the limit, although the limit
+    holds the work back. So completions in a row, each with one more in flight at its start than
+    the one before, are kept (`_refill`): between the starts of two of them nothing ended. Once the
+    row has reached the limit, all of it counts. Calls of different lengths end in a different order
+    than they began; but these also end, and are replaced, one by one.
 
     `floor` and `ceiling` bound the limit, which starts at `floor`. BadArgument unless they are ints
-    with 1 <= floor <= ceiling. Memory: constant, but for such a row, which is as long as the limit
-    at most.
+    with 1 <= floor <= ceiling. Memory: constant, except for that row, which is at most as long as
+    the limit.
     """
 
     def __init__(self, floor: int, ceiling: int) -> None:
@@ -66,17 +65,17 @@ class Windowed(ABC):
         self._latency = 0.0
         self._now = float("-inf")
         self._opened = 0.0
-        # Since when the limit has been what it is, and its jobs in flight.
+        # Since when the limit has been in force, with its jobs in flight.
         self._steady = float("-inf")
         self._skipping = False
         self._changed = float("-inf")
-        # Successes of this window that are still to come; while skipping, completions.
+        # Successes that this window still needs; while skipping, completions.
         self._left = 0
         # Of those that began at the limit, and the time in which it was in use.
         self._tally = Tally()
         # Of those that began below the limit, and of those that were dropped: time in the slots.
         self._below_busy = self._dropped_busy = 0.0
-        # How much time is too much for this window.
+        # The time after which this window takes too long.
         self._overdue = self._per_success = inf
         # The limit before it was raised, until the first window after that; what failed since.
         self._risen_from: int | None = None
@@ -88,22 +87,22 @@ class Windowed(ABC):
 
     @abstractmethod
     def adopt(self, start: SlowStart) -> None:
-        """Hear of a step of the slow start, or of its end; the limit is already the new one."""
+        """Called for each step of the slow start, and for its end, with the new limit set."""
 
     @abstractmethod
     def decide(self, window: Window) -> None:
-        """Hear of a window throughout which the limit was in use."""
+        """Called for a window throughout which the limit was in use."""
 
     @abstractmethod
     def give_way(self, share: float, *, often: bool) -> None:
-        """Hear that work was dropped; `share` of the time in slots still went into successes.
+        """Called when work was dropped; `share` of the time in slots still went into successes.
 
-        `often`: it was much, however little time that took.
+        `often`: many calls were dropped, however little time that took.
         """
 
     @abstractmethod
     def take_back(self, level: int, reason: str) -> None:
-        """Hear that more calls fail since the limit was raised; `level` may be low enough."""
+        """Called when more calls fail since the limit was raised; `level` may be low enough."""
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
@@ -136,10 +135,10 @@ class Windowed(ABC):
     def _add_successes(self, completions: Sequence[Completion], at: int) -> tuple[int, bool]:
         """Count from index `at` on, until the window is complete, or there is more to do first.
 
-        That is if the next one failed, or came up to the limit after others of a refill. Returns
+        There is if the next one failed, or reached the limit after others of a refill. Returns
         the index of the next one, and whether the window is complete.
         """
-        # In local variables: this is done for each call that ends.
+        # In local variables: this runs for each call that ends.
         limit, skipping, left = self.limit, self._skipping, self._left
         changed, steady, refill = self._changed, self._steady, self._refill
         last, overdue = self._now, inf if skipping else self._overdue
@@ -163,7 +162,7 @@ class Windowed(ABC):
             if started >= changed:
                 fresh += 1
             if took <= 0:
-                continue  # What took no time shows none.
+                continue  # A call that took no time shows no latency.
             if in_flight >= limit:
                 logged = log(took)
                 successes += 1
@@ -177,7 +176,7 @@ class Windowed(ABC):
                         self._forgo_refill()
                     refill.append((gap, started, in_flight, took, True))
                 else:
-                    # It began while a change of the limit was still under way.
+                    # It began while a change of the limit was in progress.
                     self._below_busy += took
                 continue
             else:
@@ -243,14 +242,14 @@ class Windowed(ABC):
         self._steady, self._changed = min(self._steady, now), min(self._changed, now)
 
     def _is_refilled(self, started: float, in_flight: int) -> bool:
-        """Whether a call of which this is told at its end is the next one of the row."""
+        """Whether a completed call is the next one of the row."""
         if not self._refill:
             return False
         _, before, among, _, _ = self._refill[-1]
         return started >= before and in_flight == among + 1
 
     def _end_refill(self, started: float, in_flight: int) -> None:
-        """A call has ended that began at the limit: the row counts if this is the next one."""
+        """A call that began at the limit has ended: the row counts if this is the next one."""
         if not self._is_refilled(started, in_flight):
             self._forgo_refill()
             return
@@ -284,7 +283,7 @@ class Windowed(ABC):
         self.adopt(start)
 
     def _change(self, limit: int) -> bool:
-        """Set the limit; True if that changed it, and then a new window waits for its jobs."""
+        """Set the limit; True if it changed, and then a new window waits for its jobs."""
         old = self.limit
         self._set(min(max(limit, self.floor), self.ceiling))
         if old == self.limit:
@@ -302,7 +301,7 @@ class Windowed(ABC):
             self._drops.clear()
 
     def _expect(self, goodput: float | None) -> None:
-        """Close a window early, from the next one on, if it takes much longer than at this."""
+        """From the next window on, close one early if it takes much longer than at this latency."""
         self._per_success = inf if goodput is None else exp(-goodput)
 
     def _least(self) -> int:

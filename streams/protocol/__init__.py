@@ -1,1 +1,1 @@
-"""What stages say to each other: events, demand, acknowledgements, ends."""
+"""The protocol between stages: events, demand, acknowledgements, terminal signals."""

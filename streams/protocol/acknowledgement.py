@@ -1,9 +1,10 @@
 """Origins that stand in for a source: fan-out, fan-in, hooks on the end of events.
 
 Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
-an operator that wants to hear how events end stands in front of their origin (`AckHook`).
+an operator that must know how events end puts an `AckHook` in front of their origin.
 
-A source that has its events on lease is a `Lessor`: what it does not hold any more must not begin.
+A source that has its events on lease is a `Lessor`: an event that it no longer holds must not
+begin.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 
 class OneByOne:
-    """An origin that is told of several events that finished as of each of them."""
+    """An origin that handles several finished events as it handles each one."""
 
     __slots__ = ()
 
@@ -41,9 +42,9 @@ class OneByOne:
 class Family(OneByOne):
     """The origin of an event's children: the parent ends when the last of them has ended.
 
-    Whoever makes the children holds the family open until `close`, so that children may
-    come one by one. A failed child fails the parent, else a returned one returns it, else it
-    finishes; with no child, or none but dropped ones, it is dropped for `cause`.
+    The maker of the children holds the family open until `close`, so that children may come one
+    by one. A failed child fails the parent, else a returned one returns it, else it finishes; with
+    no children, or only dropped ones, it is dropped for `cause`.
     """
 
     __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_returned", "parent")
@@ -57,7 +58,7 @@ class Family(OneByOne):
         self._forgive = True
 
     def child(self, value: T) -> Event[T]:
-        """One more event that came of the parent; it shares the parent's times and turn."""
+        """Make one more event from the parent; it shares the parent's times and turn."""
         parent = self.parent
         child = Event(value, parent.created, self, parent.token)
         if parent.started is not None:
@@ -110,22 +111,22 @@ class Family(OneByOne):
 
 
 class AckHook(OneByOne):
-    """An origin in front of another: it hears how events end before that one does.
+    """An origin in front of another, which is notified first of how events end.
 
-    Whoever wants to hear of an event sets `event.outer = (event.origin, event.outer, ...)`, or
-    whatever else `behind` finds these two by, and `event.origin` to this.
+    To be notified of an event, set `event.outer = (event.origin, event.outer, ...)`, or anything
+    else from which `behind` finds these two, and `event.origin` to the hook.
     """
 
     __slots__ = ()
 
     def behind(self, outer: Any, /) -> tuple[Origin, Any]:
-        """The origin and the `outer` that an event had before it got this one."""
+        """The origin and the `outer` that an event had before this one."""
         return outer[0], outer[1]
 
     def ended(
         self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
     ) -> None:
-        """`event` has ended, of `error` if it failed; `outer` is what was made for it."""
+        """`event` has ended, with `error` if it failed; `outer` is what was made for it."""
         raise NotImplementedError
 
     def _end(self, event: Event[Any], ending: Ending, error: BaseException | None = None) -> Origin:
@@ -149,7 +150,7 @@ class AckHook(OneByOne):
 
 
 class Joined(OneByOne):
-    """The origin of an event that several others went into; they share its outcome."""
+    """The origin of an event that was made from several others; they share its outcome."""
 
     __slots__ = ("parents",)
 
@@ -173,7 +174,7 @@ class Joined(OneByOne):
 
 
 class Nobody(OneByOne):
-    """The origin of values that an operator made up by itself, such as `start_with`'s."""
+    """The origin of values that an operator adds by itself, such as `start_with`'s."""
 
     __slots__ = ()
 
@@ -187,7 +188,7 @@ class Nobody(OneByOne):
 
 
 def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
-    """The sources that `event` comes from, each with its own mark of what it gave."""
+    """The sources that `event` comes from, each with the token that it gave the event."""
     origin, outer = event.origin, event.outer
     while isinstance(origin, AckHook):
         origin, outer = origin.behind(outer)
@@ -201,10 +202,10 @@ def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
 
 
 class Lessor(Origin, Protocol):
-    """A source whose events are its own for as long as a lease lasts: see `Run.lessors`."""
+    """A source that holds its events for as long as a lease lasts: see `Run.lessors`."""
 
     def holds(self, token: Any, /) -> bool:
-        """Whether it is certain that nobody else works on what it gave under this mark.
+        """Whether it is certain that nobody else works on the event with this token.
 
         Asked on the loop, just before user code is called with it. Once False, always False.
         """
@@ -212,13 +213,13 @@ class Lessor(Origin, Protocol):
 
 
 class Withdrawn(Exception):
-    """An event must not begin any more, and goes back to its source."""
+    """An event must no longer begin, and is returned to its source."""
 
 
 def may_begin(event: Event[Any], lessors: Sequence[Lessor]) -> bool:
     """Whether all sources that `event` comes from still hold it."""
     for lessor in lessors:
-        # The usual event, as its source made it: asked for each one, so with no more than that.
+        # Fast path, for every event that is as its source made it.
         if event.origin is lessor:
             return lessor.holds(event.token)
     return all(

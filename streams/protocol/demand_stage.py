@@ -14,11 +14,11 @@ __all__ = ["DemandStage"]
 
 
 class DemandStage(Stage[Any, Any]):
-    """Whatever happens (demand, events, a timer, the end) is noted, and then the loop goes on.
+    """Notes whatever happens (demand, events, a timer, the end), and then runs its loop.
 
-    The loop calls `step` until nothing is left to do. What is noted inside a step, such as an event
-    that comes in the call that requests it, is seen by the loop that runs already, so signals never
-    nest.
+    The loop calls `step` until nothing is left to do. The loop that is running also handles what
+    is noted inside a step, such as an event that comes in the call that requests it, so signals
+    never nest.
     """
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
@@ -28,13 +28,13 @@ class DemandStage(Stage[Any, Any]):
         self.demand = 0
         """Events that are requested and not sent yet."""
         self.asked = 0
-        """Events that the stage has requested and not got yet."""
+        """Events that the stage has requested and not received yet."""
         self.ended = False
         """Whether no more events come from above."""
         self.done = False
         """Whether nothing more is sent."""
         self.error: BaseException | None = None
-        """What the stream has ended with."""
+        """The error with which the stream has ended."""
         self._looping = False
 
     def step(self) -> bool:
@@ -46,7 +46,7 @@ class DemandStage(Stage[Any, Any]):
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Give back what the stage holds: it sends nothing more."""
+        """Return what the stage holds: it sends nothing more."""
 
     def go_on(self) -> None:
         """Run the loop, unless it runs already."""
@@ -70,7 +70,7 @@ class DemandStage(Stage[Any, Any]):
         self.upstream.request(n)
 
     def complete(self) -> None:
-        """Nothing more comes of this stage."""
+        """Complete the stream: the stage sends nothing more."""
         self.done = True
         self.downstream.on_completed()
 

@@ -59,13 +59,13 @@ class Turn(Protocol):
         """Give up one share of the turn."""
 
     def leave(self) -> Turn | None:
-        """Give up the share of an event that leaves its group's operators: what it goes on with."""
+        """Give up the share of an event that leaves its group's operators: its outer turn."""
 
     def outside(self) -> Turn | None:
-        """One more share of what an event goes on with."""
+        """One more share of the turn that an event goes on with."""
 
     def place(self) -> Turn | None:
-        """A share of the places in buffers that the event has, for the letter about it."""
+        """A share of the event's places in buffers, for the dead letter about it."""
 
 
 class Ending(Enum):
@@ -82,9 +82,9 @@ class Event(Generic[T]):
     """A value on its way, with its times (seconds of the loop's clock) and its obligations.
 
     `token` is the source's own mark (a line number, a row's id). `outer` is for origins that
-    stand in front of another: what the one in front knows of the event, and by which it finds the
-    origin and the `outer` that were there before. `pending` counts the acceptances that are
-    missing; at 0 or less the event has ended.
+    stand in front of another: what the one in front knows of the event, including the origin and
+    the `outer` that were there before. `pending` counts the acceptances that are missing; at 0 or
+    less the event has ended.
     """
 
     __slots__ = (
@@ -150,7 +150,7 @@ class Event(Generic[T]):
             turn.end()
 
     def place(self) -> Turn | None:
-        """A share of the places in buffers that this event has, for the letter about it."""
+        """A share of this event's places in buffers, for the dead letter about it."""
         return None if self.turn is None else self.turn.place()
 
 
@@ -171,7 +171,7 @@ def new_events(
 
 
 def finish_all(events: list[Event[Any]]) -> None:
-    """`finish` for each of `events`; their origins are told in as few calls as possible."""
+    """`finish` for each of `events`; their origins are notified in as few calls as possible."""
     alike = _finish_alike(events)
     finished = events[:alike]
     if alike < len(events):
@@ -187,7 +187,7 @@ def finish_all(events: list[Event[Any]]) -> None:
 
 
 def _finish_alike(events: list[Event[Any]]) -> int:
-    """Finish the first of `events` that are of one origin and hold no turn; how many these are."""
+    """Finish the first of `events` that have one origin and hold no turn; return how many."""
     if not events:
         return 0
     origin = events[0].origin
@@ -199,7 +199,7 @@ def _finish_alike(events: list[Event[Any]]) -> int:
 
 
 def tell_finished(events: list[Event[Any]]) -> None:
-    """Tell the origins of these events that they finished, in few calls."""
+    """Notify the origins of these events that they finished, in few calls."""
     if not events:
         return
     begin = 0

@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class FilterStage(Stage[T, T], Generic[T]):
-    """Implements what does not depend on which events pass; `on_events` decides that.
+    """The base class of such stages; `on_events` decides which events pass.
 
-    For each event that does not pass another is asked for.
+    For each event that does not pass, another is requested.
     """
 
     __slots__ = ("_done",)
@@ -29,14 +29,14 @@ class FilterStage(Stage[T, T], Generic[T]):
         raise NotImplementedError
 
     def _let_pass(self, passed: list[Event[Any]], of: int) -> None:
-        """Send on those that passed, and ask for as many more as are missing `of` a chunk."""
+        """Send on those that passed, and request as many more as are missing `of` a chunk."""
         self._pass_on(passed)
         missing = of - len(passed)
         if missing and not self._done:
             self.ask_again(missing)
 
     def ask_again(self, n: int) -> None:
-        """Ask for as many events as did not pass."""
+        """Request as many events as did not pass."""
         self.upstream.request(n)
 
     def _pass_on(self, events: list[Event[Any]]) -> None:

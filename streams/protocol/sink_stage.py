@@ -29,9 +29,9 @@ Closed = Callable[[BaseException | None], None]
 class Sink(ABC, Generic[T_contra]):
     """The description of a sink; it is opened anew for each run.
 
-    `info` says what it is. Its `bound` is the most events that it has taken and not finished: it
-    asks for no more than these. 0 says that it finishes each at once, None that there is no bound.
-    `open` gives the stage that takes the events; that stage calls `closed(error or None)` exactly
+    `info` describes it. Its `bound` is the most events that it has taken and not finished: it
+    requests no more than these. 0 means that it finishes each at once, None that there is no bound.
+    `open` returns the stage that takes the events; that stage calls `closed(error or None)` exactly
     once: when the stream has ended and all it accepted is safely out, or when it cannot go on.
     """
 
@@ -46,18 +46,18 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     """The last stage of a pipeline: it requests, and finishes each event it has accepted.
 
     One that writes later finishes later. The base class accepts every event by `accept`, and
-    closes at the end. `asks_first` is how many events it asks for when it is connected; without
-    one of its own it asks for all.
+    closes at the end. `asks_first` is how many events it requests when it is connected; by default
+    all.
 
     A sink that `observes` accepts every event at once. Beside others that do more, which it learns
-    by `finishes`, it leaves it to them to finish the events.
+    from `finishes`, it leaves it to them to finish the events.
     """
 
     upstream: Subscription
     asks_first = UNBOUNDED
     observes = False
     finishes = True
-    # Who it is in its pipeline, for messages: the runner says.
+    # Its number and name in the pipeline, for messages; set by the runner.
     info = StageInfo("sink")
 
     def __init__(self, closed: Closed) -> None:
@@ -70,7 +70,7 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         subscription.request(self.asks_first)
 
     def accept(self, event: Event[Any]) -> None:
-        """Take the value over. What it raises fails the event and ends the pipeline."""
+        """Accept the value. An exception fails the event and ends the pipeline."""
         raise NotImplementedError
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -98,7 +98,7 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         self.close()
 
     def statistics(self) -> dict[str, Any]:
-        """Plain numbers by documented names."""
+        """Numbers by documented names."""
         return {}
 
     def break_off(self, error: BaseException) -> None:
@@ -109,7 +109,7 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
             closed(error)
 
     def close(self, error: BaseException | None = None) -> None:
-        """Say that everything accepted is safe; `error` is the one the stream ended with."""
+        """Report that everything accepted is safe; `error` is the one the stream ended with."""
         closed, self._closed = self._closed, None
         if closed is not None:
             closed(error)

@@ -19,8 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def source(make: F) -> F:
-    """Mark a function that returns a stream: if it is used without a call, the error says to call
-    it."""
+    """Mark a function that returns a stream: if used without a call, the error says to call it."""
 
     def refuse(name: str) -> Callable[..., NoReturn]:
         def not_called(*_: object) -> NoReturn:
@@ -46,7 +45,7 @@ class SourceStage(Generic[T]):
     ack: Callable[[Event[Any]], None] | None = None
     nack: Callable[[Event[Any]], None] | None = None
 
-    # Whether there is nothing to read but what the code around the running puts in.
+    # Whether it reads only what the code around the running puts in.
     is_pushed = False
 
     @property
@@ -72,11 +71,11 @@ class SourceStage(Generic[T]):
         run.add_source(self.info, self)
 
     def start(self) -> None:
-        """Greet the first stage."""
+        """Call `on_subscribe` of the first stage."""
         self.downstream.on_subscribe(self)
 
     def produce(self) -> None:
-        """Emit while `self.demand` lasts; come back with `wake` when more has arrived."""
+        """Emit while `self.demand` lasts; call `wake` when more has arrived."""
         raise NotImplementedError
 
     def release(self) -> None:
@@ -99,7 +98,7 @@ class SourceStage(Generic[T]):
             self.release()
 
     def wake(self) -> None:
-        """Produce, if there is demand and nobody is at it."""
+        """Produce, if there is demand and `produce` is not running."""
         if self._producing or not self.demand:
             return
         self._producing = True
@@ -133,7 +132,7 @@ class SourceStage(Generic[T]):
             values: list[T] = []
             error: Exception | None = None
             try:
-                # What came before an error is in the list: extend appends one by one.
+                # Items before an error are in the list: extend appends one by one.
                 values.extend(islice(iterator, wanted))
             except Exception as raised:
                 error = raised
@@ -146,18 +145,18 @@ class SourceStage(Generic[T]):
             self._chunk = fitting(self._chunk, created - before)
 
     def emit_all(self, values: Sequence[T], created: float) -> None:
-        """Send values that there is demand for down the pipe."""
+        """Emit several values that there is demand for."""
         self.send(new_events(values, created, self))
 
     def send(self, events: list[Event[Any]]) -> None:
-        """Send events that there is demand for, and that the source has made, down the pipe."""
+        """Emit events that the source has made and that there is demand for."""
         self._spend(len(events))
         self.received += len(events)
         if events:
             self.downstream.on_events(events)
 
     def emit(self, value: T, created: float, token: Any = None) -> None:
-        """Send one value that there is demand for down the pipe."""
+        """Emit one value that there is demand for."""
         self._spend(1)
         self.received += 1
         self.downstream.on_events([Event(value, created, self, token)])
@@ -170,7 +169,7 @@ class SourceStage(Generic[T]):
             self._withheld -= n
 
     def complete(self) -> None:
-        """Say that the source has ended."""
+        """Complete the stream: the source has ended."""
         if not self.done:
             self.done = True
             self.demand = 0
@@ -178,7 +177,7 @@ class SourceStage(Generic[T]):
             self.downstream.on_completed()
 
     def error(self, error: BaseException) -> None:
-        """Say that the source failed."""
+        """Fail the stream: the source failed."""
         if not self.done:
             self.done = True
             self.demand = 0
@@ -191,7 +190,7 @@ class SourceStage(Generic[T]):
             self._withheld, self.demand = self.demand, 0
 
     def resume(self) -> None:
-        """Go on where `pause` stopped; needs no new event to wake."""
+        """Go on where `pause` stopped, without waiting for a new event."""
         if self._withheld is not None:
             withheld, self._withheld = self._withheld, None
             if withheld:
@@ -229,7 +228,7 @@ class SourceStage(Generic[T]):
             settle(event)
 
     def count_failure(self, for_good: bool) -> None:
-        """Count an event that failed: it was returned if it will come again."""
+        """Count an event that failed, as returned if it will come again."""
         self.counts["failed" if for_good or not self.gives_again else "returned"] += 1
 
     def returned(self, event: Event[Any], /) -> None:
@@ -242,8 +241,8 @@ class SourceStage(Generic[T]):
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.
 
-        `returned_tokens` are the source's own marks of those that were given back. That is
-        done at the end of a run only, so they are no more than a pipeline holds.
+        `returned_tokens` are the tokens of those that were given back. That happens only at the
+        end of a run, so there are no more than a pipeline holds.
         """
         return {
             **self.counts,

@@ -1,15 +1,15 @@
-"""What the stages of a running pipeline say to each other.
+"""The signals between the stages of a running pipeline, and the base class of stages.
 
 Demand goes up (`request`, `cancel`), events come down in lists (`on_subscribe`, `on_events`,
-`on_error`, `on_completed`), otherwise as in Reactive Streams 1.0.4. Between stages of this library
-the protocol is taken on trust, so that a list costs one call a stage: every n is an int of at
+`on_error`, `on_completed`), otherwise as in Reactive Streams 1.0.4. The library's own stages trust
+each other to keep the protocol, so that a list costs one call per stage: every n is an int of at
 least 1, a terminal signal and `cancel` each come at most once.
-`penstock.streams.boundary.strict_subscriber` keeps the specification's rules towards everybody
-else, who get one event at a time.
+`penstock.streams.boundary.strict_subscriber` enforces the specification's rules for third-party
+subscribers, which get one event at a time.
 
 A list is never empty, and never longer than the demand. The receiver owns it: the sender neither
-reads nor changes it afterwards. A stage that is cancelled, or fails, inside a list gives back in
-the same call what it has not taken.
+reads nor changes it afterwards. A stage that is cancelled, or fails, inside a list returns in the
+same call what it has not taken.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ A = TypeVar("A")
 B = TypeVar("B")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-# Letters that are open when the sources pause, beyond what their sink says it holds; the sources go
-# on when half of them are out. Chosen: as many as the sink of a file takes at once.
+# Dead letters that are open when the sources pause, beyond what their sink says it holds; the
+# sources go on when half of them are out. Chosen: as many as the sink of a file takes at once.
 MOST_LETTERS = 1024
 
 UNBOUNDED = 2**63 - 1
-"""A demand that means: as many as there are (rule 3.17)."""
+"""A demand without a bound (rule 3.17)."""
 
 
 class Subscription(Protocol):
-    """What a subscriber may ask of the stage above it."""
+    """The calls that a subscriber makes to the stage above it."""
 
     def request(self, n: int, /) -> None:
-        """Ask for `n` more events."""
+        """Request `n` more events."""
 
     def cancel(self) -> None:
-        """Ask for no more; what is held above is given back to its source."""
+        """Request no more; what is held above is returned to its source."""
 
 
-# An Event may be written to, so it is invariant; a subscriber only reads, so one that bears any
+# An Event may be written to, so it is invariant; a subscriber only reads, so one that takes any
 # object serves a stream of ints. The checkers see no value that shows this.
 class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
-    """What a stage is told by the one above it."""
+    """The signals that a stage receives from the one above it."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         """The first signal: here is whom to ask."""
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        """Events that were asked for, in order; the list is the receiver's."""
+        """Events that were requested, in order; the receiver owns the list."""
 
     def on_error(self, error: BaseException, /) -> None:
         """The last signal: the stream failed."""
@@ -79,7 +79,7 @@ class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ign
         """The first signal: here is whom to ask."""
 
     def on_next(self, event: Event[Any], /) -> None:
-        """An event that was asked for."""
+        """An event that was requested."""
 
     def on_error(self, error: BaseException, /) -> None:
         """The last signal: the stream failed."""
@@ -98,18 +98,17 @@ def is_second(stage: object, subscription: Subscription) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StageInfo:
-    """What a stage is, before anything runs: the material of `penstock draw` and of errors.
+    """The description of a stage, before anything runs, for `penstock draw` and for errors.
 
-    `bound` is the most events that ever wait in the stage, None for a stage whose bound its
-    user chose to leave open. `number` counts from 1 at the source; 0 is a stage that is not in
-    a pipeline yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is
-    the key of a stage that has one, and `seconds` the length of its window. `acknowledges`: a
-    source that forgets an event once it has ended; `absorbs`: a stage that ends every event itself,
-    and tells of them in events of its own; `until_more`: one that keeps events until others come,
-    however long that takes; `routed`: a stage's own sinks of dead letters; `continues`: a source
-    that begins where an earlier running ended; `empties`: a sink that empties its file first;
-    `appends`: one that only ever adds at the end of its file; `under`: what a stage with a limit is
-    under another one.
+    `bound` is the most events that ever wait in the stage, None for a stage whose user chose to
+    have no bound. `number` counts from 1 at the source; 0 is a stage that is not in a pipeline
+    yet. `path` is the file, or the descriptor, that the stage reads or writes; `by` is the key of
+    a stage that has one, and `seconds` the length of its window. `acknowledges`: a source that
+    forgets an event once it has ended; `absorbs`: a stage that ends every event itself, and emits
+    new events about them; `until_more`: one that keeps events until others come, however long that
+    takes; `routed`: a stage's own sinks of dead letters; `continues`: a source that begins where
+    an earlier running ended; `empties`: a sink that empties its file first; `appends`: one that
+    only adds at the end of its file; `under`: what a stage with a limit is under another one.
     """
 
     name: str
@@ -139,7 +138,7 @@ class StageInfo:
     def letters(self) -> int | None:
         """The most events that wait for the stage's sinks of dead letters; None: no bound.
 
-        More than the letters that are open when the sources pause only by what is in the stages.
+        The letters that are open when the sources pause, plus what is in the stages then.
         """
         letters = 0
         for sink in self.routed:
@@ -161,7 +160,7 @@ class StageInfo:
 
     @property
     def bounded(self) -> int:
-        """The same of what has a bound: the stage's events, the letters about them, or both."""
+        """The same for what has a bound: the stage's events, the letters about them, or both."""
         return ((self.bound or 0) + (self.letters or 0)) * self.weight
 
     def limited(self, limit: tuple[int, int] | None) -> StageInfo:

@@ -24,15 +24,15 @@ class Sliced(Protocol):
 
     @property
     def is_left(self) -> bool:
-        """Whether its owner has more to do at once, when the loop has had its turn."""
+        """Whether its owner has more to do in the next loop iteration."""
         ...
 
 
 class TimeSlice:
     """A time budget for synchronous work, renewed on each loop iteration.
 
-    However often the work is taken up meanwhile, no new slice begins. `go_on` is called in that
-    turn if it was left for it. Costs one callback of the loop in `SLICE` seconds at most.
+    However often the work is resumed meanwhile, no new slice begins. `go_on` is called in the next
+    iteration if work is left for it. Costs at most one callback of the loop in `SLICE` seconds.
     """
 
     __slots__ = ("_due", "_go_on", "_info", "_left", "_run", "end")
@@ -49,7 +49,7 @@ class TimeSlice:
 
     @property
     def is_left(self) -> bool:
-        """Whether its owner has more to do at once, when the loop has had its turn."""
+        """Whether its owner has more to do in the next loop iteration."""
         return self._left
 
     def is_over(self, now: float) -> bool:
@@ -62,10 +62,10 @@ class TimeSlice:
         if self._run.has_loop:
             self._due = True
             self.end = now + SLICE
-            self._run.call_soon(self._info, self._turn)
+            self._run.call_soon(self._info, self._renew)
         return False
 
-    def _turn(self) -> None:
+    def _renew(self) -> None:
         self._due = False
         if self._left:
             self._left = False
@@ -74,7 +74,7 @@ class TimeSlice:
 
 @contextmanager
 def slices_made(run: Run) -> Generator[list[Sliced]]:
-    """The slices of the stages that are attached meanwhile."""
+    """The slices of the stages that are attached in this context."""
     outer, run.slices = run.slices, []
     try:
         yield run.slices
@@ -85,7 +85,7 @@ def slices_made(run: Run) -> Generator[list[Sliced]]:
 
 
 def fitting(size: int, took: float) -> int:
-    """How many events to take next, when the last `size` of them took so many seconds."""
+    """How many events to take next, when the last `size` of them took `seconds`."""
     if took < SLICE / 4:
         return min(size * 2, LARGEST)
     if took > SLICE:

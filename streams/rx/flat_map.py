@@ -1,4 +1,4 @@
-"""Stages that answer an event with any number of values, taken one for each unit of demand."""
+"""The stages of one-to-many operators: outputs are taken one per unit of demand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Expanding(DemandStage):
     `answer(value)` returns the outputs for one input; `rest()` the outputs after the last input,
     which acknowledge nothing. One value of each open answer is sent in rotation, and another answer
     is opened as soon as there is room. An answer may be endless: the stage yields to the loop
-    between its values. The clock is read once in a chunk of them.
+    between its values. The clock is read once per chunk of them.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Expanding(DemandStage):
         return Family(event, self.info.name)
 
     def waits(self) -> bool:
-        """Whether the open answers wait for the one that is asked for."""
+        """Whether the open answers wait for the one that is requested."""
         return False
 
     def take(self, events: list[Event[Any]], /) -> None:
@@ -186,7 +186,8 @@ class FlatMap(Expanding):
         super().__init__(downstream, run, info)
         self._function = function
         self._index = 0
-        # One of its own: in reactivex's trampoline, where this stage may run, they would wait.
+        # A separate scheduler: in reactivex's trampoline, where this stage may run, they would
+        # wait.
         self._scheduler = LoopScheduler(run, info)
 
     def answer(self, value: Any) -> Iterable[Any]:
@@ -207,7 +208,7 @@ class FlatMap(Expanding):
 
 
 def _values(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[Any]:
-    """The values of a finished Observable, at most `HOLD`: it cannot be asked for one at a time."""
+    """The values of a finished Observable, at most `HOLD`: it cannot be read one at a time."""
     items: list[Any] = []
     ended: list[Exception | None] = []
     beginning = observable.pipe(take(HOLD + 1))
@@ -217,7 +218,7 @@ def _values(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[A
             items.append, ended.append, lambda: ended.append(None), scheduler=scheduler
         )
 
-    # Inside of the scheduler, which lets it emit when it has subscribed, and not before: then it
+    # Inside the scheduler, which lets it emit when it has subscribed, and not before: then it
     # can be unsubscribed from half-way.
     subscription = scheduler.schedule(subscribe)
     if not ended:
@@ -233,10 +234,10 @@ def _values(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[A
 
 
 def _beginning(items: list[Any]) -> Iterator[Any]:
-    """The first values of an Observable: to want more than these is an error."""
+    """The first values of an Observable: a request for more is an error."""
     yield from items
     raise HoldExceeded(
         f"flat_map's function returned an Observable that emits more than {HOLD:,} values at once "
         "and cannot be asked for fewer: return an iterable, such as a generator, or a stream of "
-        "this library, such as from_iterable(...), which are read as far as they are wanted"
+        "this library, such as from_iterable(...), which are read only as far as needed"
     )

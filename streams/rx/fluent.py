@@ -1,7 +1,7 @@
-"""The fluent spellings, `stream.map(...)`, where reactivex's own would lose demand or types.
+"""The fluent methods, `stream.map(...)`, where reactivex's own would lose demand or types.
 
-Reactivex's fluent methods go through `pipe`, which lifts; a few call their operator directly
-and are given the way through `pipe` here. The commonest ones get types that say `Flowable`.
+Reactivex's fluent methods go through `pipe`, which lifts; a few call their operator directly, and
+go through `pipe` here. The most common ones get types that say `Flowable`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Fluent(Piping[T_co]):
 
         return self.pipe(getattr(operators, operator)(*arguments))
 
-    # The commonest, for their types.
+    # The most common ones, for their types.
 
     def map(self, mapper: Callable[[T_co], A]) -> Flowable[A]:
         """See `reactivex.operators.map`."""

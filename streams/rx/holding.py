@@ -1,4 +1,4 @@
-"""The stage of a lifted operator that holds: it keeps its inputs unfinished until an output."""
+"""The stage of a lifted operator that holds: keeps inputs unfinished until an output."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _NOBODY = Nobody()
 
 
 class LiftedHolding(Lifted):
-    """An operator that may answer later: its inputs stay unfinished until an output has.
+    """An operator that may answer later: its inputs stay unfinished until an output is finished.
 
-    Each output takes over all inputs since the one before; `delay` answers in order, so each
+    Each output takes over all inputs since the previous one; `delay` answers in order, so each
     of its outputs takes over one. Inputs that no output took over are finished when the
-    stream completes, and given back when the operator ends early or is cancelled.
+    stream completes, and returned when the operator ends early or is cancelled.
 
     While an output waits for demand, timers wait too, but run before the next input and before
     the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
-    that took over no input, such as an empty list, is not an answer to a reader's demand: more
-    inputs are wanted.
+    that took over no input, such as an empty list, does not meet a reader's demand: more inputs
+    are requested.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class LiftedHolding(Lifted):
         for run in late:
             super().on_due(run)
 
-    def out_of_turn(self, value: Any) -> None:
+    def from_no_input(self, value: Any) -> None:
         if self.done:
             return
         held = self._held
@@ -115,7 +115,7 @@ class LiftedHolding(Lifted):
         super().send(event)
 
     def wanted(self) -> int:
-        """One input at a time, as long as an output is wanted and there is room to hold."""
+        """One input at a time, as long as an output is requested and there is room to hold."""
         is_wanted = self.demand > len(self.pending) or (
             self._answered_nothing and not self._answers_waiting
         )
@@ -125,7 +125,7 @@ class LiftedHolding(Lifted):
             return 1
         if not self.pending and not self.scheduler.pending:
             if len(self._held) == self._hold:
-                # The next one may be answered, or there may be none.
+                # The next one may be answered, or the stream may end.
                 return 1
             self.fail(
                 HoldExceeded(
@@ -138,7 +138,7 @@ class LiftedHolding(Lifted):
 
     def finish_if_empty(self) -> None:
         if self.completing and not self.pending and not self.done:
-            # What the operator kept to the natural end was meant to leave no trace.
+            # Inputs still held at completion produced no output.
             for event in self._held:
                 if self.source_completed:
                     event.drop(self.info.name)

@@ -35,7 +35,7 @@ def lift(
     holds: bool | None = None,
     hold: int = HOLD,
 ) -> Callable[[Flowable[A]], Flowable[B]]:
-    """Speak for an operator of your own, or let a stock one hold more.
+    """Declare how your own operator answers, or let a stock one hold more.
 
     `holds=False`: every output leaves in the call that feeds its input. `holds=True`, and any
     operator that the table does not know: an input may be answered later, and at most `hold`
@@ -58,7 +58,7 @@ def apply(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]
     stream = source
     for position, operator in enumerate(operators):
         if _may_be_stock(operator):
-            # What takes stock operators apart is slow to import, and few pipelines have one.
+            # Slow to import, and few pipelines have a stock operator.
             from penstock.streams.rx.lifting import apply_all
 
             return apply_all(operators[position:], stream)
@@ -68,13 +68,13 @@ def apply(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[Any]
 
 def _may_be_stock(operator: Operator) -> bool:
     if not isinstance(operator, FunctionType):
-        return not callable(operator)  # Refused there.
+        return not callable(operator)  # Refused in `lifting`.
     # A function made by exec has no module.
     return (operator.__module__ or "").startswith("reactivex.")
 
 
 def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
-    """An operator of this library, or of a stranger, tells by what it returns."""
+    """Apply an operator, ours or third-party, and check what it returns."""
     if _is_uncalled(operator):
         raise BuildError(f"pipe() takes operators: call {name_of(operator)}(...) to get one")
     result = operator(source)
@@ -88,13 +88,13 @@ def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
     not_awaited(result)
     raise BuildError(
         f"pipe() takes operators, which return a stream; {name_of(operator)} returned "
-        f"{type(result).__name__}. A function of your own stands in one, such as "
+        f"{type(result).__name__}. Put your own function into one, such as "
         f"adaptive_flat_map({name_of(operator)})"
     )
 
 
 def _is_uncalled(operator: Operator) -> bool:
-    """Whether it is one of this library's functions that make operators, not what it made."""
+    """Whether it is one of this library's functions that return operators, not yet called."""
     if not isinstance(operator, FunctionType):
         return False
     return (operator.__module__ or "").startswith(
@@ -103,5 +103,5 @@ def _is_uncalled(operator: Operator) -> bool:
 
 
 def name_of(operator: Operator) -> str:
-    """What its author called the function that makes it."""
+    """The name of the function that returned it."""
     return str(getattr(operator, "__qualname__", type(operator).__name__)).split(".")[0]

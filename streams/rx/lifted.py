@@ -1,4 +1,4 @@
-"""The stage of a lifted operator: an Rx operator between two sides that know demand."""
+"""The stage of a lifted operator: an Rx operator between two stages that keep demand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOBODY = Nobody()
 class Lifted(Stage[Any, Any]):
     """An operator that answers at once: outputs inherit the event that is being fed.
 
-    An input without output is dropped and one more is asked for. Outputs beyond the demand
+    An input without output is dropped and one more is requested. Outputs beyond the demand
     wait, and nothing more is fed until they are gone.
     """
 
@@ -54,7 +54,7 @@ class Lifted(Stage[Any, Any]):
         self._outputs: list[Any] = []
         self._fed: Event[Any] | None = None
         self._asking = self._sending = False
-        # Whether one input may be answered with more outputs than are wanted.
+        # Whether one input may be answered with more outputs than are requested.
         self._one_by_one = one_by_one
         self._chain: Observable[Any] = Observable(self._subscribed)
         for part in parts:
@@ -77,8 +77,8 @@ class Lifted(Stage[Any, Any]):
     def _is_here(self) -> bool:
         """Whether the stream's own thread is running; on another one the stage fails.
 
-        The operator may be taking an input on the stream's thread meanwhile, so nobody could say
-        which inputs an output from elsewhere answers.
+        The operator may be taking an input on the stream's thread at the same time, so it would be
+        unknown which inputs an output from another thread answers.
         """
         if threading.get_ident() == self._thread:
             return True
@@ -88,7 +88,7 @@ class Lifted(Stage[Any, Any]):
             "observe_on(AsyncIOThreadSafeScheduler(loop)), and leave scheduler= out"
         )
         if self.run.has_loop:
-            # Nobody reads what comes when the loop has gone.
+            # Nobody reads values that come after the loop is closed.
             with suppress(RuntimeError):
                 self.run.call_soon_threadsafe(self.info, self._failed, error)
         else:
@@ -101,10 +101,10 @@ class Lifted(Stage[Any, Any]):
         if self._fed is not None:
             self._outputs.append(value)
         else:
-            self.out_of_turn(value)
+            self.from_no_input(value)
 
-    def out_of_turn(self, value: Any) -> None:
-        """An output while nothing is fed, such as `start_with`'s: nobody's event."""
+    def from_no_input(self, value: Any) -> None:
+        """Emit an output that comes while nothing is fed, such as `start_with`'s."""
         self.deliver(Event(value, self.run.now(), _NOBODY))
 
     def _on_failed(self, error: Exception) -> None:
@@ -140,7 +140,7 @@ class Lifted(Stage[Any, Any]):
         self.upstream = subscription
         self.downstream.on_subscribe(self)
         if not self.done:
-            # The source answers inside `request`, so nothing is asked of it before the operator
+            # The source answers inside `request`, so nothing is requested before the operator
             # listens to its other sources too.
             self._asking = True
             self._subscription = self._chain.subscribe(
@@ -153,7 +153,7 @@ class Lifted(Stage[Any, Any]):
                 self.ask()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        # What one input brings leaves before the next comes: more is asked for afterwards.
+        # The outputs of one input leave before the next comes: more is requested afterwards.
         asking, self._asking = self._asking, True
         try:
             for event in events:
@@ -172,9 +172,9 @@ class Lifted(Stage[Any, Any]):
         try:
             inlet.on_next(event.value)
         except Exception as error:
-            # Stock operators report what user functions raise; one's own may let it through.
+            # Stock operators catch what user functions raise; a user's own may let it through.
             self._on_failed(error)
-        # It may have failed meanwhile, inside the call.
+        # It may have failed inside the call.
         if cast("Event[Any] | None", self._fed) is None:
             return
         self._fed = None
@@ -195,7 +195,7 @@ class Lifted(Stage[Any, Any]):
         self.finish_if_empty()
 
     def without_output(self, event: Event[Any]) -> None:
-        """An input was answered with nothing."""
+        """An input had no output."""
         event.drop(self.info.name)
 
     def on_completed(self) -> None:
@@ -220,7 +220,7 @@ class Lifted(Stage[Any, Any]):
         if self.done:
             return
         self.demand += n
-        # A request that comes inside is seen by the loop, or many would nest too deep.
+        # A request from inside is handled by the loop below, or many would nest too deep.
         if self._sending:
             return
         self._sending = True
@@ -250,17 +250,17 @@ class Lifted(Stage[Any, Any]):
             self.pending.append(event)
 
     def send(self, event: Event[Any]) -> None:
-        """Send an output on that there is demand for."""
+        """Send on an output that there is demand for."""
         self.demand -= 1
         self.downstream.on_events([event])
 
     def wanted(self) -> int:
-        """How many more inputs may be asked for."""
+        """How many more inputs may be requested."""
         n = self.demand - len(self.pending) - self.outstanding
         return min(n, 1 - self.outstanding) if self._one_by_one else n
 
     def on_due(self, run: Callable[[], None]) -> None:
-        """Run a timer of the operator, which gets no input before that has returned."""
+        """Run a timer of the operator, which gets no input until the timer has returned."""
         asking, self._asking = self._asking, True
         try:
             run()
@@ -269,7 +269,7 @@ class Lifted(Stage[Any, Any]):
         self.ask()
 
     def ask(self) -> None:
-        """Ask for as many inputs as there is demand for outputs."""
+        """Request as many inputs as there is demand for outputs."""
         if self._asking or self._inlet is None:
             return
         self._asking = True
@@ -290,7 +290,7 @@ class Lifted(Stage[Any, Any]):
             self.downstream.on_completed()
 
     def fail(self, error: BaseException) -> None:
-        """The operator failed: nothing that waits is sent ahead of the error."""
+        """The operator failed: outputs that wait are not sent before the error."""
         self._leave()
         if not self.upstream_ended:
             self.upstream_ended = True

@@ -25,7 +25,7 @@ __all__ = ["apply_all", "lift_one"]
 
 _MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
 
-# What keeps an input no longer than a time, or until another source emits.
+# Operators that keep an input for a limited time, or until another source emits.
 _BY_TICKS = frozenset(
     [
         "buffer",
@@ -47,20 +47,20 @@ _BY_TICKS = frozenset(
     ]
 )
 
-# What is made of all values at the end; no function of the user's takes part in it.
+# Operators that combine all values at the end, without any function of the user's.
 _WHOLE: dict[str, Callable[[list[Event[Any]]], Any]] = {
     "count": len,
     "to_iterable": lambda events: [event.value for event in events],
 }
 
-# What may answer one input with several values.
+# Operators that may answer one input with several values.
 _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
 
 
 def lift_one(
     operator: Operator, source: Flowable[Any], holds: bool | None = None, hold: int = HOLD
 ) -> Flowable[Any]:
-    """Read `source` through one operator; `holds` speaks for it, None leaves it to the table."""
+    """Read `source` through one operator; `holds` as in `lift`, None leaves it to the table."""
     parts = recognise(operator)
     if holds is not None:
         kind = Kind.HOLDS if holds else Kind.AT_ONCE
@@ -83,7 +83,7 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[
                 _refuse_windows(windows)
                 windows.append(part)
             elif windows:
-                # A window's values are hot: what reads them must be part of the same chain.
+                # A window's values are hot: their reader must be part of the same chain.
                 stream = _lift_chain([*windows, part], stream, HOLD)
                 windows = []
             else:
@@ -118,7 +118,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
             "their groups' turns for ever: put it into group_by(each=lambda group: "
             "group.pipe(...), idle=...), or after the working stage"
         )
-    # A holding one asks for one more than it may hold, which may be answered.
+    # A holding one requests one more than it may hold, which may be answered.
     gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
     bound = hold + 1 if holds else int(one_by_one)
@@ -140,7 +140,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
 
 
 def _native_stage(parts: Sequence[Part]) -> _MakeStage | None:
-    """What makes the stage for an operator that is done natively; None for all others."""
+    """The function that makes the stage of a native operator; None for all others."""
     if len(parts) != 1:
         return None
     (part,) = parts

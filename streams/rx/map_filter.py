@@ -1,4 +1,4 @@
-"""The commonest stock operators, done without Rx in between: map and filter."""
+"""The stages of map and filter, the most common stock operators, without Rx in between."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Map(_Native):
         function = self._function
         at = 0
         try:
-            # Of a list the first result is looked at: a look at each would cost too much.
+            # Only the first result of a list is checked: checking each would cost too much.
             first = events[0]
             result = function(first.value)
             self.check(result)

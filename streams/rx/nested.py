@@ -1,4 +1,4 @@
-"""A stream that a stage of another one reads, one event at a time."""
+"""A nested stream: a stage of another stream reads it, one event at a time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ NOT_YET = object()
 
 
 class Nested(AckHook, Iterator[Any]):
-    """Iterates over the events of `stream`: one is asked for when it is wanted.
+    """Iterates over the events of `stream`, each requested when it is needed.
 
-    If it does not come at once it is NOT_YET, and `arrived` is called when it is there, or the end.
-    Memory: one event. The stream has a run of its own, which lasts until it has ended, and all of
-    its events have. Its error is raised; `close` cancels it.
+    If an event does not come at once, the result is NOT_YET, and `arrived` is called when it is
+    there, or the end. Memory: one event. The stream has its own run, which lasts until the stream
+    and all its events have ended. Its error is raised; `close` cancels it.
     """
 
     upstream: Subscription
@@ -45,7 +45,7 @@ class Nested(AckHook, Iterator[Any]):
             self.close()
             raise
         finally:
-            # Stages below ask of events that are leased, too, whether they may begin.
+            # Stages below also ask whether leased events may begin.
             self._lessors = run.lessors[leased:]
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -94,7 +94,7 @@ class Nested(AckHook, Iterator[Any]):
 
     @staticmethod
     def joined(child: Event[Any]) -> Event[Any]:
-        """The event that is the value of `child`, as one with it: both are told how it ends."""
+        """Join the event in the value of `child` with it: both origins are notified of its end."""
         event: Event[Any] = child.value
         joined = Event(event.value, child.created, Joined((child, event)), child.token)
         joined.started = child.started
@@ -117,7 +117,7 @@ class Nested(AckHook, Iterator[Any]):
             self._run.leave(self._own)
 
     def close(self) -> None:
-        """Cancel the stream, and return what has come of it and was not taken."""
+        """Cancel the stream, and return the event that has come from it and was not taken."""
         if self._ending is None:
             self._ending = (None,)
             if hasattr(self, "upstream"):

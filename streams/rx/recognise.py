@@ -1,11 +1,11 @@
-"""Find out which stock `reactivex` operators a value given to `pipe` is made of.
+"""Recognises the stock `reactivex` operators that a value given to `pipe` is made of.
 
-`ops.map(f)` returns a nameless inner function. What it is stands in its closure: most
-operators are curried, so the closure holds the function `map_` of `reactivex.operators._map`
-and its arguments; the others are inner functions of such a function, whose name is the first
-part of their `__qualname__`. A composition holds the tuple of operators that it runs in turn.
+`ops.map(f)` returns a nameless inner function. Its closure shows what it is: most operators are
+curried, so the closure holds the function `map_` of `reactivex.operators._map` and its arguments;
+the others are inner functions of such a function, whose name is the first part of their
+`__qualname__`. A composition holds the tuple of operators that it applies one after another.
 A test walks every public name of `reactivex.operators`, so a release that changes this is
-noticed; an operator that is not recognised is merely taken for one that holds its inputs.
+noticed; an operator that is not recognised is treated as one that holds its inputs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.streams.rx.table import SPECIAL, TABLE, WITH_ASYNC, Entry, Kind
 
 __all__ = ["Operator", "Part", "recognise"]
 
-# The element types of a stranger's operator cannot be known when it is taken apart.
+# The element types of a third-party operator cannot be known when it is taken apart.
 Operator = Callable[[Any], Any]
 
 _STOCK = "reactivex.operators"
@@ -37,7 +37,7 @@ _UNKNOWN = Entry(Kind.HOLDS, "is not a stock operator, so any input may be answe
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One operator of what was given to `pipe`, and what the lift table says of it.
+    """One operator in the value given to `pipe`, with its entry in the lift table.
 
     name       its public name in `reactivex.operators`, None if it is not a stock operator
     kind       when it answers its inputs
@@ -59,7 +59,8 @@ def recognise(operator: Operator) -> list[Part]:
     """The parts of `operator`, from first to last; an unknown function is one part.
 
     Compositions are opened, however deep; an empty one has no parts. Applying the `operator`s
-    of the parts in turn is the same as applying `operator`. Nothing is called or subscribed.
+    of the parts one after another is the same as applying `operator`. Nothing is called or
+    subscribed.
 
     TypeError: `operator` is not callable, or it is a function such as `ops.pairwise` that
     returns an operator when it is called and was not called.
@@ -158,7 +159,7 @@ def _counts_from_the_end(arguments: Mapping[str, Any]) -> bool:
     return any(bound is not None and bound < 0 for bound in bounds)
 
 
-# When the entry of SPECIAL holds instead of the one of TABLE.
+# When the entry of SPECIAL replaces the one of TABLE.
 _IS_SPECIAL: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "slice": _counts_from_the_end,
     "timeout": lambda a: a.get("other") is not None,

@@ -24,11 +24,11 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 class LoopScheduler(PeriodicScheduler):
     """Schedules on the running loop, in its time, without threads.
 
-    What is due at once runs in the call that schedules it, or after what is running here
-    already, so that an operator that answers at once does. (On reactivex's own trampoline, of
-    which there is one for all streams, it would wait for whoever has subscribed.) `pending`
-    counts the timers that are set or running. `on_due(run)` is called for each timer that is due,
-    which `run()` runs, at once or later.
+    Work that is due at once runs in the call that schedules it, or after work that is already
+    running here, so that an operator that can answer at once does. (On reactivex's own trampoline,
+    which all streams share, it would wait until the subscriber returns.) `pending` counts the
+    timers that are set or running. `on_due(run)` is called for each timer that is due; `run()` runs
+    it, at once or later.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class LoopScheduler(PeriodicScheduler):
             nonlocal waiting
             if not waiting:
                 return
-            # An operator that answers in a timer may set it anew: until then it still counts.
+            # An operator that answers in a timer may set it again: until then it still counts.
             try:
                 outcome.disposable = self.invoke_action(action, state=state)
             finally:

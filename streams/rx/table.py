@@ -1,20 +1,20 @@
 """How each stock `reactivex` operator behaves under demand: the lift table.
 
-A stock operator knows nothing of demand, so what may be asked of its source depends on when
-it answers. The table says so for every public name of `reactivex.operators`:
+A stock operator has no demand, so what may be requested from its source depends on when it
+answers. The table says when, for every public name of `reactivex.operators`:
 
 **AT_ONCE**  every output leaves inside the `on_next` of the input that caused it, or at
     subscription or completion, where only constants leave (a default, a verdict) and no
     input's value. It may remember a constant number of values, as `pairwise` does, but an
     input that made no output never makes one later: it is finished.
 **HOLDS**    an input may be answered later, by a later input, a timer or completion, and
-    stays unfinished until then. Whatever is not in the table is taken for this kind.
+    stays unfinished until then. Any operator that is not in the table is treated as this kind.
 **REFUSED**  it cannot be bounded, or makes no sense on a stream that is read on demand. Each
     entry says why, and what to use instead. The rule behind most of them: an operator that
-    emits the values of *another* Observable is refused, because that one knows no demand.
+    emits the values of *another* Observable is refused, because that one has no demand.
     One that only listens to another (`take_until`, `sample`, `with_latest_from`) is not.
 
-The entries were read off the source of reactivex 6.1 and are tested against its behaviour.
+The entries follow the source of reactivex 6.1 and are tested against its behaviour.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the table says of one operator.
+    """An entry of the table.
 
     `why` is a clause that follows the operator's name; `instead` follows the word "use" and
     is empty unless the operator is refused.

@@ -3,7 +3,7 @@
     async with no_leaks():
         await pipeline.run()
 
-Anything that existed before the block is ignored. Looking costs time and memory in proportion to
+Anything that existed before the block is ignored. A check costs time and memory in proportion to
 the tasks, timers, generators and threads that exist.
 """
 
@@ -43,7 +43,7 @@ def register(what: str, count: Callable[[], int]) -> Callable[[], None]:
     """Let every later check compare `count()` after a block with `count()` before it.
 
     `what` names the counted things in the plural ("turns held"); a second registration of the
-    same name replaces the first. Returns the function that takes the registration back.
+    same name replaces the first. Returns a function that undoes the registration.
     """
     _counters[what] = count
 
@@ -62,15 +62,14 @@ def no_leaks(loop: asyncio.AbstractEventLoop | None = None) -> LeakCheck:
 class LeakCheck:
     """A context manager that raises `Leaked` if its block leaves anything behind.
 
-    `loop` is the loop to look at: the running one unless given; with neither, threads and
-    registered counts alone are checked. A block that raises is not checked: its error comes
-    first.
+    `loop` is the loop to check: by default the running one; with neither, only threads and
+    registered counts are checked. A block that raises is not checked: its error comes first.
 
-    Left behind are, if the block made them: tasks that are not done, timers that are neither
-    run nor cancelled, asynchronous generators that were begun and are neither exhausted nor
-    closed, threads that are alive (those of the loop's default executor belong to the loop),
-    and an increase of anything registered with `register`. The timers and generators of a
-    uvloop loop cannot be seen.
+    These count as left behind if the block made them: tasks that are not done, timers that have
+    neither run nor been cancelled, asynchronous generators that were begun and are neither
+    exhausted nor closed, threads that are alive (except those of the loop's default executor), and
+    an increase of anything registered with `register`. The timers and generators of a uvloop loop
+    cannot be seen.
 
     `async with` first runs the loop for up to ten iterations, without any time passing, so that
     cancelled tasks can end; a plain `with` does not.
@@ -151,7 +150,7 @@ def _tasks(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.Task[Any]]:
     return [] if loop is None else list(asyncio.all_tasks(loop))
 
 
-# asyncio has no public list of the following three; a loop that has none of its own is empty.
+# asyncio has no public list of the following three; other loops may lack them.
 
 
 def _timers(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.TimerHandle]:

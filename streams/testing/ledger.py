@@ -14,11 +14,11 @@ __all__ = ["Ledger"]
 
 
 class Ledger(OneByOne):
-    """The events of one source: those that have not ended, and how the others did.
+    """The events of one source: those that have not ended, and how the others ended.
 
     Values are those that the source emitted, whatever operators made of them. Each event
-    takes one entry for as long as the ledger lives. A leak check compares the unsettled events
-    of all ledgers that are alive.
+    takes one entry for as long as the ledger exists. A leak check compares the unsettled events
+    of all ledgers that exist.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Ledger(OneByOne):
         return list(self._unsettled.values())
 
     def enter(self, event: Event[Any]) -> Event[Any]:
-        """Remember an event that is about to be emitted."""
+        """Record an event that is about to be emitted."""
         self._unsettled[event] = event.value
         return event
 
     def end(self, event: Event[Any], ending: Ending) -> Any:
-        """Note how an event ended; returns the value that it was emitted with."""
+        """Record how an event ended; return the value that it was emitted with."""
         value = self._unsettled.pop(event)
         self.endings.append((value, ending))
         return value
@@ -47,7 +47,7 @@ class Ledger(OneByOne):
         """The values that ended in one of these ways, in the order of the ends."""
         return [value for value, ending in self.endings if ending in endings]
 
-    # The origin of a publisher's events.
+    # As the origin of a publisher's events.
 
     def finished(self, event: Event[Any], /) -> None:
         self.end(event, Ending.FINISHED)

@@ -1,19 +1,19 @@
-"""An asyncio event loop on which time costs nothing.
+"""An asyncio event loop with virtual time.
 
 When nothing is ready to run, time jumps to the next timer; an hour of sleeps takes as long as
 the work between them. The rules, in full:
 
 - Time starts at 0.0 and moves in two ways only: by a jump to the next timer, or by `advance`.
   A jump lands exactly on the timer's time: nothing is rounded, nothing is early or late.
-- Timers of the same time run in the order in which they were set. (A plain loop leaves that
-  open, but there no two timers share a time.) So the same program gives the same run.
-- Before every jump the loop looks at its sockets and pipes: input that is there comes first.
+- Timers of the same time run in the order in which they were set. (A plain loop does not promise
+  that, but there no two timers share a time.) So the same program gives the same run.
+- Before every jump the loop polls its sockets and pipes: input that is there comes first.
 - While a job started by `run_in_executor` or `asyncio.to_thread` is awaited, or inside `hold`,
   time stands still and the loop really waits. A job may claim to take time, by
   `loop.call_soon_threadsafe(loop.advance, seconds)`.
-- Other threads, child processes and remote peers do not stop time; use `hold` while they work.
+- Time does not stop for other threads, child processes and remote peers; use `hold` for them.
 - With nothing ready and no timer, the loop really waits for input or another thread, for at
-  most `stall` real seconds; then it raises `Stalled`, which says which task waits where.
+  most `stall` real seconds; then it raises `Stalled`, which lists the tasks and where they wait.
 - No jump goes beyond `horizon`, so that a forgotten periodic timer cannot hide a deadlock.
 
 The idea is that of Trio's `MockClock` with `autojump_threshold=0`.
@@ -58,14 +58,14 @@ class Stalled(RuntimeError):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """An event loop with virtual time; see the rules on top of this module.
+    """An event loop with virtual time; see the rules at the top of this module.
 
     `stall`: real seconds to wait for the outside world before `Stalled`.
-    `horizon`: the last virtual time, in seconds, to which a timer may move the loop; about
-    eleven days unless given, `math.inf` for none.
+    `horizon`: the last virtual time, in seconds, to which a timer may move the loop; by default
+    about eleven days, `math.inf` for none.
     """
 
-    # The loop's time is exact: whoever reads it need not ask another clock.
+    # The loop's time is exact: no other clock is needed.
     virtual: Literal[True] = True
 
     _scheduled: list[asyncio.TimerHandle]
@@ -75,7 +75,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         super().__init__(_Selector(self._idle))
         if not (0 < stall < math.inf and horizon > 0):
             self.close()
-            raise ValueError(f"stall and horizon are above 0, not {stall} and {horizon}")
+            raise ValueError(f"stall and horizon must be above 0, got {stall} and {horizon}")
         self.stall = stall
         self.horizon = horizon
         self._held = 0
@@ -91,28 +91,28 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         """Move time forward at once, as if the code that is running had taken that long.
 
-        Timers that fall due run when that code gives way, in the order of their times. To be
-        called on the loop's thread. ValueError if `seconds` is negative or not finite.
+        Timers that become due run when that code yields, in the order of their times. Call it on
+        the loop's thread. ValueError if `seconds` is negative or not finite.
         """
         if not 0 <= seconds < math.inf:
             raise ValueError(f"time moves forward by a finite number of seconds, not {seconds}")
         self._set_time(self._now + seconds)
 
     def starve(self, seconds: float) -> None:
-        """Move time forward as `advance` does, as if other processes had had the processor.
+        """Move time forward as `advance` does, as if other processes had used the processor.
 
-        What the loop was doing is then not what has blocked it.
+        So the code on the loop has not blocked it.
         """
         self.advance(seconds)
         self._queued += seconds
 
     def queued(self, thread: int) -> float:
-        """For how many seconds the loop was ready to run and did not, as `starve` has said."""
+        """The seconds for which the loop was ready and did not run, according to `starve`."""
         return self._queued
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Time stands still inside: the loop waits really, for work done outside of it.
+        """Time stands still inside: the loop really waits, for work done elsewhere.
 
         Holds may overlap. `advance` still moves time.
         """
@@ -151,7 +151,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         job.add_done_callback(self._release)
         return job
 
-    # The time limit is there for Python 3.12 and newer: asyncio.Runner passes one.
+    # The time limit is for Python 3.12 and newer: asyncio.Runner passes one.
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """As in asyncio, but without a time limit, which would be virtual. After `Stalled` the
         threads are left alone: a job that hangs would hang its shut-down too."""
@@ -168,7 +168,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = math.ulp(now)
 
     def _idle(self, wait: _Wait) -> _Ready:
-        """Nothing is ready: jump, or wait for the world outside."""
+        """Nothing is ready: jump, or wait for input or another thread."""
         if self._jump():
             return []
         ready = wait(self.stall)
@@ -201,7 +201,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that knows its place among those of the same time."""
+    """A timer with its position among those of the same time."""
 
     __slots__ = ("_order",)
 
@@ -228,7 +228,7 @@ class _Timer(asyncio.TimerHandle):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Where a loop would sleep, a virtual loop jumps."""
+    """A selector that jumps where a plain loop would sleep."""
 
     def __init__(self, idle: Callable[[_Wait], _Ready]) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class _Selector(selectors.DefaultSelector):
 def run_virtual(
     coroutine: Coroutine[Any, Any, T], *, stall: float = 10.0, horizon: float = HORIZON
 ) -> T:
-    """Run a coroutine on a `VirtualTimeLoop` of its own and return its result.
+    """Run a coroutine on a new `VirtualTimeLoop` and return its result.
 
     Ends like `asyncio.run`: tasks that are left are cancelled, asynchronous generators and the
     default executor are shut down, the loop is closed. `stall` and `horizon` as for the loop.

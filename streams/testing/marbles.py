@@ -17,9 +17,9 @@ The alphabet is RxPY's (reactivex/observable/marbles.py), read as RxPY reads it,
 A time is the character's index, spaces not counted, times the length of a tick. An item is
 cast to int, else to float, else is a str; then it is looked up.
 
-This module raises ValueError where RxPY passes over what it cannot read (a bracket without its
-partner, `(a|)` for `(a,|)`), and for items side by side: `123` is one item to RxPY, and three to
-most who write it. `1-2-3` and `(1,2,3)` are three, `(123)` is one.
+This module raises ValueError where RxPY ignores what it cannot read (a bracket without its partner,
+`(a|)` for `(a,|)`), and for items side by side: `123` is one item to RxPY, and three to most people
+who write it. `1-2-3` and `(1,2,3)` are three, `(123)` is one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def parse_marbles(
     """The signals of a diagram, in order.
 
     `tick` is the length of one character in seconds, `lookup` gives the items that letters or
-    numbers stand for, `error` is what `#` stands for (an `Exception("error")` unless given).
+    numbers stand for, `error` is what `#` stands for (by default an `Exception("error")`).
     ValueError if the text is not a diagram, or if anything follows `|` or `#`.
 
     >>> parse_marbles("-a|")
@@ -92,12 +92,12 @@ def parse_marbles(
 def to_marbles(
     signals: Iterable[Signal], *, tick: float = 1.0, lookup: Lookup | None = None
 ) -> str:
-    """The shortest diagram of these signals: what `parse_marbles` reads back as the same list.
+    """The shortest diagram that `parse_marbles` reads as these signals.
 
     `lookup` is the one given to `parse_marbles`. ValueError if the signals have no diagram: a
-    time between two ticks or before the end of the signals before it (brackets take as many
-    ticks as they have characters; a shorter `tick` makes room), an item that does not come back
-    from its own text (a `lookup` gives it a letter), or anything after the end.
+    time between two ticks or before the end of the previous signals (brackets take as many
+    ticks as they have characters; a shorter `tick` makes room), an item whose text is not read
+    as that item (a `lookup` gives it a letter), or anything after the end.
     """
     known = list(signals)
     _refuse_signals_after_the_end(known)

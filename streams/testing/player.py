@@ -1,4 +1,4 @@
-"""Play a marble diagram through an operator, and see what comes out and when."""
+"""Plays a marble diagram through an operator, and records the output with its times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Completed:
 
 
 COMPLETED = Completed()
-"""What `play` shows where a stream completed."""
+"""Stands for the completion in the result of `play`."""
 
 
 def play(
@@ -41,16 +41,16 @@ def play(
     error: Exception | None = None,
     until: float | None = None,
 ) -> list[tuple[float, Any]]:
-    """What comes out of `operator` when it reads the diagram: (time in seconds, what).
+    """The output of `operator` when it reads the diagram: pairs (time in seconds, signal).
 
-    What is a value, COMPLETED, or the exception that the stream failed with. The operator may
+    A signal is a value, COMPLETED, or the exception that the stream failed with. The operator may
     be one of ours, a stock one, or a function that takes the stream through several. `tick`,
-    `lookup` and `error` are those of `parse_marbles`. `request` is all that is ever asked for,
-    unbounded unless given; items that were not asked for yet wait in the source. `!` cancels.
+    `lookup` and `error` are those of `parse_marbles`. `request` is the whole demand, by default
+    unbounded; items that are not requested yet wait in the source. `!` cancels.
 
-    Runs on a `VirtualTimeLoop` of its own, so it cannot be called where a loop is running. Ends
-    when nothing can happen any more, or at the time `until`; fails if anything is left behind
-    once the stream has ended.
+    Runs on a new `VirtualTimeLoop`, so it cannot be called while a loop is running. Ends when
+    nothing can happen any more, or at the time `until`; fails if anything is left behind once the
+    stream has ended.
 
     >>> play("-1-2|", lambda source: source)
     [(1.0, 1), (3.0, 2), (4.0, COMPLETED)]
@@ -75,7 +75,7 @@ def play(
 
     if until is not None and until > HORIZON:
         raise ValueError(f"until={until:g}: no diagram is longer than {HORIZON:g} seconds")
-    # The end of the story cancels what never ended; that is not part of what is seen.
+    # At the end, a stream that never ended is cancelled; that is not part of the result.
     seen: list[tuple[float, Any]] = []
     with asyncio.Runner(loop_factory=_QuietLoop) as runner:
         runner.run(story())
@@ -98,12 +98,12 @@ class VirtualClock:
 
 
 class _QuietLoop(VirtualTimeLoop):
-    """A virtual-time loop that tells when nothing can happen any more."""
+    """A virtual-time loop that reports when nothing can happen any more."""
 
     _quiet: asyncio.Future[None] | None = None
 
     async def quiet(self, until: float | None) -> None:
-        """Wait until nothing is ready, no timer set and no job awaited; or for a time."""
+        """Wait until nothing is ready, no timer is set and no job is awaited; or for a time."""
         self._quiet = quiet = self.create_future()
         timer = None if until is None else self.call_at(until, self._be_quiet)
         await quiet

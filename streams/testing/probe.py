@@ -1,4 +1,4 @@
-"""A subscriber that asks only when told to, and remembers every signal.
+"""A subscriber that requests only when the test says so, and records every signal.
 
 probe = Probe[int](request=2)
 source.connect(probe)
@@ -26,8 +26,8 @@ Name = Literal["subscribe", "next", "error", "completed"]
 class Received:
     """One signal: `value` is the value of a "next" and the exception of an "error".
 
-    `time` is the running loop's, in seconds (0.0 without one). `depth` counts the probe's
-    calls that were under way, this one included: 1 unless a signal came inside another.
+    `time` is the running loop's, in seconds (0.0 without one). `depth` counts the nested calls of
+    the probe, this one included: 1 unless a signal came inside another.
     """
 
     name: Name
@@ -39,12 +39,12 @@ class Received:
 class Probe(Generic[T]):
     """A subscriber for tests; memory grows by one record for each signal.
 
-    `request` is asked for in `on_subscribe`. Each event is finished on receipt; with
+    `request` is requested in `on_subscribe`. Each event is finished on receipt; with
     `hold=True` it stays in `events` until the test settles it by its own `finish`, `drop`,
     `fail` or `give_back`. `on_event(probe, event)` is called inside `on_next`, before the event
     is finished: to request, cancel, or raise from there.
 
-    A second subscription while one is active is cancelled, as rule 2.5 of Reactive Streams asks.
+    A second subscription while one is active is cancelled (rule 2.5 of Reactive Streams).
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Probe(Generic[T]):
         self._depth = 0
 
     def request(self, n: int) -> None:
-        """Ask for `n` more; anything but a demand is passed on for the other side to refuse."""
+        """Request `n` more; an invalid demand is passed on for the other side to refuse."""
         assert self.subscription is not None, "the probe is not connected yet"
         if type(n) is int and n > 0:
             self.requested += n
         self.subscription.request(n)
 
     def cancel(self) -> None:
-        """Ask for no more. Signals that still come are recorded."""
+        """Request no more. Signals that still come are recorded."""
         assert self.subscription is not None, "the probe is not connected yet"
         self.subscription.cancel()
 
@@ -107,7 +107,7 @@ class Probe(Generic[T]):
             self._nested(lambda: self.request(self._initial or 0))
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        """The same for a probe that stands where a stage would, by `attach`."""
+        """The same for a probe in the place of a stage, by `attach`."""
         for event in events:
             self.on_next(event)
 

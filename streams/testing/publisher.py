@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 
 class ManualSubscription:
-    """What a subscriber was given: `requests` and `cancels` record its calls.
+    """The subscription of a subscriber: `requests` and `cancels` record its calls.
 
-    `calls` is both together, in order: a number for each request, "cancel" for each cancel.
+    `calls` has both together, in order: a number for each request, "cancel" for each cancel.
     """
 
     def __init__(self, on_request: Callable[[int], None] | None = None) -> None:
@@ -48,12 +48,12 @@ class ManualSubscription:
 
 
 class ManualPublisher(Flowable[T]):
-    """A Flowable that sends on command and records what is asked of it.
+    """A Flowable that sends on command and records the requests it receives.
 
     Each connection is new; commands and numbers are about the latest. `send`, `complete` and
-    `fail` raise AssertionError where a publisher must not (without demand, after the end or
-    after cancel), unless it is `misbehaving`. `on_request(n)` is called inside each request,
-    and may send at once. `ledger` tells what became of the events.
+    `fail` raise AssertionError where a publisher must not signal (without demand, after the end
+    or after cancel), unless it is `misbehaving`. `on_request(n)` is called inside each request,
+    and may send at once. `ledger` records how the events ended.
     """
 
     is_pushed = False
@@ -70,7 +70,7 @@ class ManualPublisher(Flowable[T]):
         self._run: Run | None = None
         self._ended = False
 
-    # What was asked.
+    # Requests.
 
     @property
     def subscription(self) -> ManualSubscription:
@@ -80,7 +80,7 @@ class ManualPublisher(Flowable[T]):
 
     @property
     def demand(self) -> int:
-        """Events asked for and not sent yet; 0 after the end and after cancel."""
+        """Events requested and not sent yet; 0 after the end and after cancel."""
         return 0 if self._ended else self.subscription.demand
 
     @property
@@ -98,7 +98,7 @@ class ManualPublisher(Flowable[T]):
         """Whether a well-behaved publisher may still signal."""
         return bool(self.subscriptions) and not self._ended and not self.cancels
 
-    # What became of the events.
+    # Outcomes of the events.
 
     @property
     def unsettled(self) -> list[Any]:
@@ -107,7 +107,7 @@ class ManualPublisher(Flowable[T]):
 
     @property
     def returned(self) -> list[Any]:
-        """The values that were given back."""
+        """The values that were returned."""
         return self.ledger.ended(Ending.RETURNED)
 
     # Commands.
@@ -116,19 +116,19 @@ class ManualPublisher(Flowable[T]):
         """Emit these values, stamped with the loop's time."""
         for value in values:
             assert self._misbehaving or (self.active and self.demand), (
-                f"{value!r} was not asked for: ManualPublisher(misbehaving=True) may send it"
+                f"{value!r} was not requested: ManualPublisher(misbehaving=True) may send it"
             )
             self.subscription.demand -= 1
             now = 0.0 if self._run is None else self._run.now()
             self._to.on_events([self.ledger.enter(Event(value, now, self.ledger))])
 
     def complete(self) -> None:
-        """Say that the stream has ended."""
+        """Complete the stream."""
         self._end()
         self._to.on_completed()
 
     def fail(self, error: BaseException) -> None:
-        """Say that the stream failed."""
+        """Fail the stream."""
         self._end()
         self._to.on_error(error)
 

@@ -1,4 +1,4 @@
-"""The in-memory twin of what a pipeline ends in."""
+"""The in-memory twin of a sink."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["MemorySink"]
 class MemorySink(Sink[Any]):
     """The twin of a sink: records what it accepted, and when; may be slow, stuck or broken.
 
-    At once unless told otherwise. `seconds` is the loop time that each value takes, one after
-    the other, the next asked for when the one before is accepted. With `hold=True` a value is
-    accepted when the test says `accept()`. `fail(error)` makes the next value the end.
+    By default it accepts at once. `seconds` is the loop time that each value takes, one after
+    the other, the next requested when the previous one is accepted. With `hold=True` a value is
+    accepted when the test calls `accept()`. `fail(error)` fails the sink at the next value.
 
-    `accepted` is (time, value) of each value, over all runnings; memory grows with it.
+    `accepted` has (time, value) of each value, over all runnings; memory grows with it.
     """
 
     info = StageInfo("memory")
@@ -57,7 +57,7 @@ class MemorySink(Sink[Any]):
             stage.let(n)
 
     def fail(self, error: BaseException) -> None:
-        """Break off, with this error, instead of accepting the next value."""
+        """Fail with this error instead of accepting the next value."""
         self._error = error
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:

@@ -1,4 +1,4 @@
-"""In-memory twins of what a pipeline begins in."""
+"""In-memory twins of sources."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class CountedSource(Flowable[T]):
 
 
 class MemorySource(Flowable[T]):
-    """The twin of a source that acknowledges, such as a queue: it knows the fate of each item.
+    """The twin of a source that acknowledges, such as a queue: it records the outcome of each item.
 
-    An item that finished, was dropped, skipped or routed is acknowledged and gone. One that
+    An item that finished, or was dropped, skipped or routed, is acknowledged and gone. One that
     failed or was returned stays, and `redeliver` offers it again. Connections share the items,
     as the consumers of a queue do, and complete when none is left to offer.
     """
@@ -74,16 +74,16 @@ class MemorySource(Flowable[T]):
 
     @property
     def returned(self) -> list[T]:
-        """The items that were given back unfinished; once more for each time."""
+        """The items that were returned unfinished; once more for each time."""
         return self.ledger.ended(Ending.RETURNED)
 
     @property
     def unsettled(self) -> list[T]:
-        """The items that are under way."""
+        """The items in the pipeline."""
         return self.ledger.unsettled
 
     def redeliver(self) -> int:
-        """Offer what failed or was returned again, ahead of the rest; returns how many."""
+        """Offer items that failed or were returned again, ahead of the rest; return how many."""
         kept, self._kept = self._kept, []
         self._ready.extendleft(reversed(kept))
         return len(kept)
@@ -108,7 +108,7 @@ class MemorySource(Flowable[T]):
 
 
 class _Emitting(OneByOne, SourceStage[Any]):
-    """Emits an iterator's items, and enters each of its events in a ledger."""
+    """Emits an iterator's items, and records each event in a ledger."""
 
     keep: Callable[[Any], None] | None = None
 

@@ -1,4 +1,4 @@
-"""Say what a task is and where it waits.
+"""Describes a task and where it waits.
 
 `asyncio.Task.get_stack` stops at the task's outermost frame; a deadlock is only understood
 from the innermost one, so this follows the chain of awaits down to it.
@@ -18,7 +18,7 @@ def describe_task(task: asyncio.Task[Any]) -> str:
     """The task's name, its coroutine and the place where it waits, in one line:
     `Task-7 (feed) waits at /home/me/feed.py:31 in feed.<locals>.next_line`.
 
-    Takes time and memory in proportion to the depth of the await chain.
+    Time and memory are in proportion to the depth of the await chain.
     """
     outermost: object = task.get_coro()
     innermost = outermost

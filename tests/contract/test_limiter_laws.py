@@ -128,11 +128,11 @@ class Particular(Growing):
 @pytest.mark.parametrize(
     ("limiter", "told"),
     [
-        (Forgetful, r"told in lists, the limit was \d+, and \d+ when told one by one"),
+        (Forgetful, r"reported in lists, the limit was \d+, and \d+ when reported one by one"),
         (Particular, "of a list it raised ValueError"),
     ],
 )
-def test_one_that_counts_otherwise_in_lists_is_told(
+def test_a_limiter_that_counts_differently_in_lists_is_reported(
     limiter: Callable[[], Limiter], told: str
 ) -> None:
     with pytest.raises(LawBroken, match=told):

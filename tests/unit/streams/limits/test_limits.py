@@ -94,10 +94,7 @@ def test_a_value_of_the_wrong_type_is_refused_by_name(
 
 
 _GIVE = "give a limiter such as Fixed(8), a pair (floor, ceiling), or nothing for the default"
-_CALL = (
-    "this makes limiters, and is none itself: give what a call of it returns, such as Fixed(8) "
-    "or default()"
-)
+_CALL = "this makes limiters but is not one: call it, as in Fixed(8) or default()"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +115,7 @@ _CALL = (
         (default, f"limit=default: {_CALL}"),
     ],
 )
-def test_what_is_no_limit_is_refused_when_the_pipeline_is_built(limit: Any, told: str) -> None:
+def test_an_invalid_limit_is_refused_when_the_pipeline_is_built(limit: Any, told: str) -> None:
     async def work(value: int) -> int:
         return value
 

@@ -65,11 +65,11 @@ def test_a_second_subscription_is_cancelled_and_the_first_goes_on() -> None:
     assert (other.cancels, one.cancels, probe.values) == (1, 0, [1])
 
 
-def test_a_well_behaved_publisher_refuses_to_send_what_was_not_asked_for() -> None:
+def test_a_well_behaved_publisher_refuses_to_send_what_was_not_requested() -> None:
     publisher, probe = ManualPublisher[int](), Probe[int](request=1)
     publisher.connect(probe)
     publisher.send(1)
-    with pytest.raises(AssertionError, match="not asked for"):
+    with pytest.raises(AssertionError, match="not requested"):
         publisher.send(2)
     probe.cancel()
     with pytest.raises(AssertionError, match="cancelled"):
