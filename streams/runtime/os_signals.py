@@ -40,24 +40,24 @@ class drain_on_signals:
     def __enter__(self) -> drain_on_signals:
         # Signals come to the main thread only; elsewhere there is nothing to listen to.
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._listen(number)
+            # Not add_signal_handler, which needs the loop to hear of a signal: a handler of the
+            # user's that never lets go of the loop must not keep a process alive against all
+            # signals.
+            self._handle_by(partial(self._on_signal, asyncio.get_running_loop()))
         return self
 
-    def _listen(self, number: signal.Signals) -> None:
-        loop = asyncio.get_running_loop()
-        # Not add_signal_handler, which needs the loop to hear of a signal: a handler of the
-        # user's that never lets go of the loop must not keep a process alive against all signals.
-        before = signal.signal(number, partial(self._on_signal, loop))
-        # None is a handler that was not set by Python, and that Python cannot set again.
-        self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
+    def _handle_by(self, handler: Any) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, handler)
+            # None is a handler that was not set by Python, and that Python cannot set again.
+            self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
 
     def _on_signal(self, loop: asyncio.AbstractEventLoop, *_: object) -> None:
         self._received += 1
         if self._received == 1:
             loop.call_soon_threadsafe(self._drain)
         elif self._received == 2:
-            self._end_at_once_next_time()
+            self._handle_by(signal.SIG_DFL)
             loop.call_soon_threadsafe(self._cancel)
 
     def _drain(self) -> None:
@@ -71,11 +71,6 @@ class drain_on_signals:
     def _say(self, text: str) -> None:
         if self._tell is not None:
             self._tell(text)
-
-    def _end_at_once_next_time(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.signal(number, signal.SIG_DFL)
-            self._restore.append(partial(signal.signal, number, before))
 
     def __exit__(self, *_: object) -> None:
         while self._restore:
