@@ -88,7 +88,7 @@ def distinct_within(
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
-            if run.is_unique(source, by):
+            if run.overrides.is_unique(source, by):
                 source.attach(downstream, run)
                 return
             faults = KeyFaults(on_error, run, flowable.info, by, time)

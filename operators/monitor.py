@@ -157,7 +157,7 @@ class _Monitor(FilterStage[Any]):
         self._on_violation = on_violation
         self._letters = None
         if isinstance(on_violation, Sink):
-            self._letters = run.letters(cast(Any, on_violation))
+            self._letters = run.letters.open(cast(Any, on_violation))
         self._reported = 0
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -196,7 +196,7 @@ class _Monitor(FilterStage[Any]):
         elif self._on_violation == "report":
             self._reported += 1
             if self._reported <= _REPORTED:
-                self._run.on_warning(str(violation))
+                self._run.errors.warn(str(violation))
         elif self._on_violation == "stop":
             from penstock.streams.temporal.monitors.violation import Violated
 

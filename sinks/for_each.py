@@ -23,10 +23,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError, UnfinishedResult
+from penstock.streams.errors import BuildError, UnfinishedResult, cancelled_inside
 from penstock.streams.execution.call import is_iterator
 from penstock.streams.execution.handler import (
-    cancelled_inside,
     check_result,
     handler_name,
     is_async,

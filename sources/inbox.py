@@ -264,7 +264,7 @@ class _Entrance(Generic[T]):
     def refused(self, refusal: Exception) -> Exception:
         """A refusal, if possible with the error that ended the run."""
         if self._run is not None and isinstance(refusal, InboxClosed):
-            refusal.__cause__ = self._run.ended_by
+            refusal.__cause__ = self._run.errors.ended_by
         return refusal
 
 
@@ -366,7 +366,7 @@ class _Reader(SourceStage[T]):
         if self._lost:
             more = self._lost - len(self._first_lost)
             values = ", ".join(self._first_lost) + (f" and {more:,} more" if more else "")
-            self.run.on_warning(
+            self.run.errors.warn(
                 f"lost, because they were not finished and no caller waits for them (put without "
                 f"wait=True): {self._lost:,} of the events in the {self.info.name}: {values}"
             )

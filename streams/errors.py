@@ -48,6 +48,7 @@ __all__ = [
     "WorkerLost",
     "WrongType",
     "as_raised",
+    "cancelled_inside",
     "describe",
     "message_of",
     "printable",
@@ -230,6 +231,13 @@ def as_raised(error: BaseException) -> BaseException:
     for note in getattr(error, "__notes__", ()):
         raised.add_note(note)
     return raised
+
+
+def cancelled_inside(what: str, cause: BaseException) -> HandlerCancelled:
+    """What a call of `what` failed with that nobody outside of it cancelled."""
+    inside = HandlerCancelled(f"{what} was cancelled from inside")
+    inside.__cause__ = cause
+    return inside
 
 
 def describe(value: object, limit: int = 200) -> str:

@@ -86,7 +86,7 @@ class Flowable(Fluent[T_co]):
         """
         stage, run.attaching = run.attaching, self.info
         try:
-            run.in_place_of(self)._attach(guarded(subscriber, stage, run), run)
+            run.overrides.in_place_of(self)._attach(guarded(subscriber, stage, run), run)
         finally:
             run.attaching = stage
 

@@ -34,7 +34,7 @@ def connect(
     if cast(Any, subscriber) is None:
         raise TypeError("connect() needs a subscriber, not None")
     door = StrictSubscriber(subscriber, run)
-    door.run.on_failure(door.failed)
+    door.run.on_failed = door.failed
     with door.called():
         try:
             source.attach(door, door.run)
@@ -93,7 +93,7 @@ class StrictSubscriber:
     def failed(self, error: BaseException) -> None:
         """A part of the run other than the stream failed: a task, or a source's clean-up."""
         if self._subscriber is None:
-            self.run.unhandled(error)
+            self._unhandled(error)
         else:
             self._refuse(error)
 
@@ -237,12 +237,27 @@ class StrictSubscriber:
         if self._called and not self.run.has_loop:
             self._raised = self._raised or error
         else:
-            self.run.unhandled(error)
+            self._unhandled(error)
 
     def _close(self, *, hurry: bool = False) -> None:
         """Release what the stages opened, such as pools and files, without waiting for it."""
         if self._to_close:
             self._to_close = False
             if hurry:
-                self.run.hurry()
-            self.run.close_soon()
+                self.run.letters.hurry()
+            if self.run.is_open and self.run.has_loop and self.run.loop.is_running():
+                # The loop itself remembers a task only weakly.
+                self._closing = self.run.loop.create_task(self._release(), name="penstock close")
+
+    async def _release(self) -> None:
+        try:
+            await self.run.close()
+        except Exception as error:
+            self._unhandled(error)
+
+    def _unhandled(self, error: BaseException) -> None:
+        """An error that nobody receives: the loop's exception handler gets it."""
+        if not self.run.has_loop:
+            raise error
+        context = {"message": "penstock: a subscriber raised", "exception": error}
+        self.run.loop.call_exception_handler(context)

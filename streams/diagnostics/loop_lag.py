@@ -101,7 +101,7 @@ class Blocks:
         now = self._run.now()
         if now >= self._quiet_until.get(who, now):
             self._quiet_until[who] = now + _QUIET
-            self._run.on_warning(f"{text}. {advice}")
+            self._run.errors.warn(f"{text}. {advice}")
 
 
 class BlockingWatch:

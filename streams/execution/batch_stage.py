@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.streams.errors import BatchContractError
+from penstock.streams.errors import BatchContractError, cancelled_inside
 from penstock.streams.execution.batch_settings import BatchSettings, by_contract
 from penstock.streams.execution.batch_window import Gathering
 from penstock.streams.execution.call import Calls
-from penstock.streams.execution.handler import cancelled_inside, is_being_cancelled, opened_pool
+from penstock.streams.execution.handler import is_being_cancelled, opened_pool
 from penstock.streams.failures.policy import ErrorPolicy, blame
 from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Outcome

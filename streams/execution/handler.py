@@ -13,9 +13,9 @@ from reactivex import Observable
 from penstock.streams.boundary.user_stage import is_ours
 from penstock.streams.errors import (
     BuildError,
-    HandlerCancelled,
     UnfinishedResult,
     as_raised,
+    cancelled_inside,
     describe,
 )
 from penstock.streams.validation import is_count
@@ -86,13 +86,6 @@ def is_async(handler: Callable[..., Any]) -> bool:
         or inspect.isasyncgenfunction(handler)
         or inspect.isasyncgenfunction(call)
     )
-
-
-def cancelled_inside(what: str, cause: asyncio.CancelledError) -> HandlerCancelled:
-    """What a call of `what` failed with that nobody outside of it cancelled."""
-    inside = HandlerCancelled(f"{what} was cancelled from inside")
-    inside.__cause__ = cause
-    return inside
 
 
 def is_being_cancelled(run: Run) -> bool:

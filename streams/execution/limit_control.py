@@ -6,8 +6,7 @@ from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 
-from penstock.streams.errors import BadOverload, describe
-from penstock.streams.execution.handler import cancelled_inside
+from penstock.streams.errors import BadOverload, cancelled_inside, describe
 from penstock.streams.execution.settings import Settings
 from penstock.streams.limits import ArrivalLimiter, Completion, Limiter, Outcome
 from penstock.streams.limits.choice import limit_of

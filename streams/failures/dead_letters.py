@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.errors import DrainTimeout
 from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.acknowledgement import AckHook, OneByOne
 from penstock.streams.protocol.event import Ending, Event
@@ -17,7 +18,31 @@ if TYPE_CHECKING:
     from penstock.streams.protocol.sink_stage import Sink
     from penstock.streams.runtime.context import Run
 
-__all__ = ["DeadLetterChannel"]
+__all__ = ["DeadLetterChannel", "DeadLetterChannels"]
+
+# Seconds that a slow sink gets for its clean-up.
+_GRACE = 5.0
+
+
+class DeadLetterChannels:
+    """The channels of a running: a dead-letter sink is opened once for all stages."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._open: dict[int, tuple[Sink[DeadLetter], DeadLetterChannel]] = {}
+
+    def open(self, sink: Sink[DeadLetter]) -> DeadLetterChannel:
+        """The channel to `sink`, which is flushed when the running is closed."""
+        if id(sink) not in self._open:
+            channel = DeadLetterChannel(sink, self._run)
+            self._open[id(sink)] = sink, channel
+            self._run.on_flush(channel.flush)
+        return self._open[id(sink)][1]
+
+    def hurry(self) -> None:
+        """Do not wait for slow sinks any more when closing: give them a moment."""
+        for _, channel in self._open.values():
+            channel.hurry(_GRACE)
 
 
 class DeadLetterChannel(AckHook):
@@ -30,8 +55,8 @@ class DeadLetterChannel(AckHook):
     """
 
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
-        self.settled = 0
-        """Letters that the sink is done with, which shows that it is not stuck."""
+        # Letters that the sink is done with, which shows that it is not stuck.
+        self._settled = 0
         self._run = run
         self._info = sink.info
         self._waiting: deque[Event[Any]] = deque()
@@ -86,14 +111,30 @@ class DeadLetterChannel(AckHook):
         self._rest = chain(self._rest, map(self._opened, letters))
         self._send_waiting()
 
-    async def close(self) -> None:
-        """End the letters: have the sink flush what it got, and wait for that."""
+    async def flush(self) -> None:
+        """End the letters: have the sink write what it got, and wait for that.
+
+        DrainTimeout if it takes none for as long as the run's drain deadline.
+        """
         if not self._done and not self._waiting:
             self._done = True
             self._subscriber.on_completed()
-        if not self._sink_closed:
-            self._when_closed = self._run.loop.create_future()
-            await self._when_closed
+        if self._sink_closed:
+            return
+        closed = self._when_closed = self._run.loop.create_future()
+        settled = -1
+        # A slow sink may take its time, one that hangs may not.
+        while self._settled > settled:
+            settled = self._settled
+            if (await asyncio.wait([closed], timeout=self._run.drain_deadline))[0]:
+                return
+        self.hurry(0)
+        await asyncio.wait([closed], timeout=_GRACE)
+        raise DrainTimeout(
+            f"{self._info.name} has taken no dead letter for {self._run.drain_deadline:g} s at the "
+            "end; the events of those that are left have failed and are not acknowledged. Find out "
+            "why it hangs, or raise drain_deadline."
+        )
 
     def hurry(self, grace: float) -> None:
         """Wait at most `grace` seconds more for the sink; then take back unaccepted letters."""
@@ -128,7 +169,7 @@ class DeadLetterChannel(AckHook):
         self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
     ) -> None:
         self._open -= 1
-        self.settled += 1
+        self._settled += 1
         # During a sending: this is checked when it is over.
         if not self._sending:
             self._hold_or_release()
@@ -138,9 +179,9 @@ class DeadLetterChannel(AckHook):
         if most is None:
             open_, most = len(self._waiting), MOST_LETTERS
         if open_ >= most:
-            self._run.hold(self)
+            self._run.pauses.hold(self)
         elif open_ <= most - MOST_LETTERS // 2:
-            self._run.release(self)
+            self._run.pauses.release(self)
 
     def _take_one(self) -> bool:
         self._waiting.extend(islice(self._rest, 1))
@@ -162,7 +203,7 @@ class DeadLetterChannel(AckHook):
             self.cancel()
             self._run.failed(error)
         else:
-            self._run.release(self)
+            self._run.pauses.release(self)
 
 
 class _Given(OneByOne):

@@ -192,7 +192,7 @@ class ErrorPolicy:
         self._run = run
         policy = run.policy(policy)
         last = policy.then if isinstance(policy, Retry) else policy
-        self._letters = run.letters(last.sink) if isinstance(last, Route) else None
+        self._letters = run.letters.open(last.sink) if isinstance(last, Route) else None
         self._reverts = last == "revert"
         # Whether an event that it survives is done, not returned to its source.
         self.gives_up = last == "skip" or isinstance(last, Route)
@@ -213,7 +213,7 @@ class ErrorPolicy:
         if not (self.gives_up or self._reverts):
             event.fail(error)
             return False
-        self._run.count_error(self._info, error)
+        self._run.errors.count(error)
         if self._letters is not None:
             self._letters.send(event, error, str(self._info), attempts, self._was_routed)
         else:

@@ -148,7 +148,7 @@ class _Reading(SourceStage[T]):
         created, route = options.created, options.on_bad_line
         self._created = None if created is None else Creation(created, run.now)
         self._stop_at_bad_line = route == "stop"
-        self._letters = run.letters(route.sink) if isinstance(route, Route) else None
+        self._letters = run.letters.open(route.sink) if isinstance(route, Route) else None
         self._stage = str(info)
         self._splitter = LineSplitter(options.max_line)
         self._max_line = options.max_line
@@ -276,7 +276,7 @@ class _Reading(SourceStage[T]):
             shown = describe(text if _is_utf8(raw) else raw.removesuffix(b"\r"))
         error = kind(f"{self._name}, line {number} {what}: {shown}")
         self._bad += 1
-        self.run.count_bad_line(error)
+        self.run.errors.count_bad_line(error)
         if self._stop_at_bad_line:
             self._failure = error
         elif self._letters is None:

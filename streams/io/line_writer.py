@@ -70,7 +70,8 @@ class LineWriting(SinkStage[Any]):
         self._ending = self._trailed = False
         self._error: BaseException | None = None
         self._room: asyncio.Future[None] | None = None
-        append = append or run.has_engine
+        # Other workers of the cluster may write to the same file.
+        append = append or run.overrides.engine is not None
         if append and self._compressor is None:
             _end_line(path)
         self._output = open_output(path, run, self._has_room_again, append=append)

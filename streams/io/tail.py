@@ -46,7 +46,7 @@ class Following:
         self._read = 0
         self._timer: asyncio.TimerHandle | None = None
         if not self._open():
-            run.on_warning(f"{name} does not exist yet: waiting for it.")
+            run.errors.warn(f"{name} does not exist yet: waiting for it.")
 
     def _open(self) -> bool:
         try:

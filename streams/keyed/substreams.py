@@ -68,7 +68,7 @@ class Substreams:
         self._seconds = idle
         self._idle = Idle[_Substream](idle, run, self._end_if_empty)
         self._max_groups = inf if max_groups is None else max_groups
-        self._run = run.inner()
+        self._run = run
         self._info = info
         self._groups: dict[Any, _Group] = {}
         # What every group's operators make of all its values, once that is known; what they did for
@@ -375,12 +375,12 @@ class Substreams:
     def _count(self, cause: str) -> None:
         """A group is closed early, for this cause."""
         if cause not in self._closed_early:
-            self._run.on_warning(
+            self._run.errors.warn(
                 f"{self._info} has closed a group before it was idle for {self._seconds:g} s, for "
                 f"lack of room ({cause}): what comes out of it is made of a part of its events. "
                 f"{_ADVICE[cause]}"
             )
-        for counts in (self._closed_early, self._run.closed_early):
+        for counts in (self._closed_early, self._run.errors.closed_early):
             counts[cause] = counts.get(cause, 0) + 1
 
     def _end_if_empty(self, substream: _Substream) -> None:

@@ -3,16 +3,16 @@ deduplication."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.failures.policy import OnError
-from penstock.streams.keyed.key import By
 
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "Overrides"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,4 +27,25 @@ class Engine:
 
     source: Flowable[Any]
     on_error: OnError
-    unique_by: By[Any] | None = None
+    unique_by: str | int | Callable[[Any], Hashable] | None = None
+
+
+class Overrides:
+    """What `engine`, if there is one, changes of the pipeline that begins with `source`."""
+
+    def __init__(self, source: Flowable[Any] | None = None, engine: Engine | None = None) -> None:
+        self._source = source
+        self.engine = engine
+
+    def in_place_of(self, stream: Flowable[Any]) -> Flowable[Any]:
+        """What is attached where the pipeline says `stream`."""
+        return stream if self.engine is None or stream is not self._source else self.engine.source
+
+    def is_unique(self, stream: Flowable[Any], by: object) -> bool:
+        """Whether no two events of `stream` with the same key come within the window."""
+        unique_by = None if self.engine is None else self.engine.unique_by
+        return unique_by is not None and stream is self._source and unique_by == by
+
+    def policy(self, on_error: OnError) -> OnError:
+        """What a stage does that was built with `on_error`."""
+        return on_error if self.engine is None or on_error != "stop" else self.engine.on_error

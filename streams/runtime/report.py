@@ -60,13 +60,8 @@ def snapshot(
             totals[name] += numbers[name]
         for cause, count in numbers["dropped"].items():
             dropped[cause] = dropped.get(cause, 0) + count
-    unfinished = (
-        totals["in"]
-        - totals["finished"]
-        - sum(dropped.values())
-        - totals["failed"]
-        - totals["returned"]
-    )
+    ended = totals["finished"] + sum(dropped.values()) + totals["failed"] + totals["returned"]
+    unfinished = totals["in"] - ended
     stages = [
         _numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)
     ]
@@ -83,11 +78,11 @@ def snapshot(
         "unfinished": unfinished,
         "waiting": unfinished - in_flight,
         "in_flight": in_flight,
-        "bad_lines": run.bad_lines,
+        "bad_lines": run.errors.bad_lines,
         "limit": sum(limit for limit, _ in limits) if limits else None,
         "limit_reason": "; ".join(reason for _, reason in limits if reason),
         "groups": sum(groups) if groups else None,
-        "closed_early": dict(run.closed_early),
+        "closed_early": dict(run.errors.closed_early),
         "latency": latencies[0] if latencies else None,
         "stages": stages,
     }

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.clock import is_virtual
@@ -21,15 +21,12 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.runtime.broadcast import Broadcast
-from penstock.streams.runtime.context import Run, in_a_line
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.error_log import in_a_line
+from penstock.streams.runtime.overrides import Engine, Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, snapshot
 
-if TYPE_CHECKING:
-    from penstock.streams.runtime.overrides import Engine
-
 __all__ = ["Outcome", "Report", "Running"]
-
-log = logging.getLogger("penstock")
 
 
 class Running:
@@ -43,12 +40,10 @@ class Running:
         limit: tuple[int, int] | None = None,
         engine: Engine | None = None,
     ) -> None:
-        self._run = run = Run(drain_deadline, limit)
-        if engine is not None:
-            run.use_engine(flowable.chain()[0], engine)
+        self._run = run = Run(drain_deadline, limit, Overrides(flowable.chain()[0], engine))
         loop = run.loop  # NoLoop is raised here rather than in some stage.
-        run.on_failure(self._failed)
-        run.on_stopping = self._stopping
+        run.on_failed = self._failed
+        run.errors.on_stopping = self._stopping
         self._flowable = flowable
         last = flowable.info.number
         self._plan = [(s.info.at(last + i), s) for i, s in enumerate(sinks, 1)]
@@ -59,7 +54,6 @@ class Running:
         self._ended: float | None = None
         self._state: State | Literal["closed"] = "running"
         self._outcome: Outcome = "completed"
-        self._error: BaseException | None = None
         self._told = False
         # Callers that wait for the end, and receive an error.
         self._waiting = 0
@@ -70,7 +64,7 @@ class Running:
         if not is_virtual(loop):
             WATCHDOG.watch(run)
         # The caller gets the handle first; the stream begins with the loop's next step.
-        self._beginning: asyncio.Handle | None = loop.call_soon(self._begin)
+        self._beginning: asyncio.Handle | None = run.call_soon(None, self._begin)
 
     def _begin(self) -> None:
         try:
@@ -79,20 +73,11 @@ class Running:
                 stage.info = info
                 self._sinks.append(stage)
                 self._open.add(stage)
-            if len(self._sinks) == 1:
-                self._head = self._sinks[0]
-            else:
-                self._head = Broadcast(
-                    [guarded(sink, sink.info, self._run) for sink in self._sinks]
-                )
+            sinks = [guarded(sink, sink.info, self._run) for sink in self._sinks]
+            self._head = self._sinks[0] if len(sinks) == 1 else Broadcast(sinks)
+        finally:
             self._beginning = None
-            self._flowable.attach(self._head, self._run)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            # As in Run.call.
-            self._beginning = None
-            self._run.failed(error)
+        self._flowable.attach(self._head, self._run)
 
     async def __aenter__(self) -> Self:
         """Leaving the block waits for the end, which is when the input is over: an `inbox` is
@@ -147,11 +132,10 @@ class Running:
 
     def report(self) -> Report:
         """How it ended; before the end, that it is running, paused or draining."""
-        if self._report is not None:
-            return self._report
         if self._state != "closed":
             return Report(self._state, self.statistics(), self._error)
-        self._report = Report(self._outcome, self.statistics(), self._error)
+        if self._report is None:
+            self._report = Report(self._outcome, self.statistics(), self._error)
         return self._report
 
     # Control.
@@ -160,13 +144,13 @@ class Running:
         """Take no more from the source; events inside go on. Leases are still renewed."""
         if self._state == "running":
             self._state = "paused"
-            self._run.hold(self)
+            self._run.pauses.hold(self)
 
     def resume(self) -> None:
         """Continue after `pause`, at once."""
         if self._state == "paused":
             self._state = "running"
-            self._run.release(self)
+            self._run.pauses.release(self)
 
     def retune(self, limit: Limit, stage: int | None = None) -> None:
         """Give the working stage another limiter, or bounds, from the next event on.
@@ -205,7 +189,6 @@ class Running:
             self._set_deadline(deadline)
         if self._state == "draining":
             return
-        paused = self._state == "paused"
         self._state = "draining"
         if by_signal and self._outcome == "completed":
             self._outcome = "drained"
@@ -214,9 +197,8 @@ class Running:
             return
         for source in list(self._run.sources):
             source.stop()
-        if paused:
-            # What a source still holds of what it has read goes on.
-            self._run.release(self)
+        # What a paused source still holds of what it has read goes on.
+        self._run.pauses.release(self)
 
     def cancel(self) -> None:
         """Stop now: calls are cancelled, unfinished events are returned to their source."""
@@ -234,7 +216,7 @@ class Running:
             upstream.cancel()
         for sink in list(self._open):
             sink.cancel()
-        self._run.hurry()
+        self._run.letters.hurry()
         self._close_if_over()
 
     def _set_deadline(self, seconds: float) -> None:
@@ -250,7 +232,7 @@ class Running:
         if self._error is None:
             counted = "1 event" if unfinished == 1 else f"{unfinished:,} events"
             self._outcome = "overrun"
-            self._error = self._run.ended_by = DrainTimeout(
+            self._run.errors.ended_by = DrainTimeout(
                 f"the drain's deadline passed with {counted} unfinished; they are "
                 "given back to their source, and lost where it cannot give them again. Give the "
                 "drain more time, or the handler less work."
@@ -259,11 +241,14 @@ class Running:
 
     # The end.
 
+    @property
+    def _error(self) -> BaseException | None:
+        return self._run.errors.ended_by
+
     def _ends_with(self, error: BaseException) -> None:
         """The run ends with the first error; later ones are logged."""
         if self._error is None and self._outcome != "cancelled":
-            self._error, self._outcome = error, "stopped"
-            self._run.ended_by = error
+            self._run.errors.ended_by, self._outcome = error, "stopped"
         elif error is not self._error:
             self._run.late_error(error)
 
@@ -281,7 +266,7 @@ class Running:
         if isinstance(error, OutputClosed):
             if self._outcome == "completed":
                 self._outcome = "output closed"
-            self._run.on_warning(str(error))
+            self._run.errors.warn(str(error))
         elif error is not None:
             self._ends_with(error)
         if error is not None:
@@ -306,7 +291,8 @@ class Running:
             self._state = "closed"
             if self._error is not None and not self._waiting:
                 # Whoever waits later is told too, but perhaps nobody ever does.
-                log.error("a pipeline has ended with %s", in_a_line(self._error))
+                text = f"a pipeline has ended with {in_a_line(self._error)}"
+                logging.getLogger("penstock").error(text)
             if not self._done.done():
                 self._done.set_result(None)
 

@@ -37,7 +37,7 @@ class Nested(AckHook, Iterator[Any]):
         self._unfinished = 0
         self._lessors: list[Lessor] = []
         self._own = run.nested()
-        self._own.on_failure(self.on_error)
+        self._own.on_failed = self.on_error
         leased = len(run.lessors)
         try:
             stream.attach(self, self._own)

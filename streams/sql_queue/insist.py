@@ -43,7 +43,7 @@ class Insistence:
                 if since is None:
                     since = now
                     self.lost += 1
-                    self._run.on_warning(
+                    self._run.errors.warn(
                         f"{self._name} is unavailable, trying again for {self.patience:g} s: "
                         f"{error}"
                     )

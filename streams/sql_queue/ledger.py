@@ -111,7 +111,7 @@ class Ledger:
             return row in self.held
         if tenure is not self._reported:
             self._reported = tenure
-            self._run.on_warning(
+            self._run.errors.warn(
                 f"{redacted(self._store.url)}: the lease of {self._terms.lease:g} s ran out "
                 "before it was renewed, so rows that had not begun by then are returned. Give a "
                 "longer lease=, or keep the event loop free."

@@ -183,7 +183,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
         error = BadRow(f"{row} of {self._info.detail}: its payload {what}: {describe(text)}")
         self._bad += 1
-        self.run.count_bad_line(error)
+        self.run.errors.count_bad_line(error)
         self.ledger.fail(row, error, final=True)
 
     async def _until_more(self) -> None:
@@ -208,7 +208,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         if elsewhere.text and not self._told_of_others:
             self._told_of_others = True
             what = "waiting for" if waits else "ended without"
-            self.run.on_warning(f"read_table: {what} rows elsewhere: {elsewhere.text}")
+            self.run.errors.warn(f"read_table: {what} rows elsewhere: {elsewhere.text}")
         if elsewhere.text and waits:
             seconds = min(self._manner.poll, max(elsewhere.seconds, _QUIET))
             await self._insist(lambda: self._store.changed(seconds))
@@ -260,7 +260,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         self.count_failure(for_good)
         if not hasattr(error, "__notes__"):
             error.add_note(f"in {self._info}")
-        self.run.count_error(self._info, error)
+        self.run.errors.count(error)
 
     # The end.
 

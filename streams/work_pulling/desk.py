@@ -190,7 +190,7 @@ class RemoteDesk(SourceStage[Any]):
         except ValueError as error:
             # Nobody waits for it, and no other worker could read it either.
             self._replies.send(message.reply, TERM)
-            self.run.on_warning(
+            self.run.errors.warn(
                 f"a message of {len(message.data):,} bytes on {message.subject} is not a parcel of "
                 f"jobs, and was taken out of the queue: {error}"
             )

@@ -259,7 +259,7 @@ class Master:
         """Another program uses a subject of the pool."""
         self.foreign += 1
         if self.foreign == 1:
-            self.offering.run.on_warning(
+            self.offering.run.errors.warn(
                 f"a message of {len(message.data):,} bytes on {message.subject} is not a worker's, "
                 f"and was ignored: {error}"
             )

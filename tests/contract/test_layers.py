@@ -59,9 +59,7 @@ EXCEPTIONS = {
     ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
     ("runtime", "boundary"): "a running puts a user's stage behind its guard",
     ("runtime", "diagnostics"): "a running starts the watch over its loop",
-    ("runtime", "execution"): "how a cancelled task is told from a cancelled handler",
     ("runtime", "flowable"): "a running attaches to a stream; an engine is one's source",
-    ("runtime", "keyed"): "which key an engine knows to be unique, for types",
 }
 
 

@@ -196,7 +196,7 @@ class _Stage(SourceStage[Any]):
         except BadLine as bad:
             event = Event(delivery.data, created, self, delivery)
             error, attempts = bad, 1
-            self.run.count_bad_line(bad)
+            self.run.errors.count_bad_line(bad)
         else:
             suspects = delivery[0].partition.suspects
             if suspects is None or (attempts := suspects.cost_if_given_up(delivery)) == 0:
@@ -205,9 +205,9 @@ class _Stage(SourceStage[Any]):
                 f"{attempts} workers that had this event at work died, or were blocked for longer "
                 "than their leases last"
             )
-            self.run.on_warning(f"{delivery} goes to the dead letters: {error}")
+            self.run.errors.warn(f"{delivery} goes to the dead letters: {error}")
         self.received += 1
-        letters = self.run.letters(self._deliveries.letters)
+        letters = self.run.letters.open(self._deliveries.letters)
         letters.send(event, error, "jetstream", attempts)
         return None
 

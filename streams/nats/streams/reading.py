@@ -88,7 +88,7 @@ class Reading(SourceStage[Any]):
         self.nack = self._return
         self._settings = settings
         on_bad = settings.on_bad_message
-        self._letters = run.letters(on_bad.sink) if isinstance(on_bad, Route) else None
+        self._letters = run.letters.open(on_bad.sink) if isinstance(on_bad, Route) else None
         self._arrived: deque[_Message] = deque()
         self._held: dict[str, None] = {}
         self._replies: Replies | None = None
@@ -178,7 +178,7 @@ class Reading(SourceStage[Any]):
             return Event(value_of(message.data, message, is_object=True), created, self, message)
         except BadLine as error:
             bad = error
-        self.run.count_bad_line(bad)
+        self.run.errors.count_bad_line(bad)
         if self._letters is not None:
             self.received += 1
             letter = Event(text_of(message.data), created, self, message)

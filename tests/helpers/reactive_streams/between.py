@@ -91,7 +91,7 @@ class Below(Probe[Any]):
 
 def attached(stream: Flowable[Any], below: Below, run: Run) -> None:
     """Put `below` under the last stage of `stream`."""
-    run.on_failure(below.on_error)
+    run.on_failed = below.on_error
     try:
         _attach(stream, below, run)
     except Exception as error:

@@ -462,7 +462,7 @@ def test_after_an_error_of_the_reader_nothing_more_is_asked_or_said() -> None:
     source.send({"id": 1})
     assert source.cancels == 1
     assert source.requests == [1]
-    assert door.run.errors == 0
+    assert door.run.errors.failed_events == 0
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
+from weakref import WeakSet
 
 from reactivex import operators as ops
 
-from penstock import Flowable, from_iterable, group_by, spread
+from penstock import Flowable, adaptive_flat_map, from_iterable, group_by, spread
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe, run_virtual
 from penstock.streams.testing.plugin import Run as RunVirtual
@@ -219,6 +221,32 @@ def test_no_timer_is_left_by_a_group_that_begins_anew_after_the_end_of_its_sourc
         )
         run(flow.to(sink).run())
     assert sink.values == 4 * ["a1", "a2", "a3", "a4", "a5"]
+
+
+def test_a_spread_further_down_keeps_nothing_of_groups_that_have_ended(run: RunVirtual) -> None:
+    class Twice:
+        def __call__(self, value: str) -> list[str]:
+            return [value, value]
+
+    alive, most = WeakSet[Twice](), list[int]()
+
+    def operators(group: Any) -> Any:
+        twice = Twice()
+        alive.add(twice)
+        return group.pipe(ops.flat_map(twice))
+
+    def look(value: str) -> list[str]:
+        gc.collect()
+        most.append(len(alive))
+        return [value]
+
+    keys = [(float(second), str(second)) for second in range(20)]
+    grouped = group_by(str, each=operators, idle=1.5), spread(), adaptive_flat_map(look)
+    source = Flowable.from_async_iterable(lambda: at_times(keys))
+    sink = MemorySink()
+    run(source.pipe(*grouped, spread()).to(sink).run())
+    assert len(sink.values) == 40
+    assert max(most) < 5
 
 
 def test_at_the_end_of_the_stream_groups_end_no_faster_than_what_comes_of_them_is_taken() -> None:

@@ -247,6 +247,18 @@ def test_files_that_are_read_inside_report_their_bad_lines(run: Run, tmp_path: P
     assert (report.statistics["bad_lines"], report.exit_status) == (2, 3)
 
 
+def test_files_that_are_read_inside_a_group_report_their_bad_lines(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text('{"in": "a"}\ngarbage\n')
+    inner = lambda name: read_jsonl(tmp_path / name)  # noqa: E731
+    grouped = group_by(str, each=lambda group: group.pipe(flat_map(inner)), idle=1), spread()
+    done = list[Any]()
+    report = run(from_iterable(["a"]).pipe(*grouped).to(collect(done)).run())
+    assert done == [{"in": "a"}]
+    assert (report.statistics["bad_lines"], report.exit_status) == (1, 3)
+
+
 def test_a_flood_of_letters_holds_the_sources_inside() -> None:
     def fails(value: Any) -> Any:
         raise ValueError(value)

@@ -1,0 +1,58 @@
+"""Tasks and their owner: none of them outlives the running that started it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+__all__ = ["Tasks"]
+
+# Seconds that cancelled work gets for its clean-up.
+_GRACE = 5.0
+# What the names of tasks begin with.
+_PREFIX = "penstock "
+
+
+class Tasks:
+    """The tasks of one owner. `failed(name, error)` is called when one ends with an error."""
+
+    def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
+        self._failed = failed
+        self._running: dict[asyncio.Task[Any], None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    def spawn(
+        self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], name: str
+    ) -> asyncio.Task[None]:
+        """Start a task."""
+        task = loop.create_task(work, name=f"{_PREFIX}{name}")
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    async def end(self) -> str:
+        """Cancel all tasks and wait for them; returns the names of those that are left behind.
+
+        A task that does not end when it is cancelled is cancelled again after five seconds, and
+        left behind after five more.
+        """
+        again = False
+        while self._running:
+            tasks = list(self._running)
+            for task in tasks:
+                # Who is cancelled already cleans up, and may take a moment for it.
+                if again or not task.cancelling():
+                    task.cancel()
+            _, left = await asyncio.wait(tasks, timeout=_GRACE)
+            if again and left:
+                return ", ".join(sorted(task.get_name() for task in left))
+            again = bool(left)
+        return ""
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        del self._running[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(task.get_name().removeprefix(_PREFIX), error)

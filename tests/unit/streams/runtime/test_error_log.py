@@ -1,0 +1,26 @@
+"""What goes wrong in a running is counted, and the first of a kind is reported."""
+
+from __future__ import annotations
+
+from penstock.streams.errors import BadLine
+from penstock.streams.runtime.error_log import ErrorLog, in_a_line
+
+
+def test_ten_errors_of_a_kind_are_shown_and_the_rest_is_counted() -> None:
+    errors, told = ErrorLog(), list[str]()
+    errors.warn = told.append
+    for n in range(30):
+        errors.count(ValueError(n))
+    assert told[0] == "ValueError: 0 ()"
+    assert told[10:] == ["more events have failed; they are counted and no longer shown"]
+    for n in range(30):
+        errors.count_bad_line(BadLine(f"line {n}"))
+    assert told[11:13] == ["line 0", "line 1"]
+    assert told[21:] == ["there are more bad lines; they are counted and no longer shown"]
+    assert (errors.failed_events, errors.bad_lines) == (30, 30)
+
+
+def test_an_error_in_a_line_says_where_it_was() -> None:
+    error = ValueError("first\nsecond")
+    error.add_note("in stage 2 'map'")
+    assert in_a_line(error) == "ValueError: first second (in stage 2 'map')"
