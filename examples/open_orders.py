@@ -99,7 +99,7 @@ def main(rows: int = 5_000) -> None:
         ends = {"begin": period.begin.isoformat(), "end": period.end.isoformat()}
         (plain,) = database.execute(PLAIN_QUERY, ends).fetchone()
         print(f"{period.begin} to {period.end}: {period.value} open, {plain} by a plain query")
-    print(f"the stream tells the same: {live == swept}, so does the sequenced query: {same}")
+    print(f"the stream agrees: {live == swept}, and so does the sequenced query: {same}")
     print(f"{rows:,} rows: {quick:.3f} s, in SQL {slow:.3f} s, {slow / quick:,.0f} times as long")
 
 

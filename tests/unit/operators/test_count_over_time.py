@@ -353,7 +353,7 @@ def test_the_example_has_the_published_counts_and_the_query_agrees() -> None:
         "2004-07-13 to 2004-07-14: 394 open, 394 by a plain query",
         "2004-07-14 to 2004-07-16: 210 open, 210 by a plain query",
         "2004-07-16 to 2004-07-18: 138 open, 138 by a plain query",
-        "the stream tells the same: True, so does the sequenced query: True",
+        "the stream agrees: True, and so does the sequenced query: True",
     ]
 
 
