@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     H = TypeVarWithDefault("H", default=G)
     J = TypeVarWithDefault("J", default=H)
 
+    # One of ours, or a stock one.
+    _Operator = Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]]
+
 __all__ = ["Piping"]
 
 # Mypy considers this name true, whatever it is set to.
@@ -66,122 +69,88 @@ class Piping(Observable[T_co]):
         def pipe(self) -> Flowable[T_co]: ...
 
         @overload
-        def pipe(
-            self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            /,
-        ) -> Flowable[A]: ...
+        def pipe(self, one: _Operator[T_co, A], /) -> Flowable[A]: ...
+
+        @overload
+        def pipe(self, one: _Operator[T_co, A], two: _Operator[A, B], /) -> Flowable[B]: ...
 
         @overload
         def pipe(
-            self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            /,
-        ) -> Flowable[B]: ...
-
-        @overload
-        def pipe(
-            self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            /,
+            self, one: _Operator[T_co, A], two: _Operator[A, B], three: _Operator[B, C], /
         ) -> Flowable[C]: ...
 
         @overload
         def pipe(
             self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            four: Callable[[Flowable[C]], Observable[D]] | Callable[[Observable[C]], Observable[D]],
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
             /,
         ) -> Flowable[D]: ...
 
         @overload
         def pipe(
             self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            four: Callable[[Flowable[C]], Observable[D]] | Callable[[Observable[C]], Observable[D]],
-            five: Callable[[Flowable[D]], Observable[E]] | Callable[[Observable[D]], Observable[E]],
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
             /,
         ) -> Flowable[E]: ...
 
         @overload
         def pipe(
             self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            four: Callable[[Flowable[C]], Observable[D]] | Callable[[Observable[C]], Observable[D]],
-            five: Callable[[Flowable[D]], Observable[E]] | Callable[[Observable[D]], Observable[E]],
-            six: Callable[[Flowable[E]], Observable[F]] | Callable[[Observable[E]], Observable[F]],
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
             /,
         ) -> Flowable[F]: ...
 
         @overload
         def pipe(
             self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            four: Callable[[Flowable[C]], Observable[D]] | Callable[[Observable[C]], Observable[D]],
-            five: Callable[[Flowable[D]], Observable[E]] | Callable[[Observable[D]], Observable[E]],
-            six: Callable[[Flowable[E]], Observable[F]] | Callable[[Observable[E]], Observable[F]],
-            seven: Callable[[Flowable[F]], Observable[G]]
-            | Callable[[Observable[F]], Observable[G]],
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
+            seven: _Operator[F, G],
             /,
         ) -> Flowable[G]: ...
 
         @overload
         def pipe(
             self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            four: Callable[[Flowable[C]], Observable[D]] | Callable[[Observable[C]], Observable[D]],
-            five: Callable[[Flowable[D]], Observable[E]] | Callable[[Observable[D]], Observable[E]],
-            six: Callable[[Flowable[E]], Observable[F]] | Callable[[Observable[E]], Observable[F]],
-            seven: Callable[[Flowable[F]], Observable[G]]
-            | Callable[[Observable[F]], Observable[G]],
-            eight: Callable[[Flowable[G]], Observable[H]]
-            | Callable[[Observable[G]], Observable[H]],
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
+            seven: _Operator[F, G],
+            eight: _Operator[G, H],
             /,
         ) -> Flowable[H]: ...
 
         @overload
         def pipe(
             self,
-            one: Callable[[Flowable[T_co]], Observable[A]]
-            | Callable[[Observable[T_co]], Observable[A]],
-            two: Callable[[Flowable[A]], Observable[B]] | Callable[[Observable[A]], Observable[B]],
-            three: Callable[[Flowable[B]], Observable[C]]
-            | Callable[[Observable[B]], Observable[C]],
-            four: Callable[[Flowable[C]], Observable[D]] | Callable[[Observable[C]], Observable[D]],
-            five: Callable[[Flowable[D]], Observable[E]] | Callable[[Observable[D]], Observable[E]],
-            six: Callable[[Flowable[E]], Observable[F]] | Callable[[Observable[E]], Observable[F]],
-            seven: Callable[[Flowable[F]], Observable[G]]
-            | Callable[[Observable[F]], Observable[G]],
-            eight: Callable[[Flowable[G]], Observable[H]]
-            | Callable[[Observable[G]], Observable[H]],
-            nine: Callable[[Flowable[H]], Observable[J]] | Callable[[Observable[H]], Observable[J]],
+            one: _Operator[T_co, A],
+            two: _Operator[A, B],
+            three: _Operator[B, C],
+            four: _Operator[C, D],
+            five: _Operator[D, E],
+            six: _Operator[E, F],
+            seven: _Operator[F, G],
+            eight: _Operator[G, H],
+            nine: _Operator[H, J],
             /,
         ) -> Flowable[J]: ...
 
