@@ -1,4 +1,4 @@
-"""One-shot readiness of descriptors, without changing their blocking mode.
+"""One-shot readiness of descriptors, without changing their blocking mode; and calls that block.
 
 `loop.add_reader` is not enough for a standard stream: uvloop switches what it watches to
 non-blocking, which switches it for every process that shares it and outlives this one; and a
@@ -12,10 +12,14 @@ import asyncio
 import os
 import select
 import sys
+import threading
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import ExitStack
+from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Watch", "watch"]
+__all__ = ["BlockingCalls", "Watch", "watch"]
+
+R = TypeVar("R")
 
 
 class Watch(Protocol):
@@ -112,3 +116,63 @@ class _Plain:
         if self._armed:
             self._armed = False
             self._remove(self._descriptor)
+
+
+class BlockingCalls(Generic[R]):
+    """Reads or writes that may block, each in a thread, one at a time, for loops that cannot poll.
+
+    The thread is not part of the loop's executor: that one waits for its threads when the loop is
+    closed, and nobody can wake a thread that waits for input or for a reader. An abandoned one ends
+    with its call or with the process, and closes the descriptor itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        ready: Callable[[], None],
+        own: ExitStack,
+    ) -> None:
+        self._name = name
+        self._loop = loop
+        self._ready = ready
+        self._own = own
+        self._calling = self._closed = False
+        self._outcome: R | OSError | None = None
+
+    def outcome(self, function: Callable[..., R], *args: Any) -> R | None:
+        """The outcome of the last call. Without one a call begins, and `ready` is called later."""
+        outcome, self._outcome = self._outcome, None
+        if isinstance(outcome, OSError):
+            raise outcome
+        if outcome is None and not self._calling:
+            self._calling = True
+            threading.Thread(None, self._call, self._name, (function, *args), daemon=True).start()
+        return outcome
+
+    def _call(self, function: Callable[..., R], *args: Any) -> None:
+        outcome: R | OSError
+        try:
+            outcome = function(*args)
+        except OSError as error:
+            outcome = error
+        try:
+            self._loop.call_soon_threadsafe(self._returned, outcome)
+        except RuntimeError:
+            # The loop was closed meanwhile; nobody is left who could close the descriptor.
+            self._calling = False
+            self.close()
+
+    def _returned(self, outcome: R | OSError) -> None:
+        self._calling = False
+        if self._closed:
+            self.close()
+        else:
+            self._outcome = outcome
+            self._ready()
+
+    def close(self) -> None:
+        """Begin no more calls; the descriptor is closed when the one under way has returned."""
+        self._closed = True
+        if not self._calling:
+            self._own.close()

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import Input, Unpacked
-from penstock.streams.io.descriptor import watch
+from penstock.streams.io.descriptor import BlockingCalls, watch
 from penstock.streams.io.paths import Path, input_mode, input_name
 from penstock.streams.io.standard import actual_input
 from penstock.streams.runtime.context import Run
@@ -43,70 +43,63 @@ def open_input(
     before anything is read, and may place it elsewhere than at the start. Raises CannotOpen, and
     what `opened` raises.
     """
-    raw = _open(actual_input(path), run, ready, opened)
-    return Unpacked(raw, input_name(path), CHUNK, from_start=opened is None)
-
-
-def _open(
-    path: Path, run: Run, ready: Callable[[], None], opened: Callable[[int], object] | None
-) -> Input:
+    path, name = actual_input(path), input_name(path)
+    # Closes what is not the user's.
+    own = ExitStack()
     if path == "-" or isinstance(path, int):
         descriptor = path if isinstance(path, int) else STANDARD_INPUT
-        if opened is not None:
-            opened(descriptor)
-        return _of_descriptor(descriptor, path, run, ready, None)
-    name = input_name(path)
-    try:
-        descriptor = os.open(name, OPEN_FLAGS)
-    except OSError as error:
-        raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
+    else:
+        try:
+            descriptor = os.open(name, OPEN_FLAGS)
+        except OSError as error:
+            raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
+        own.callback(os.close, descriptor)
     try:
         if opened is not None:
             opened(descriptor)
-        return _of_descriptor(descriptor, path, run, ready, descriptor)
+        raw = _input(descriptor, name, run, ready, own)
     except BaseException:
-        os.close(descriptor)
+        own.close()
         raise
+    return Unpacked(raw, name, CHUNK, from_start=opened is None)
 
 
-def _of_descriptor(
-    descriptor: int, path: Path, run: Run, ready: Callable[[], None], own: int | None
+def _input(
+    descriptor: int, name: str, run: Run, ready: Callable[[], None], own: ExitStack
 ) -> Input:
-    name = input_name(path)
     mode = input_mode(descriptor, name)
     if stat.S_ISDIR(mode):
         raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
-    regular = stat.S_ISREG(mode)
+    lasting = stat.S_ISREG(mode)
 
-    def read_some() -> bytes | None:
+    def read() -> bytes | None:
         try:
             return os.read(descriptor, CHUNK)
         except BlockingIOError:
             return None
 
-    if regular:
-        return _Direct(read_some, own, lasting=True)
-    try:
-        return _Polled(descriptor, read_some, own, run.loop, ready)
-    except NotImplementedError:
-        return _Threaded(read_some, own, run, ready)
-    except OSError:
-        # The kernel refuses to poll what never makes a reader wait, such as /dev/null.
-        return _Direct(read_some, own, lasting=False)
+    if not lasting:
+        try:
+            return _Polled(descriptor, read, own, run.loop, ready)
+        except NotImplementedError:
+            calls: BlockingCalls[bytes | None]
+            calls = BlockingCalls("penstock input", run.loop, ready, own)
+            return _Direct(lambda: calls.outcome(read), calls.close)
+        except OSError:
+            # The kernel refuses to poll what never makes a reader wait, such as /dev/null.
+            pass
+    return _Direct(read, own.close, lasting)
 
 
 class _Direct:
     """An input whose reads return at once."""
 
-    def __init__(self, read: Callable[[], bytes | None], own: int | None, *, lasting: bool) -> None:
+    def __init__(
+        self, read: Callable[[], bytes | None], close: Callable[[], None], lasting: bool = False
+    ) -> None:
         self.lasting = lasting
         self.read = read
-        self._own = own
-
-    def close(self) -> None:
-        own, self._own = self._own, None
-        if own is not None:
-            os.close(own)
+        self.close = close
 
 
 class _Polled:
@@ -118,15 +111,16 @@ class _Polled:
         self,
         descriptor: int,
         read: Callable[[], bytes | None],
-        own: int | None,
+        own: ExitStack,
         loop: asyncio.AbstractEventLoop,
         ready: Callable[[], None],
     ) -> None:
         self._read = read
-        self._own = own
         self._ready = ready
         self._readable = False
         self._watch = watch(loop, descriptor, self._on_readable, writing=False)
+        own.callback(self._watch.close)
+        self.close = own.close
 
     def _on_readable(self) -> None:
         self._readable = True
@@ -140,71 +134,3 @@ class _Polled:
             return self._read()
         self._watch.arm()
         return None
-
-    def close(self) -> None:
-        self._watch.close()
-        own, self._own = self._own, None
-        if own is not None:
-            os.close(own)
-
-
-class _Threaded:
-    """An input that a thread waits for, one read at a time.
-
-    The thread is no part of the loop's executor: that one waits for its threads when the loop
-    is closed, and nobody can wake a thread that waits for input. An abandoned one ends with
-    the input or with the process, and closes the descriptor itself.
-    """
-
-    lasting = False
-
-    def __init__(
-        self,
-        read: Callable[[], bytes | None],
-        own: int | None,
-        run: Run,
-        ready: Callable[[], None],
-    ) -> None:
-        self._read = read
-        self._own = own
-        self._loop = run.loop
-        self._ready = ready
-        self._reading = self._closed = False
-        self._chunk: bytes | OSError | None = None
-
-    def read(self) -> bytes | None:
-        chunk, self._chunk = self._chunk, None
-        if isinstance(chunk, Exception):
-            raise chunk
-        if chunk is None and not self._reading:
-            self._reading = True
-            threading.Thread(target=self._wait, name="penstock input", daemon=True).start()
-        return chunk
-
-    def _wait(self) -> None:
-        chunk: bytes | OSError | None
-        try:
-            chunk = self._read()
-        except OSError as error:
-            chunk = error
-        try:
-            self._loop.call_soon_threadsafe(self._arrived, chunk)
-        except RuntimeError:
-            # The loop was closed meanwhile; nobody is left who could close the descriptor.
-            self._reading = False
-            self.close()
-
-    def _arrived(self, chunk: bytes | OSError | None) -> None:
-        self._reading = False
-        if self._closed:
-            self.close()
-        else:
-            self._chunk = chunk
-            self._ready()
-
-    def close(self) -> None:
-        self._closed = True
-        own = self._own
-        if own is not None and not self._reading:
-            self._own = None
-            os.close(own)

@@ -14,12 +14,12 @@ import errno
 import os
 import select
 import stat
-import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Protocol
 
 from penstock.streams.errors import CannotOpen
-from penstock.streams.io.descriptor import watch
+from penstock.streams.io.descriptor import BlockingCalls, watch
 from penstock.streams.io.paths import Path, output_mode, output_name
 from penstock.streams.io.standard import actual_output
 from penstock.streams.runtime.context import Run
@@ -51,32 +51,37 @@ def open_output(path: Path, run: Run, ready: Callable[[], None], *, append: bool
 
     Raises CannotOpen.
     """
-    path = actual_output(path)
-    if path == "-":
-        return _of_descriptor(STANDARD_OUTPUT, path, None, run, ready)
-    if isinstance(path, int):
-        return _of_descriptor(path, path, None, run, ready)
-    name = output_name(path)
+    path, name = actual_output(path), output_name(path)
+    # Closes what is not the user's.
+    own = ExitStack()
+    if path == "-" or isinstance(path, int):
+        descriptor = path if isinstance(path, int) else STANDARD_OUTPUT
+    else:
+        try:
+            descriptor = os.open(name, _FLAGS | (os.O_APPEND if append else os.O_TRUNC), 0o666)
+        except OSError as error:
+            reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+            raise CannotOpen(f"Cannot write {name}: {reason}.") from error
+        own.callback(os.close, descriptor)
     try:
-        descriptor = os.open(name, _FLAGS | (os.O_APPEND if append else os.O_TRUNC), 0o666)
-    except OSError as error:
-        reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
-        raise CannotOpen(f"Cannot write {name}: {reason}.") from error
-    try:
-        return _of_descriptor(descriptor, path, descriptor, run, ready)
+        return _output(descriptor, name, run.loop, ready, own)
     except BaseException:
-        os.close(descriptor)
+        own.close()
         raise
 
 
-def _of_descriptor(
-    descriptor: int, path: Path, own: int | None, run: Run, ready: Callable[[], None]
+def _output(
+    descriptor: int,
+    name: str,
+    loop: asyncio.AbstractEventLoop,
+    ready: Callable[[], None],
+    own: ExitStack,
 ) -> Output:
-    if not stat.S_ISREG(output_mode(descriptor, output_name(path))):
+    if not stat.S_ISREG(output_mode(descriptor, name)):
         try:
-            return _Polled(descriptor, own, run.loop, ready)
+            return _Polled(descriptor, own, loop, ready)
         except NotImplementedError:
-            return _Threaded(descriptor, own, run.loop, ready)
+            return _Threaded(descriptor, BlockingCalls("penstock output", loop, ready, own))
         except PermissionError:
             # The kernel refuses to poll what never makes a writer wait, such as /dev/null.
             pass
@@ -86,17 +91,12 @@ def _of_descriptor(
 class _Direct:
     """An output whose writes return at once."""
 
-    def __init__(self, descriptor: int, own: int | None) -> None:
+    def __init__(self, descriptor: int, own: ExitStack) -> None:
         self._descriptor = descriptor
-        self._own = own
+        self.close = own.close
 
     def write(self, data: memoryview, /) -> int:
         return os.write(self._descriptor, data)
-
-    def close(self) -> None:
-        own, self._own = self._own, None
-        if own is not None:
-            os.close(own)
 
 
 class _Polled:
@@ -105,15 +105,16 @@ class _Polled:
     def __init__(
         self,
         descriptor: int,
-        own: int | None,
+        own: ExitStack,
         loop: asyncio.AbstractEventLoop,
         ready: Callable[[], None],
     ) -> None:
         self._descriptor = descriptor
-        self._own = own
         self._watch = watch(loop, descriptor, ready, writing=True)
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
+        own.callback(self._watch.close)
+        self.close = own.close
 
     def write(self, data: memoryview, /) -> int:
         try:
@@ -138,69 +139,15 @@ class _Polled:
         whole = bytes(piece).rfind(b"\n") + 1
         return piece[:whole] if whole else piece
 
-    def close(self) -> None:
-        self._watch.close()
-        own, self._own = self._own, None
-        if own is not None:
-            os.close(own)
-
 
 class _Threaded:
-    """An output that a thread writes to, one piece at a time.
+    """An output that a thread writes to, one piece at a time."""
 
-    The thread is not part of the loop's executor: that one waits for its threads when the loop
-    is closed, and nobody can wake a thread that waits for a reader.
-    """
-
-    def __init__(
-        self,
-        descriptor: int,
-        own: int | None,
-        loop: asyncio.AbstractEventLoop,
-        ready: Callable[[], None],
-    ) -> None:
+    def __init__(self, descriptor: int, calls: BlockingCalls[int]) -> None:
         self._descriptor = descriptor
-        self._own = own
-        self._loop = loop
-        self._ready = ready
-        self._writing = self._closed = False
-        self._written: int | OSError = 0
+        self._calls = calls
+        self.close = calls.close
 
     def write(self, data: memoryview, /) -> int:
-        written, self._written = self._written, 0
-        if isinstance(written, OSError):
-            raise written
-        if not written and not self._writing:
-            self._writing = True
-            threading.Thread(
-                target=self._wait, args=(bytes(data),), name="penstock output", daemon=True
-            ).start()
-        return min(written, len(data))
-
-    def _wait(self, data: bytes) -> None:
-        written: int | OSError
-        try:
-            written = os.write(self._descriptor, data)
-        except OSError as error:
-            written = error
-        try:
-            self._loop.call_soon_threadsafe(self._done, written)
-        except RuntimeError:
-            # The loop was closed meanwhile; nobody is left who could close the descriptor.
-            self._writing = False
-            self.close()
-
-    def _done(self, written: int | OSError) -> None:
-        self._writing = False
-        self._written = written
-        if self._closed:
-            self.close()
-        else:
-            self._ready()
-
-    def close(self) -> None:
-        self._closed = True
-        own = self._own
-        if own is not None and not self._writing:
-            self._own = None
-            os.close(own)
+        written = self._calls.outcome(os.write, self._descriptor, bytes(data))
+        return min(written or 0, len(data))
