@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase
@@ -109,63 +109,15 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
     return Flowable(attach, info)
 
 
-class _Elsewhere(Generic[T]):
-    """Values from other threads, until the stream's own thread takes them.
-
-    They are bounded like values that are not requested yet, by the same strategy.
-    """
-
-    def __init__(self, overflow: Overflow) -> None:
-        self._overflow = overflow
-        self._lock = threading.Lock()
-        self._values: deque[tuple[T, float]] = deque()
-        self._dropped = 0
-        self._ending: tuple[BaseException | None] | None = None
-        self._is_told = False
-
-    def put(self, value: T, created: float, room: int) -> bool:
-        """Keep a value, if fewer than `room` wait; return whether to notify the stream's thread."""
-        with self._lock:
-            if self._ending is None:
-                if len(self._values) < room:
-                    self._values.append((value, created))
-                elif self._overflow.when_full == "error":
-                    self._ending = (_too_many(self._overflow),)
-                else:
-                    self._dropped += 1
-                    if self._overflow.when_full == "drop_oldest":
-                        self._values.append((value, created))
-                        self._values.popleft()
-            return self._is_news()
-
-    def end(self, error: BaseException | None) -> bool:
-        """Keep the terminal signal, which comes after the values."""
-        with self._lock:
-            if self._ending is None:
-                self._ending = (error,)
-            return self._is_news()
-
-    def _is_news(self) -> bool:
-        told, self._is_told = self._is_told, True
-        return not told
-
-    def take(self) -> tuple[deque[tuple[T, float]], int, tuple[BaseException | None] | None]:
-        """The values, how many others were dropped, and the terminal signal if it has come."""
-        if not self._is_told:
-            return deque(), 0, None
-        with self._lock:
-            taken = self._values, self._dropped, self._ending
-            self._values, self._dropped, self._is_told = deque(), 0, False
-            return taken
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
 class _Listening(SourceStage[T]):
+    """`_waiting` are the values that have come and not gone, from whatever thread they came."""
+
     _subscription: DisposableBase | None = None
     _ending: tuple[BaseException | None] | None = None
     _subscribed = False
+    # Whether the loop has been told of values from other threads.
+    _told = False
+    _overflowed = 0
 
     def __init__(
         self,
@@ -180,15 +132,14 @@ class _Listening(SourceStage[T]):
         self._overflow = on_overflow
         self._waiting: deque[tuple[T, float]] = deque()
         self._thread = threading.get_ident()
-        self._elsewhere = _Elsewhere[T](on_overflow)
-        self._taken: deque[tuple[T, float]] = deque()
+        self._lock = threading.Lock()
 
     def produce(self) -> None:
         if not self._subscribed:
             self._subscribed = True
             scheduler = LoopScheduler(self.run, self.info)
             subscription = self._observable.subscribe(
-                self._on_value, self._on_error, self._on_completed, scheduler=scheduler
+                self._on_value, self._end, lambda: self._end(None), scheduler=scheduler
             )
             if self.done:
                 subscription.dispose()
@@ -196,113 +147,87 @@ class _Listening(SourceStage[T]):
                 self._subscription = subscription
         self._deliver()
 
-    def _deliver(self) -> None:
-        waiting = self._waiting
-        while self.demand and waiting:
-            self.emit(*waiting.popleft())
-        if self._ending is not None and not waiting:
-            (error,) = self._ending
-            if error is None:
-                self.complete()
-            else:
-                self.error(error)
-
-    # Signals of the Observable, on any thread.
+    # On any thread.
 
     def _on_value(self, value: T) -> None:
-        if self._is_here():
-            self._take(value, self.run.now())
-        elif not (self.done or self._ending):
-            room = self.demand + self._overflow.size
-            if self._overflow.when_full != "drop_oldest":
-                room -= len(self._waiting)
-            self._hand_over(self._elsewhere.put(value, self.run.now(), room))
-
-    def _on_error(self, error: Exception) -> None:
-        if self._is_here():
-            self._end(error)
-        else:
-            self._hand_over(self._elsewhere.end(error))
-
-    def _on_completed(self) -> None:
-        if self._is_here():
-            self._end(None)
-        else:
-            self._hand_over(self._elsewhere.end(None))
-
-    def _is_here(self) -> bool:
-        """Whether this is the stream's own thread, which first takes the values that wait."""
-        if threading.get_ident() != self._thread:
-            return False
-        self._take_in()
-        return True
-
-    def _hand_over(self, is_first: bool) -> None:
-        if not self.run.has_loop:
+        if not (self._is_here() or self.run.has_loop):
             self._end(
                 NoLoop(
                     "The Observable emits on another thread, and there is no loop that could take "
                     "it over. Read the stream inside async code, or in a pipeline that is run."
                 )
             )
-            self._dispose()
-        elif is_first:
+            return
+        waiting, overflow = self._waiting, self._overflow
+        with self._lock:
+            if self.done or self._ending is not None:
+                return
+            if len(waiting) < self.demand + overflow.size:
+                waiting.append((value, self.run.now()))
+            elif overflow.when_full == "error":
+                self._ending = (_too_many(overflow),)
+            else:
+                self._overflowed += 1
+                if overflow.when_full == "drop_oldest":
+                    waiting.append((value, self.run.now()))
+                    waiting.popleft()
+        self._go_on()
+
+    def _end(self, error: BaseException | None) -> None:
+        """Nothing comes after what waits."""
+        with self._lock:
+            if self._ending is None:
+                self._ending = (error,)
+        self._go_on()
+
+    def _is_here(self) -> bool:
+        return threading.get_ident() == self._thread
+
+    def _go_on(self) -> None:
+        """Deliver what has come, on the stream's own thread if there is a loop."""
+        if self._is_here() or not self.run.has_loop:
+            self._deliver()
+        elif not self._told:
+            self._told = True
             # Values that come after the loop has gone are not read.
             with suppress(RuntimeError):
-                self.run.call_soon_threadsafe(self.info, self._take_in)
+                self.run.call_soon_threadsafe(self.info, self._was_told)
 
     # On the stream's own thread.
 
-    def _take_in(self) -> None:
-        """Take the values from other threads, in order."""
-        values, dropped, ending = self._elsewhere.take()
+    def _was_told(self) -> None:
+        self._told = False
+        self._deliver()
+
+    def _deliver(self) -> None:
+        with self._lock:
+            dropped, self._overflowed = self._overflowed, 0
         if dropped:
-            self._dropped(dropped)
-        self._taken.extend(values)
-        # The code that is called may push a value too, which comes after these.
-        while self._taken:
-            self._take(*self._taken.popleft())
-        if ending is not None:
-            self._end(*ending)
-            self._dispose()
-
-    def _take(self, value: T, now: float) -> None:
-        if self.done or self._ending is not None:
+            self.received += dropped
+            self.drops["overflow"] = self.drops.get("overflow", 0) + dropped
+        while (item := self._next()) is not None:
+            self.emit(*item)
+        if self._ending is None or self.done:
             return
-        if self.demand and not self._waiting:
-            self.emit(value, now)
-            return
-        if len(self._waiting) >= self._overflow.size:
-            if self._overflow.when_full == "error":
-                self._end(_too_many(self._overflow))
-                self._dispose()
-                return
-            self._dropped(1)
-            if self._overflow.when_full == "drop_newest":
-                return
-            self._waiting.popleft()
-        self._waiting.append((value, now))
+        self._dispose()
+        if not self._waiting and not self.demand_withheld:
+            (error,) = self._ending
+            if error is None:
+                self.complete()
+            else:
+                self.error(error)
 
-    def _dropped(self, n: int) -> None:
-        self.received += n
-        self.drops["overflow"] = self.drops.get("overflow", 0) + n
-
-    def _end(self, error: BaseException | None) -> None:
-        if self._ending is None:
-            self._ending = (error,)
-            if not self._waiting and not self.demand_withheld:
-                self._deliver()
+    def _next(self) -> tuple[T, float] | None:
+        with self._lock:
+            return self._waiting.popleft() if self.demand and self._waiting else None
 
     def stop(self) -> None:
-        """Stop listening; values that have arrived are still delivered."""
-        self._dispose()
-        self._take_in()
+        """Stop listening; what has arrived is still delivered."""
         self._end(None)
 
     def resume(self) -> None:
         super().resume()
-        if self._ending is not None and not self.done:
-            self._deliver()
+        self._deliver()
 
     def release(self) -> None:
         self.received += len(self._waiting)
@@ -316,7 +241,7 @@ class _Listening(SourceStage[T]):
             subscription.dispose()
 
     def statistics(self) -> dict[str, Any]:
-        return {**super().statistics(), "buffered": len(self._waiting) + len(self._elsewhere)}
+        return {**super().statistics(), "buffered": len(self._waiting)}
 
 
 def _too_many(overflow: Overflow) -> BufferFull:
