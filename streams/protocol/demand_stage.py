@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.protocol.event import Event
@@ -59,6 +60,15 @@ class DemandStage(Stage[Any, Any]):
         finally:
             self._looping = False
 
+    def within(self, call: Callable[..., object], *args: Any) -> None:
+        """Make a call that may signal several times; the loop goes on when it has returned."""
+        looping, self._looping = self._looping, True
+        try:
+            call(*args)
+        finally:
+            self._looping = looping
+        self.go_on()
+
     def send(self, event: Event[Any]) -> None:
         """Send an event that there is demand for."""
         self.demand -= 1
@@ -95,12 +105,7 @@ class DemandStage(Stage[Any, Any]):
             for event in events:
                 event.give_back()
             return
-        looping, self._looping = self._looping, True
-        try:
-            self.take(events)
-        finally:
-            self._looping = looping
-        self.go_on()
+        self.within(self.take, events)
 
     def on_completed(self) -> None:
         self.ended = True

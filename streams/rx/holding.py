@@ -106,7 +106,7 @@ class LiftedHolding(Lifted):
                     f"(hold {self._hold:,}): another source makes it emit. Emit less often."
                 )
             )
-        self.ask()
+        self.go_on()
 
     def send(self, event: Event[Any]) -> None:
         self._answered_nothing = event.origin is _NOBODY
@@ -119,7 +119,7 @@ class LiftedHolding(Lifted):
         is_wanted = self.demand > len(self.pending) or (
             self._answered_nothing and not self._answers_waiting
         )
-        if self.outstanding or not is_wanted:
+        if self.asked or not is_wanted:
             return 0
         if len(self._held) < self._hold:
             return 1
@@ -136,19 +136,14 @@ class LiftedHolding(Lifted):
             )
         return 0
 
-    def finish_if_empty(self) -> None:
-        if self.completing and not self.pending and not self.done:
-            # Inputs still held at completion produced no output.
-            for event in self._held:
-                if self.source_completed:
-                    event.drop(self.info.name)
-                else:
-                    event.give_back()
-            self._held.clear()
-        super().finish_if_empty()
+    def complete(self) -> None:
+        # Inputs still held at completion produced no output.
+        while self.source_completed and self._held:
+            self._held.popleft().drop(self.info.name)
+        super().complete()
 
-    def _leave(self) -> None:
-        super()._leave()
+    def leave(self) -> None:
+        super().leave()
         while self._held:
             self._held.popleft().give_back()
 

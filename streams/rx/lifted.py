@@ -15,8 +15,9 @@ from reactivex.disposable import Disposable
 from penstock.streams.errors import PenstockError
 from penstock.streams.failures.policy import blame
 from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber, is_second
+from penstock.streams.protocol.stage import StageInfo, Subscriber, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.scheduler import LoopScheduler
@@ -26,7 +27,7 @@ __all__ = ["Lifted"]
 _NOBODY = Nobody()
 
 
-class Lifted(Stage[Any, Any]):
+class Lifted(DemandStage):
     """An operator that answers at once: outputs inherit the event that is being fed.
 
     An input without output is dropped and one more is requested. Outputs beyond the demand
@@ -42,18 +43,14 @@ class Lifted(Stage[Any, Any]):
         *,
         one_by_one: bool = False,
     ) -> None:
-        super().__init__(downstream)
-        self.run = run
-        self.info = info
+        super().__init__(downstream, run, info)
         self.scheduler = LoopScheduler(run, info, self.on_due)
-        self.demand = 0
-        self.outstanding = 0
         self.pending: deque[Event[Any]] = deque()
-        self.completing = self.done = self.upstream_ended = self.source_completed = False
+        # Whether the operator has completed, and whether the source has.
+        self._completing = self.source_completed = False
         self._inlet: ObserverBase[Any] | None = None
         self._outputs: list[Any] = []
         self._fed: Event[Any] | None = None
-        self._asking = self._sending = False
         # Whether one input may be answered with more outputs than are requested.
         self._one_by_one = one_by_one
         self._chain: Observable[Any] = Observable(self._subscribed)
@@ -64,11 +61,18 @@ class Lifted(Stage[Any, Any]):
 
     # The Rx side.
 
+    def _subscribe(self) -> None:
+        self._subscription = self._chain.subscribe(
+            self._on_output, self._on_failed, self._on_ended, scheduler=self.scheduler
+        )
+        if self.done:
+            self._subscription.dispose()
+
     def _subscribed(
         self, observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
     ) -> DisposableBase:
         self._inlet = observer
-        self.ask()
+        self.go_on()
         return Disposable(self._unsubscribed)
 
     def _unsubscribed(self) -> None:
@@ -123,14 +127,16 @@ class Lifted(Stage[Any, Any]):
         self.fail(error)
 
     def _on_ended(self) -> None:
-        if not self._is_here():
-            return
-        self.completing = True
-        if not self.upstream_ended and self._fed is None:
-            self.upstream_ended = True
+        if self._is_here():
+            self._completing = True
+            if self._fed is None:
+                self._want_no_more()
+                self.go_on()
+
+    def _want_no_more(self) -> None:
+        if not self.ended:
+            self.ended = True
             self.upstream.cancel()
-        if self._fed is None:
-            self.finish_if_empty()
 
     # From above.
 
@@ -142,29 +148,15 @@ class Lifted(Stage[Any, Any]):
         if not self.done:
             # The source answers inside `request`, so nothing is requested before the operator
             # listens to its other sources too.
-            self._asking = True
-            self._subscription = self._chain.subscribe(
-                self._on_output, self._on_failed, self._on_ended, scheduler=self.scheduler
-            )
-            self._asking = False
-            if self.done:
-                self._subscription.dispose()
-            else:
-                self.ask()
+            self.within(self._subscribe)
 
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        # The outputs of one input leave before the next comes: more is requested afterwards.
-        asking, self._asking = self._asking, True
-        try:
-            for event in events:
-                self.outstanding -= 1
-                if self._inlet is None or self.done:
-                    event.give_back()
-                else:
-                    self.feed(self._inlet, event)
-        finally:
-            self._asking = asking
-        self.ask()
+    def take(self, events: list[Event[Any]], /) -> None:
+        # What one input brings leaves before the next comes.
+        for event in events:
+            if self._inlet is None or self.done:
+                event.give_back()
+            else:
+                self.feed(self._inlet, event)
 
     def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
         """Give one input to the operator."""
@@ -188,57 +180,39 @@ class Lifted(Stage[Any, Any]):
                 self.deliver(family.child(value))
             family.close()
         else:
-            self.without_output(event)
-        if self.completing and not self.upstream_ended:
-            self.upstream_ended = True
-            self.upstream.cancel()
-        self.finish_if_empty()
-
-    def without_output(self, event: Event[Any]) -> None:
-        """An input had no output."""
-        event.drop(self.info.name)
+            event.drop(self.info.name)
+        if self._completing:
+            # At once: the source may be in the middle of giving more.
+            self._want_no_more()
 
     def on_completed(self) -> None:
-        self.upstream_ended = self.source_completed = True
-        self.outstanding = 0
+        self.ended = self.source_completed = True
+        self.asked = 0
         if self._inlet is not None:
             self._inlet.on_completed()
-        elif not self.done:
-            self.completing = True
-            self.finish_if_empty()
+        else:
+            self._completing = True
+            self.go_on()
 
     def on_error(self, error: BaseException, /) -> None:
-        self.upstream_ended = True
+        self.ended = True
         if isinstance(error, Exception) and self._inlet is not None:
             self._inlet.on_error(error)
         elif not self.done:
             self.fail(error)
 
-    # From below.
-
-    def request(self, n: int, /) -> None:
-        if self.done:
-            return
-        self.demand += n
-        # A request from inside is handled by the loop below, or many would nest too deep.
-        if self._sending:
-            return
-        self._sending = True
-        try:
-            while self.demand and self.pending and not self.done:
-                self.send(self.pending.popleft())
-        finally:
-            self._sending = False
-        self.finish_if_empty()
-        self.ask()
-
-    def cancel(self) -> None:
-        self._leave()
-        if not self.upstream_ended:
-            self.upstream_ended = True
-            self.upstream.cancel()
-
     # Common.
+
+    def step(self) -> bool:
+        if self.demand and self.pending:
+            self.send(self.pending.popleft())
+        elif self._completing and not self.pending:
+            self.complete()
+        elif not self.ended and self._inlet is not None and (n := self.wanted()) > 0:
+            self.ask(n)
+        else:
+            return False
+        return True
 
     def deliver(self, event: Event[Any]) -> None:
         """Send an output on, or let it wait for demand."""
@@ -249,56 +223,21 @@ class Lifted(Stage[Any, Any]):
         else:
             self.pending.append(event)
 
-    def send(self, event: Event[Any]) -> None:
-        """Send on an output that there is demand for."""
-        self.demand -= 1
-        self.downstream.on_events([event])
-
     def wanted(self) -> int:
-        """How many more inputs may be requested."""
-        n = self.demand - len(self.pending) - self.outstanding
-        return min(n, 1 - self.outstanding) if self._one_by_one else n
+        """How many more inputs may be asked for."""
+        n = self.demand - len(self.pending) - self.asked
+        return min(n, 1 - self.asked) if self._one_by_one else n
 
     def on_due(self, run: Callable[[], None]) -> None:
-        """Run a timer of the operator, which gets no input until the timer has returned."""
-        asking, self._asking = self._asking, True
-        try:
-            run()
-        finally:
-            self._asking = asking
-        self.ask()
+        """Run a timer of the operator, which gets no input before that has returned."""
+        self.within(run)
 
-    def ask(self) -> None:
-        """Request as many inputs as there is demand for outputs."""
-        if self._asking or self._inlet is None:
-            return
-        self._asking = True
-        try:
-            while not (self.done or self.upstream_ended or self.completing):
-                n = self.wanted()
-                if n <= 0:
-                    return
-                self.outstanding += n
-                self.upstream.request(n)
-        finally:
-            self._asking = False
-
-    def finish_if_empty(self) -> None:
-        """Complete when the operator has, and nothing waits."""
-        if self.completing and not self.pending and not self.done:
-            self._leave()
-            self.downstream.on_completed()
-
-    def fail(self, error: BaseException) -> None:
-        """The operator failed: outputs that wait are not sent before the error."""
-        self._leave()
-        if not self.upstream_ended:
-            self.upstream_ended = True
-            self.upstream.cancel()
-        self.downstream.on_error(error)
-
-    def _leave(self) -> None:
+    def complete(self) -> None:
         self.done = True
+        self.leave()
+        super().complete()
+
+    def leave(self) -> None:
         self._subscription.dispose()
         while self.pending:
             self.pending.popleft().give_back()

@@ -146,8 +146,7 @@ def test_without_anybody_to_tell_it_is_logged(
 NOT_A_STAGES = {
     "loop_lag.py",
     "inbox.py",
-    "reader.py",
-    "writer.py",
+    "descriptor.py",
     "pipeline.py",
     "context.py",
     "running.py",
