@@ -37,7 +37,7 @@ HAS_BYTEWAX = find_spec("bytewax") is not None
 PEERS = (BYTEWAX, *AWAITING_PEERS) if HAS_BYTEWAX else AWAITING_PEERS
 
 EVENTS = 200_000
-# They take some 25 times as long for an event, and as long for each of fewer events.
+# They take about 25 times as long per event, so they get fewer events.
 AWAITING_PEERS_EVENTS = 10_000
 OPEN_SECONDS = 4.0
 SWEEP_SECONDS = 3.0
@@ -76,7 +76,7 @@ def whole_process() -> None:
     """3. whole process, JSON lines from standard input to standard output, at most 1.4 x"""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "events.jsonl")
-        # In a process of its own: a child starts with the peak of the parent that forked it.
+        # In a separate process: a child starts with the peak of the parent that forked it.
         command = [sys.executable, "-m", "benchmarks.workload", "--events", str(EVENTS)]
         with source.open("wb") as lines:
             written = subprocess.run(
@@ -158,8 +158,8 @@ def memory() -> None:
 
 
 def matrix() -> None:
-    """9. CPU µs and Python calls an event for every handler, limit and option"""
-    # In processes of its own, as it imports the library.
+    """9. CPU µs and Python calls per event for every handler, limit and option"""
+    # In separate processes, as it imports the library.
     from benchmarks.matrix.__main__ import table as figure
 
     print(matrix.__doc__)
@@ -168,7 +168,7 @@ def matrix() -> None:
 
 def queue_table() -> None:
     """7. a table of a database as a queue"""
-    # It needs the packages of its peers, which the other figures do without.
+    # It needs the packages of its peers, which the other figures do not.
     from benchmarks.table.figure import table as figure
 
     figure()

@@ -32,7 +32,7 @@ def chunks(events: Iterable[Event]) -> Iterator[list[Event]]:
 
 
 async def half_chunks(events: Iterable[Event]) -> AsyncIterator[list[Event]]:
-    """Lazily, as many as there is certainly room for when `Kata` asks."""
+    """Lazily, as many as certainly fit when `Kata` asks."""
     events = iter(events)
     while chunk := list(islice(events, BUFFER // 2)):
         yield chunk
@@ -91,7 +91,7 @@ def fairness(options: case.Options) -> dict[str, Any]:
 
 
 def memory_keys(options: case.Options) -> dict[str, Any]:
-    """Each event with keys of its own, at 50,000 a second of stream time."""
+    """Each event with different keys, at 50,000 per second of stream time."""
 
     def job() -> dict[str, Any]:
         kata = InlineKata(workload.project)
@@ -104,7 +104,7 @@ def memory_keys(options: case.Options) -> dict[str, Any]:
 
 
 def memory_slow(options: case.Options) -> dict[str, Any]:
-    """1 kB events through a handler that keeps its source waiting; no window, whose keys count."""
+    """1 kB events through a handler that keeps its source waiting, without a window."""
 
     def job() -> dict[str, Any]:
         kata = Kata(workload.slow_handler(0.001, 0.0), limit=256, distinct=False)
@@ -169,7 +169,7 @@ async def jsonl() -> None:
 
 
 def parsed(lines: list[bytes]) -> tuple[list[Event], int]:
-    """The events, and how many lines were no JSON."""
+    """The events, and how many lines were not JSON."""
     events: list[Event] = []
     bad = 0
     append = events.append

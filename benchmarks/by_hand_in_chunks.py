@@ -1,7 +1,7 @@
 """The kata by hand without workers: a chunk of events goes through each step as a whole.
 
-The least that a plain handler can cost in Python, and no longer the same job: it does not yield to
-the loop, has no demand, and cannot call an async handler.
+The lower bound for a plain handler in Python, but not the same job: it does not yield to the loop,
+has no demand, and cannot call an async handler.
 """
 
 from __future__ import annotations

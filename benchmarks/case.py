@@ -1,11 +1,11 @@
-"""One case in a process of its own: the convention that every subject follows.
+"""One case in a separate process: the convention that every subject follows.
 
 ``python -m benchmarks.<module> <case> --events N`` prints one JSON object on standard output:
 
 - ``cpu_seconds``, ``wall_seconds``  of the timed region; set-up and imports are outside,
-- ``events``                         taken in, duplicates included,
+- ``events``                         that were read, duplicates included,
 - ``peak_rss_kb``, ``base_rss_kb``   of the process, at the end and before the timed region,
-- and whatever else the case returns (percentiles, counts).
+- and anything else that the case returns (percentiles, counts).
 
 The case ``jsonl`` is different: it reads standard input, writes standard output, and is measured
 from outside, as a whole process. Cases that a subject cannot do are missing from its table.
@@ -27,7 +27,7 @@ __all__ = ["Options", "main", "timed"]
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for."""
+    """The options of the command line."""
 
     events: int
     rate: float
@@ -35,8 +35,8 @@ class Options:
 
 
 def timed(job: Callable[[], dict[str, Any]], events: int) -> dict[str, Any]:
-    """Run `job` once and add what it cost to the dict that it returns."""
-    # The input would otherwise be walked again by each collection, a cost of the set-up.
+    """Run `job` once and add its cost to the dict that it returns."""
+    # Otherwise each collection would walk the input again, a cost of the set-up.
     gc.collect()
     gc.freeze()
     base = _rss_kb()
@@ -62,7 +62,7 @@ def main(
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=names)
     parser.add_argument("--events", type=int, default=200_000)
-    parser.add_argument("--rate", type=float, default=1_000.0, help="events a second, open loop")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="events per second, open loop")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long, open loop")
     chosen = parser.parse_args()
     if chosen.case == "jsonl" and jsonl:

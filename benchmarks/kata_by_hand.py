@@ -37,7 +37,7 @@ class InlineKata:
         ready = self._by_client(self.window.unseen(events, created if now is None else now))
         results: list[Result] = []
         finish, spare = results.append, self._spare.append
-        # The end of one event is the start of the next: one reading of the clock an event.
+        # The end of one event is the start of the next: the clock is read once per event.
         stamps = [clock()]
         stamp = stamps.append
         while ready:
@@ -151,7 +151,7 @@ class Kata:
             started = now
             await handler(event)
             now = clock()
-            # Both at the end, or a record() while events are in flight would pair the wrong ones.
+            # Both at the end, or a record() while events are in flight would pair different events.
             record_waiting(started - created)
             record_service(now - started)
             queue.popleft()

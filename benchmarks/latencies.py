@@ -1,7 +1,7 @@
 """Waiting, service and total times, recorded in bulk into HDR histograms.
 
-Shared by the hand-written version and the peers, so that the ratios compare the pipes and not
-who found out first that `record_value` costs 0.85 µs a call.
+Shared by the hand-written version and the peers, so that the ratios compare the pipes and not the
+cost of `record_value`, 0.85 µs per call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Latencies:
         self._histograms = {name: HdrHistogram(1, HOUR_IN_MICROSECONDS, 3) for name in NAMES}
 
     def record(self) -> None:
-        """Take what was appended; the lists stay the same objects."""
+        """Record what was appended; the lists stay the same objects."""
         waiting = [ns // 1000 for ns in self.waiting]
         service = [ns // 1000 for ns in self.service]
         self.record_microseconds(waiting, service, list(map(add, waiting, service)))
@@ -37,11 +37,11 @@ class Latencies:
         self.service.clear()
 
     def record_microseconds(self, waiting: list[int], service: list[int], total: list[int]) -> None:
-        """Take whole lists, for those who need not append two numbers an event."""
+        """Record whole lists, for pipes that need not append two numbers per event."""
         for name, times in zip(NAMES, (waiting, service, total), strict=True):
             counts = self._counts[name]
             counts.update(times)
-            # Equal values are recorded by one call; this many different ones are worth a visit.
+            # Equal values are recorded by one call, from this many different ones on.
             if len(counts) > MAX_DIFFERENT:
                 self._empty(name)
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.lines [REVISION]
 
-Counted are the lines that hold code, without docstrings, comments and blank lines, of `streams`
-(without what is built on it: temporal logic, the queue in a database, NATS, work pulling, the
-helpers for tests), `streams/limits` by itself, and `operators`. Without a revision it is the one
-before the core was redesigned. Needs the repository's history.
+It counts the lines of code, without docstrings, comments and blank lines, of `streams` (without
+what is built on it: temporal logic, the queue in a database, NATS, work pulling, the helpers for
+tests), `streams/limits` by itself, and `operators`. The default revision is the one before the core
+was redesigned. Needs the repository's history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BASELINE = "b437a2323cb2c219d0969d98f4f6d716b2d24217"
 
 COUNTED = ("streams", "operators")
 
-# By their names then and since.
+# By their names then and now.
 BUILT_ON_IT = {
     *("temporal", "testing"),
     *("table", "sql_queue"),

@@ -1,7 +1,7 @@
 """Cases in fresh processes, alternated; medians and spread; a plain-text table of ratios.
 
-Alternating (A B A B …) makes a slow minute of the machine hit every subject alike, and a ratio is
-the median of the ratios of the rounds, each against the first subject in that same round.
+Alternation (A B A B …) makes a slow minute of the machine affect every subject alike, and a ratio
+is the median of the ratios of the rounds, each against the first subject in the same round.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ TIMEOUT_SECONDS = 120
 
 
 class CaseFailed(Exception):
-    """A case ended with an error; the message is the end of what it wrote on standard error."""
+    """A case ended with an error; the message is the end of its standard error."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Somebody who does the jobs: a module that follows benchmarks/case.py."""
+    """A program that does the jobs: a module that follows benchmarks/case.py."""
 
     name: str
     module: str
     rounds: int
-    """How often it takes part; fewer for the slow ones."""
+    """The rounds in which it takes part; fewer for the slow ones."""
     whole_process: tuple[str, ...] = ()
     """Arguments to Python for the job from standard input to output, if not the case `jsonl`."""
 
@@ -45,19 +45,19 @@ class Subject:
 
 @dataclass
 class Runs:
-    """What the rounds of one subject gave, or why there is nothing."""
+    """The results of the rounds of one subject, or why there are none."""
 
     subject: Subject
     results: list[dict[str, Any]] = field(default_factory=list)
     failure: str = ""
 
     def per_event(self, measure: str = "cpu_seconds") -> list[float]:
-        """Microseconds an event, a value a round."""
+        """Microseconds per event, one value per round."""
         return [run[measure] * 1e6 / run["events"] for run in self.results]
 
 
 def run_case(subject: Subject, case: str, **options: float) -> dict[str, Any]:
-    """What `case` printed, with the peak of the whole process."""
+    """The result that `case` printed, with the peak of the whole process."""
     flags = [part for name, value in options.items() for part in (f"--{name}", f"{value}")]
     command = [sys.executable, "-m", subject.module, case, *flags]
     try:
@@ -85,7 +85,7 @@ def run_whole(subject: Subject, source: Path, events: int, expected: int) -> dic
             stdout=stdout,
             stderr=subprocess.DEVNULL,
         )
-        # wait4 gives this child's own usage; getrusage would add up all children.
+        # wait4 returns this child's own usage; getrusage would add up all children.
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -129,7 +129,7 @@ def table(title: str, everybody: Sequence[Runs]) -> str:
             lines.append(f"  {runs.subject.name:<12} - {runs.failure}")
             continue
         cpu = runs.per_event()
-        # Rounds are paired with the yardstick's of the same moment; see the module's page.
+        # Each round is paired with the yardstick's round at the same time; see the module's page.
         ratios = [mine / theirs for mine, theirs in zip(cpu, yardstick, strict=False)]
         rate = median(run["events"] / run["wall_seconds"] for run in runs.results)
         peak = max(run["peak_rss_kb"] for run in runs.results) / 1024

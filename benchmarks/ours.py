@@ -72,7 +72,7 @@ def yielding(options: case.Options) -> dict[str, Any]:
 
 def open_loop(options: case.Options) -> dict[str, Any]:
     """Waiting is counted from the instant at which an event was due, as by hand."""
-    # Not for the whole process, which takes this file as its pipeline: it counts its own start.
+    # Not for the whole process, which runs this file as its pipeline and counts its own start.
     from benchmarks.latencies import Latencies
 
     latencies = Latencies()
@@ -112,7 +112,7 @@ def fairness(options: case.Options) -> dict[str, Any]:
 
 
 def memory_keys(options: case.Options) -> dict[str, Any]:
-    """Each event with keys of its own, at 50,000 a second of stream time."""
+    """Each event with different keys, at 50,000 per second of stream time."""
 
     def job() -> dict[str, Any]:
         flow = from_iterable(workload.many_keys(options.events)).pipe(
@@ -127,7 +127,7 @@ def memory_keys(options: case.Options) -> dict[str, Any]:
 
 
 def memory_slow(options: case.Options) -> dict[str, Any]:
-    """1 kB events through a handler that keeps its source waiting; no window, whose keys count."""
+    """1 kB events through a handler that keeps its source waiting, without a window."""
     return _slow(workload.large_events(options.events), workload.slow_handler(0.001, 0.0), options)
 
 

@@ -31,7 +31,7 @@ class Window:
                 if now - first_seen[key] < WINDOW_NS:
                     self.duplicates += 1
                     continue
-                # Overwriting would leave the key at its old place, in front of older ones.
+                # Overwriting would leave the key at its old place, before older ones.
                 del first_seen[key]
             first_seen[key] = now
             fresh.append(event)
@@ -52,8 +52,8 @@ class Window:
         return True
 
     def _forget(self, now: int) -> None:
-        # A hundredth of the window at a time: a dict walks over all its deleted front entries
-        # to find the first live one, too long a way to go for every chunk.
+        # A hundredth of the window at a time: to find the first live entry a dict walks over all
+        # deleted ones at its front, which would take too long for every chunk.
         self._next_sweep = now + WINDOW_NS // 100
         expired = []
         for key, at in self._first_seen.items():

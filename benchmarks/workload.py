@@ -39,7 +39,7 @@ Result = dict[str, Any]
 
 CLIENTS = range(1000, 1100)
 SHARE_OF_DUPLICATES = 0.01
-# A repeated uuid is one of the last thousand: one second at the kata's rate, well in the window.
+# A repeated uuid is one of the last thousand: one second at the kata's rate, within the window.
 REPEATED_WITHIN = 1_000
 WINDOW_SECONDS = 10
 LIMIT = 64
@@ -50,7 +50,7 @@ EPOCH = 1_700_000_000.0
 def kata_events(count: int, *, rate: float = 1_000.0, seed: int = SEED) -> list[Event]:
     """`count` events of 100 clients, 1 % of them repeating the uuid of a recent one.
 
-    `created` is in seconds since 1970, `rate` events a second apart. A repeated event keeps the
+    `created` is in seconds since 1970, at `rate` events per second. A repeated event keeps the
     client of the first, as a redelivery would.
     """
     random = Random(seed)
@@ -67,13 +67,13 @@ def kata_events(count: int, *, rate: float = 1_000.0, seed: int = SEED) -> list[
 
 
 def write_jsonl(events: list[Event], output: BinaryIO) -> None:
-    """One JSON object a line, the last one ended by a newline too."""
+    """One JSON object per line; the last line ends with a newline too."""
     for event in events:
         output.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def many_keys(count: int, *, rate: float = 50_000.0) -> Iterator[Event]:
-    """Lazily, `count` events, each with a uuid and a client of its own; `created` is in seconds."""
+    """Lazily, `count` events, each with a different uuid and client; `created` is in seconds."""
     for number in range(count):
         yield {"uuid": f"key-{number}", "client_id": number, "created": EPOCH + number / rate}
 
@@ -88,7 +88,7 @@ def one_against_many() -> list[Event]:
 
 
 def started_before_the_last_other(clients: list[int]) -> int:
-    """Of `one_against_many`, in the order of starts: the busy client's before the last other's."""
+    """Of `one_against_many`: the busy client's events that start before the last other client's."""
     last_other = max(place for place, client in enumerate(clients) if client != CLIENTS[0])
     return clients[:last_other].count(CLIENTS[0])
 
@@ -102,10 +102,10 @@ def large_events(count: int) -> Iterator[Event]:
 
 
 async def arrivals(rate: float, seconds: float, *, seed: int = SEED) -> AsyncIterator[list[Event]]:
-    """Events as they fall due, never waiting for anybody: an open loop.
+    """Events when they are due, without waiting for the consumer: an open loop.
 
     Each `created` is the instant, in nanoseconds of `time.monotonic_ns`, at which the event was
-    due, so that a consumer which keeps the loop busy is charged for it (no coordinated omission).
+    due, so that a consumer that keeps the loop busy is charged for it (no coordinated omission).
     """
     events = kata_events(int(rate * seconds), rate=rate, seed=seed)
     start = monotonic_ns()
@@ -133,7 +133,7 @@ async def project_at_once(event: Event) -> Result:
 
 
 async def project_yielding(event: Event) -> Result:
-    """The same, giving way to the loop once."""
+    """The same, yielding to the loop once."""
     await asyncio.sleep(0)
     return {"uuid": event["uuid"], "client_id": event["client_id"]}
 

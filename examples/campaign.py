@@ -55,23 +55,23 @@ def sending(url: str) -> WorkPool:
 
 
 def coordinator(url: str, database: Path) -> Pipeline:
-    """Offer the recipients to the creators, and their mails to the senders; note who is mailed."""
+    """Offer the recipients to the creators, and their mails to the senders; record the result."""
     table = sqlite3.connect(database, isolation_level=None)
-    # A crash of the machine may forget who was mailed last; a wait for the disk with each would
-    # take longer than the mail.
+    # A crash of the machine may lose the last records; waiting for the disk with each would take
+    # longer than the mail.
     table.execute("pragma synchronous = normal")
     mails = creation(url).offer(lambda: recipients(database))
     return sending(url).offer(mails).to(for_each(lambda id: note(table, id)))
 
 
 def creator(url: str) -> Pipeline:
-    """Make a mail of a recipient and the template."""
+    """Make a mail from a recipient and the template."""
     return creation(url).work(create)
 
 
 def sender(url: str, port: int) -> Pipeline:
     """Send mails over one connection, one after the other. For more at once start more senders, or
-    wrap `send` in `in_threads`, which costs more than such a mail here."""
+    wrap `send` in `in_threads`, which costs more than one of these mails."""
     smtp = SMTP("127.0.0.1", port)
     # Otherwise the system would wait for more to send, 40 ms per mail.
     smtp.sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
@@ -111,7 +111,7 @@ def note(table: sqlite3.Connection, id: int) -> None:
     table.execute("update recipient set mailed = 1 where id = ?", (id,))
 
 
-# The post office, which counts what each recipient gets.
+# The SMTP server, which counts the mails to each recipient.
 
 
 async def post_office(file: Path, count: int) -> None:
@@ -146,7 +146,7 @@ def write(file: Path, text: str) -> None:
 
 
 class Campaign:
-    """The processes, and what is done to them on the way."""
+    """The processes, and the events of the story: join, leave, kill."""
 
     def __init__(self, folder: Path, url: str, count: int, kill: bool) -> None:
         self.count = count
@@ -178,7 +178,7 @@ class Campaign:
         return int(mailed), int(again)
 
     def memory(self) -> dict[str, int]:
-        """MiB of each process that is there."""
+        """MiB of each process that is running."""
         alive = {name: its.pid for name, its in self.processes.items() if its.poll() is None}
         return {name: resident(pid) for name, pid in {"coordinator": os.getpid(), **alive}.items()}
 
@@ -246,12 +246,12 @@ def campaign(count: int, kill: bool) -> None:
         finally:
             it.end()
     print(f"mailed: {mailed:,} of {count:,}, mailed again: {again:,}")
-    print(f"{count / seconds:,.0f} mails a second")
+    print(f"{count / seconds:,.0f} mails per second")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("role", nargs="*", help="one role and what it needs; all without")
+    parser.add_argument("role", nargs="*", help="one role and its arguments; without, all roles")
     parser.add_argument("--recipients", type=int, default=20_000)
     parser.add_argument("--kill", action="store_true", help="kill a sender half-way")
     options = parser.parse_args()

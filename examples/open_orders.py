@@ -2,8 +2,8 @@
 
     python examples/open_orders.py [rows]
 
-The orders are made up, but so that the last three periods have the published counts: 394, 210
-and 138. They are counted by `sequenced`, by `count_over_time` as a stream, and by a sequenced
+The orders are invented, but the last three periods have the published counts: 394, 210 and 138.
+They are counted by `sequenced`, by `count_over_time` as a stream, and by a sequenced
 query in SQL on SQLite: end points, elementary spans, the rows that cover each, their count, and
 adjacent periods of one count joined.
 
@@ -55,7 +55,7 @@ where not (coalesce(end_date, '3000-01-01') <= :begin or start_date >= :end)
 
 
 def orders(rows: int) -> list[tuple[str, str]]:
-    """(start, end) of made-up orders, in order of their starts."""
+    """(start, end) of invented orders, in order of their starts."""
     dice = random.Random(1)
     made = [(LAST, end) for end, number in ENDING.items() for _ in range(number)]
     for _ in range(rows - len(made)):
@@ -65,7 +65,7 @@ def orders(rows: int) -> list[tuple[str, str]]:
 
 
 def timed(function: Callable[[], T], times: int = 1) -> tuple[T, float]:
-    """What `function` returns, and the processor's seconds that it took at its quickest."""
+    """The result of `function`, and the CPU seconds of its quickest run."""
     took: list[float] = []
     for _ in range(times):
         before = process_time()
@@ -75,7 +75,7 @@ def timed(function: Callable[[], T], times: int = 1) -> tuple[T, float]:
 
 
 def table_of(work_orders: list[tuple[str, str]]) -> sqlite3.Connection:
-    """A database in memory that has them."""
+    """A database in memory with the rows."""
     database = sqlite3.connect(":memory:")
     database.execute("create table work_order (start_date text, end_date text)")
     database.executemany("insert into work_order values (?, ?)", work_orders)

@@ -2,10 +2,10 @@
 
     penstock run examples/santa.py -- 12        # twelve batches
 
-Each half second 0 to 10 letters arrive; each is a number to factorize, as the article does, which
-keeps a core busy for a quarter of a second or so. `adaptive_flat_map` tunes how many to process at
-once, and reports each change. Put `Fixed(4)` or `HillClimb()` of `penstock.streams.limits` in as
-its second argument to see what the article saw. `penstock santa` runs the whole story, with its log
+Every half second 0 to 10 letters arrive; each is a number to factorize, as in the article, which
+keeps a core busy for about a quarter of a second. `adaptive_flat_map` tunes how many to process at
+once, and reports each change. Pass `Fixed(4)` or `HillClimb()` of `penstock.streams.limits` as its
+second argument to see what the article saw. `penstock santa` runs the whole story, with its log
 lines and a plot.
 
 Source: Mathias Brandewinder, "Santa's Mailbox", 4 December 2019,
@@ -45,7 +45,7 @@ def factorize(letter: Letter) -> tuple[Letter, list[int]]:
 
 
 async def letters() -> AsyncIterator[Letter]:
-    """So many batches, one each half second."""
+    """`batches` batches, one every half second."""
     sizes = random.Random(0)
     for batch in range(1, BATCHES + 1):
         for number in range(1, sizes.randint(0, 10) + 1):

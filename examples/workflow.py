@@ -1,14 +1,14 @@
-"""Steps of many workflows as they happen, watched for what must not: one state a case and rule.
+"""Watches the steps of many workflows as they happen: one state per case and rule.
 
     python examples/workflow.py [cases]
 
-Cases of a shop begin every few milliseconds and make their steps side by side. Most do as they
-should, some do not. Every rule has a monitor in the pipeline; all steps pass, and an alarm is
-given at the step that breaks a rule, or at the end for what should have come and did not.
+Cases of a shop begin every few milliseconds and run concurrently. Most keep the rules, some do not.
+Every rule has a monitor in the pipeline; all steps pass, and an alarm is given at the step that
+breaks a rule, or at the end for a step that should have come and did not.
 
 The second rule is a well-known one: after the start of an interaction (soi) there is an input, and
-at that or later the confirmation of it (coi). No step can break it for good, so it is judged at the
-end, which the first line of the output warns of.
+then or later its confirmation (coi). No step can break it for good, so it is judged at the end; the
+first line of the output warns of that.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def shop(cases: int, seed: int = 1) -> AsyncIterator[Step]:
 
 
 def build(cases: int, alarm: Alarm) -> tuple[Pipeline, list[int]]:
-    """The pipeline, and a list that counts the steps which came through."""
+    """The pipeline, and a list that counts the steps that passed."""
     passed = [0]
 
     def count(step: Step) -> None:

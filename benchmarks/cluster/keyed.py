@@ -98,7 +98,7 @@ class Bench:
         return view
 
     async def stored(self, count: int) -> None:
-        """Wait until so many events are stored."""
+        """Wait until `count` events are stored."""
         client = await connect(self.urls)
         js = jetstream(client)
         while (await js.stream_info(self.layout.stream)).state.messages < count:  # noqa: ASYNC110
@@ -107,7 +107,7 @@ class Bench:
 
     async def finished(self) -> None:
         client = await connect(self.urls)
-        # One partition after the other: to ask for all again and again is work for the servers.
+        # One partition after the other: repeated requests for all would burden the servers.
         for partition in range(PARTITIONS):
             while sum((await lag_of(client, self.layout, [partition])).values()):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
@@ -131,7 +131,7 @@ def bench(
 
 
 async def with_a_kill(servers: Servers, count: int) -> float:
-    """Events a second through three workers, of which one is killed in the middle."""
+    """Events per second through three workers, of which one is killed in the middle."""
     with bench(servers, "kill", 0.001) as one:
         await one.prepare()
         one.start(3)
@@ -146,7 +146,7 @@ async def with_a_kill(servers: Servers, count: int) -> float:
 
 
 async def silence(servers: Servers, folder: Path, how: signal.Signals) -> float:
-    """The longest that a partition of a worker which goes is worked on by nobody, in seconds."""
+    """The longest time in seconds for which no worker processes a partition of one that leaves."""
     log = folder / f"log-{how.name}"
     with bench(servers, f"silence-{how.name}", 0.001, str(log)) as one:
         await one.prepare()
@@ -192,7 +192,7 @@ def longest(log: Path, partition: dict[str, int], victim: int, at: float) -> flo
 
 
 async def in_process(seconds: float, count: int) -> float:
-    """Events a second of the same pipeline in this process."""
+    """Events per second of the same pipeline in this process."""
     pipeline = load(str(FILE), [str(seconds)])
     began = time.monotonic()
     async with pipeline.start(engine=Engine(from_iterable(events(count)), "stop")):
@@ -201,7 +201,7 @@ async def in_process(seconds: float, count: int) -> float:
 
 
 async def one_worker(servers: Servers, seconds: float, count: int, batch: int, turn: int) -> float:
-    """Events a second of one worker whose events are stored already."""
+    """Events per second of one worker whose events are stored already."""
     name = f"one-{seconds * 1000:g}-{batch}-{turn}"
     with bench(servers, name, seconds, batch=batch) as one:
         await one.prepare()
@@ -218,7 +218,7 @@ async def one_worker(servers: Servers, seconds: float, count: int, batch: int, t
 def against_one_process(
     servers: Servers, seconds: float, count: int, batch: int, rounds: int
 ) -> str:
-    """One worker, and what part that is of what one process does without servers."""
+    """One worker, compared with one process without servers."""
     alone: list[float] = []
     there: list[float] = []
     for turn in range(rounds):
@@ -226,7 +226,7 @@ def against_one_process(
         there.append(asyncio.run(one_worker(servers, seconds, count, batch, turn)))
     part = median(a / b for a, b in zip(there, alone, strict=True))
     return (
-        f"one worker, {seconds * 1000:g} ms handler, {batch} events a message: "
+        f"one worker, {seconds * 1000:g} ms handler, {batch} events per message: "
         f"{median(there):,.0f} events/s, {100 * part:.0f} % of {median(alone):,.0f} in one process"
     )
 
@@ -234,7 +234,7 @@ def against_one_process(
 def main() -> None:
     """Print the figures."""
     uvloop.install()
-    # As the command line has it.
+    # As on the command line.
     gc.freeze()
     gc.set_threshold(20_000)
     with tempfile.TemporaryDirectory() as folder, Servers(Path(folder), 3) as servers:

@@ -1,4 +1,4 @@
-"""A worker of `benchmarks.cluster.work`; told of servers, pool, and CPU seconds for a job."""
+"""A worker of `benchmarks.cluster.work`; arguments: servers, pool, and CPU seconds per job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ url, name, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 
 def work(job: Any) -> int:
-    """Say who did it."""
+    """Return who did it."""
     burn(seconds)
     return PROCESS
 

@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _bare(count: int) -> float:
-    """Jobs a second of so many processes that do nothing else."""
+    """Jobs per second of so many processes that do nothing else."""
     command = [sys.executable, "-m", "benchmarks.cluster.burn", str(CPU_SECONDS), str(BUSY)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
     return sum(float(process.communicate()[0]) for process in processes)
@@ -74,10 +74,10 @@ def _nothing(_: object) -> None:
 
 
 def _measure(url: str, name: str, workers: int, jobs: int, seconds: float) -> tuple[float, float]:
-    """Jobs a second once all workers are there, and the master's CPU seconds for each."""
+    """Jobs per second once all workers take part, and the master's CPU seconds for each."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     with _workers(url, name, workers, seconds), runner:
-        # Until all workers take part, and are as quick as they get.
+        # Until all workers take part, and are at full speed.
         while len(runner.run(_epic(url, name, jobs // 4))[1]) < workers:
             pass
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
@@ -86,7 +86,7 @@ def _measure(url: str, name: str, workers: int, jobs: int, seconds: float) -> tu
 
 
 async def _epic(url: str, name: str, jobs: int) -> tuple[float, set[int]]:
-    """Jobs a second, and who did them."""
+    """Jobs per second, and who did them."""
     times: list[float] = []
     done_by: set[int] = set()
 

@@ -1,8 +1,8 @@
 """Score every limiter on every plant against an oracle, and draw what the default does.
 
-Two tables: the plants by which limiters are judged, and others that nobody had in mind when the
-default was made. A figure is the mean of runs of several sizes and seeds, 1 at best (score.py says
-of what); `worst` is the worst single run of the default, and at the bottom its worst plant.
+Two tables: the plants with which the default was developed, and others that came later. A figure is
+the mean score of runs of several sizes and seeds, 1 at best (see score.py); `worst` is the worst
+single run of the default, and at the bottom its worst plant.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIMITERS: dict[str, Callable[[], Limiter]] = {
 }
 
 RUNS = ((1.0, 1), (0.4, 2), (2.5, 3), (1.0, 4), (0.4, 5), (2.5, 6))
-"""Sizes and seeds. The others get the first three: their failures are not subtle."""
+"""Sizes and seeds. The other limiters get the first three: their failures are not subtle."""
 
 EVERYTHING = (*PLANTS, *EXTRAS)
 
@@ -66,7 +66,7 @@ def _run(scenario: Scenario, limiter: Limiter, size: float, seed: int) -> float:
 
 
 def table(title: str, names: Sequence[str], results: Sequence[Scores]) -> str:
-    """One line a plant, with the means, and one line for the means of those."""
+    """One line per plant with the means, and one line with the means of those."""
     width = max(len(name) for name in names)
     heading = f"{title:{width}}" + "".join(f"{name:>12}" for name in LIMITERS) + f"{'worst':>9}"
     lines = [heading, "-" * len(heading)]
@@ -92,10 +92,10 @@ def main() -> int:
         return 2
     results = [Scores() for _ in EVERYTHING]
     plots = 0
-    # The large ones first, which take longest: at the end all cores shall be busy.
+    # The large ones first, which take longest, so that all cores are busy until the end.
     sizes = sorted({size for size, _ in RUNS[: arguments.runs]}, reverse=True)
     tasks = [(number, size) for size in sizes for number in range(len(EVERYTHING))]
-    # Without cycles there is nothing to look for in some hundred thousand completions.
+    # There are no cycles for the collector to find in some hundred thousand completions.
     with ProcessPoolExecutor(initializer=gc.disable) as pool:
         judged = pool.map(partial(judge, runs=arguments.runs, folder=arguments.plots), tasks)
         for (number, _), (scores, paths) in zip(tasks, judged, strict=True):

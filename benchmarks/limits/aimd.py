@@ -4,8 +4,8 @@ Source: `AIMDLimit` of Netflix's concurrency-limits,
 https://github.com/Netflix/concurrency-limits (2018), after D. Chiu, R. Jain, Analysis of the
 Increase and Decrease Algorithms for Congestion Avoidance (1989).
 
-It brakes on drops alone. A plant that queues without end drops nothing, so the limit and the
-latency grow to the ceiling. Right in front of a rate limit, and as a yardstick elsewhere.
+It reacts to drops only. A plant that queues without end drops nothing, so the limit and the latency
+grow to the ceiling. It suits a rate limit, and is a yardstick elsewhere.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["AIMD"]
 class AIMD:
     """One more for each success while at least half the limit is in use, a tenth less for a drop.
 
-    `backoff` (0..1) is what a drop leaves of the limit, at least one less. It starts at 10 as
-    published, or at the bound nearest to it. The source takes a call of five seconds for a drop
-    too; here the stage's `timeout=` says what is one. BadArgument for a value out of range.
+    `backoff` (0..1) is the share of the limit that a drop leaves, at least one less. It starts at
+    10 as published, or at the bound nearest to it. The source also counts a call of five seconds as
+    a drop; here the stage's `timeout=` decides. BadArgument for a value out of range.
 
     Time and memory: constant.
     """

@@ -1,4 +1,4 @@
-"""Shrink by the ratio of the usual latency to the present one, and add room for a queue.
+"""The gradient limiter: shrinks by the ratio of usual to present latency, adds room for a queue.
 
 Source: `Gradient2Limit` of Netflix's concurrency-limits, in a `WindowedLimit`,
 https://github.com/Netflix/concurrency-limits (2018):
@@ -6,9 +6,9 @@ https://github.com/Netflix/concurrency-limits (2018):
     gradient = max(0.5, min(1, usual latency / present latency))
     limit = (1 - smoothing) x limit + smoothing x (gradient x limit + queue)
 
-The usual latency is a slow average, so it follows an overload that stays, and then the limit
-grows by the queue again. Drops do not count: where all calls time out alike, nothing seems to
-change. As published, these two included, to be compared with.
+The usual latency is a slow average, so it follows a lasting overload, and then the limit grows by
+the queue again. Drops do not count: where all calls time out alike, nothing seems to change. It is
+implemented as published, including these two flaws, for comparison.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from penstock.streams.validation import check_bounds, check_count, check_share
 
 __all__ = ["Gradient"]
 
-_WINDOW = 10  # completions; the source's window lasts a second too, but no unit of time may matter
+_WINDOW = 10  # completions; the source also has a second, but no unit of time may matter
 _WARM_UP = 10  # windows whose plain mean is the first usual latency
 _MEMORY = 600  # windows of the exponential average after that
-_FORGET = 0.9  # when latency fell to less than half the usual, what a window leaves of the usual
+_FORGET = 0.9  # the factor for the usual latency when latency fell to less than half of it
 
 
 class Gradient:
@@ -64,7 +64,7 @@ class Gradient:
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
-        """Count one completion, whatever its outcome but an ordinary error."""
+        """Count one completion, unless it is an ordinary error."""
         if outcome is Outcome.IGNORED or now <= started:
             return
         self._present += now - started

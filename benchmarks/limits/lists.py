@@ -1,13 +1,13 @@
-"""Compare the default that hears of each completion at once with one that hears of them in lists.
+"""Compare the default limiter with completions reported one by one, and in lists.
 
     python -m benchmarks.limits.lists [--seeds N]
 
 A stage reports completions when it flushes, at most a few milliseconds after the first of them, and
 reads the limit then. Here they are cut into lists at random, of 1 to a quarter of the limit each,
-which is later than in any stage: where a call takes a second, the limiter hears of its end up to a
-quarter of a second later. For each of the plants by which limiters are judged it prints the goodput
-in lists over the goodput one by one (mean of all runs and phases), and both scores. Where capacity
-falls to a quarter (P5) latency suffers from hearing of it late; goodput does not.
+which is later than in any stage: if a call takes a second, its end is reported up to a quarter of a
+second later. For each of the plants by which limiters are judged it prints the goodput in lists
+over the goodput one by one (mean of all runs and phases), and both scores. Where capacity falls to
+a quarter (P5) the late reports increase latency, but do not lower goodput.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Run = list[simulated.Completion]
 
 
 class InLists:
-    """Tells a limiter of completions in lists that are cut at random; its limit is read then."""
+    """Reports completions to a limiter in lists that are cut at random; its limit is read then."""
 
     def __init__(self, limiter: ListLimiter, seed: int) -> None:
         self.limit = limiter.limit
@@ -60,12 +60,12 @@ def limiter(seed: int, *, in_lists: bool) -> Limiter:
 
 
 def goodputs(scenario: Scenario, run: Run) -> list[float]:
-    """Successes a second in each phase of a run."""
+    """Successes per second in each phase of a run."""
     return [Figures.of(run, phase).goodput for phase in scenario.phases]
 
 
 def compare(number: int, seeds: int) -> tuple[float, float, float]:
-    """Of a plant: goodput in lists over that one by one, and both scores."""
+    """For one plant: goodput in lists over that one by one, and both scores."""
     scenario, ratios, scores = PLANTS[number], list[float](), (list[float](), list[float]())
     for size, seed in product(SIZES, range(1, seeds + 1)):
         runs: list[Run] = []

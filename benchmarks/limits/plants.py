@@ -1,7 +1,7 @@
-"""Plants whose capacity is known, in virtual time.
+"""Plants: simulated services whose capacity is known, in virtual time.
 
-A plant takes jobs in with `start` and gives them back with `finish`, each when it is due
-(`due`, infinite where none is in work). Jobs are told apart by their number.
+A plant accepts jobs with `start` and ends them with `finish`, each when it is due (`due`, infinite
+if none is in work). Jobs are identified by their number.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _SUCCESS, _DROPPED = Outcome.SUCCESS, Outcome.DROPPED
 
 class Plant(Protocol):
     def start(self, now: float, number: int, demand: float) -> None:
-        """Begin a job that would take `demand` seconds were it alone."""
+        """Begin a job that would take `demand` seconds if it were alone."""
         ...
 
     def due(self) -> float:
-        """When the next job ends, if none begins before."""
+        """The time at which the next job ends, if none begins before."""
         ...
 
     def finish(self, now: float) -> tuple[int, Outcome]:
@@ -45,9 +45,9 @@ class Plant(Protocol):
 
 
 class Shared:
-    """All jobs in work share one rate, which depends on how many they are.
+    """All jobs in work share one rate, which depends on their number.
 
-    `pace(slice)` slows everything in each `slice` seconds, as a neighbour on the machine does.
+    `pace(slice)` slows everything in each `slice` seconds, as other programs on the machine do.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Shared:
         self._now = now
 
     def _speed(self, now: float) -> tuple[float, float]:
-        """What one job gets done in a second, and until when."""
+        """The rate of one job, and the time until which it holds."""
         speed = self._rate(len(self._jobs)) / len(self._jobs)
         if self._pace is None:
             return speed, math.inf
@@ -122,9 +122,9 @@ class Servers:
 
 
 class Outage:
-    """Servers that hang from one moment to another; what hangs is given up after `timeout`.
+    """Servers that hang for a time; jobs that hang are given up after `timeout`.
 
-    Lost are the jobs in work when the outage begins, and those that begin in it.
+    The jobs in work when the outage begins, and those that begin in it, are lost.
     """
 
     def __init__(self, servers: int, begins: float, ends: float, timeout: float) -> None:
@@ -169,7 +169,7 @@ class Outage:
 
 
 class _Admitting:
-    """What is admitted takes its time, and all else is refused after `refusal` seconds."""
+    """Admitted jobs take their time, and all others are refused after `refusal` seconds."""
 
     def __init__(self, refusal: float) -> None:
         self._refusal = refusal
@@ -188,7 +188,7 @@ class _Admitting:
 
 
 class TokenBucket(_Admitting):
-    """So many jobs a second, and a burst; what finds no token is refused after a moment."""
+    """A number of jobs per second, and a burst; a job without a token is refused soon."""
 
     def __init__(self, rate: float, burst: float, refusal: float) -> None:
         super().__init__(refusal)
@@ -204,7 +204,7 @@ class TokenBucket(_Admitting):
 
 
 class Refusing(_Admitting):
-    """Servers that refuse, after a moment, what would be one too many in work."""
+    """Servers that soon refuse jobs above their number."""
 
     def __init__(self, servers: int, refusal: float) -> None:
         super().__init__(refusal)
@@ -223,7 +223,7 @@ class Refusing(_Admitting):
 
 
 class Quota(_Admitting):
-    """So many jobs in each second by the clock; all others are refused after a moment."""
+    """A number of jobs in each second of the clock; all others are refused soon."""
 
     def __init__(self, jobs: int, refusal: float) -> None:
         super().__init__(refusal)
@@ -239,7 +239,7 @@ class Quota(_Admitting):
 
 
 class Broken:
-    """Another plant, of whose jobs a share fails at random, whatever the load."""
+    """Another plant, in which a share of the jobs fails at random, whatever the load."""
 
     def __init__(self, plant: Plant, share: float, seed: int) -> None:
         self._plant, self._share, self._random = plant, share, random.Random(seed)
@@ -256,7 +256,7 @@ class Broken:
 
 
 class OneLock:
-    """Threads of which each waits without a lock, then computes with the one that all share.
+    """Threads that each wait without a lock, then compute under one shared lock.
 
     `computing` is the share of a job's time that needs the lock; more than `threads` jobs queue.
     """
@@ -275,7 +275,7 @@ class OneLock:
         self._serve(now)
 
     def due(self) -> float:
-        # What ends its wait goes for the lock at once; that is no end of a job.
+        # A job that ends its wait takes the lock at once; that is not the end of the job.
         while self._busy and self._busy[0][0] <= self._lock.due():
             now, number = heapq.heappop(self._busy)
             self._lock.start(now, number, self._computing * self._demands.pop(number))

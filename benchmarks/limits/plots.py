@@ -1,4 +1,4 @@
-"""Limit, in flight, queue and latency over time, of the default on one plant."""
+"""Plots of limit, in flight, queue and latency over time, for the default on one plant."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_matplotlib() -> None:
 def draw(scenario: Scenario, folder: Path) -> list[Path]:
     """Write a PNG and an SVG about one run into `folder`; return their paths."""
     run = simulate(scenario, default(), 1.0, _SEED)
-    # A figure of its own, not pyplot's: no window system, no state.
+    # Not a figure of pyplot: no window system, no state.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ def draw(scenario: Scenario, folder: Path) -> list[Path]:
         waits = scenario.arrivals is not None
         queue = _means(run, lambda completion: completion.waiting)
         if not waits:
-            # All else waits from the start; what can grow is the queue in the plant.
+            # All other work waits from the start; only the queue in the plant can grow.
             queue = _means(run, lambda completion: _beyond(scenario, completion))
         middle.plot(*queue, color="tab:orange", linewidth=0.8)
         middle.set_ylabel("waiting" if waits else "beyond\nthe best")
@@ -97,7 +97,7 @@ def _best(scenario: Scenario, time: float) -> Oracle:
 def _means(
     run: Sequence[Completion], value: Callable[[Completion], float]
 ) -> tuple[list[float], list[float]]:
-    """Times and mean values, `_POINTS` of them at most; none where nothing was completed."""
+    """Times and mean values, at most `_POINTS`; none where nothing was completed."""
     width = run[-1].time / _POINTS
     slices: dict[int, list[float]] = {}
     for completion in run:

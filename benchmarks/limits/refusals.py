@@ -1,9 +1,9 @@
 """The default limiter among refusals, through a whole pipeline with retries, in virtual time.
 
-A service has so many places and answers what is one too many at once with an error. Its calls
-take 0.1 s on average (lognormal, sigma 0.2), a refusal 2 % of that; `retry` with a back-off of one
-service time tries again. `python -m benchmarks.limits.refusals` prints goodput against the best
-fixed limit and the share of refused calls, both after settling, over seeds that are drawn.
+A service has a number of places and refuses further calls at once. Its calls take 0.1 s on average
+(lognormal, sigma 0.2), a refusal 2 % of that; `retry` with a back-off of one service time tries
+again. `python -m benchmarks.limits.refusals` prints goodput against the best fixed limit and the
+share of refused calls, both after settling, over random seeds.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Broken(Exception):
 
 
 class Service:
-    """Refuses what finds no free place, or is above the `quota` (calls per second), and notes ends.
+    """Refuses calls without a free place or above the `quota` (per second), and records ends.
 
-    A share of the calls that it takes in is `broken`, at random.
+    A share of the accepted calls is `broken`, at random.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def work(
     overload: Overload | None = None,
     on_limit_change: Callable[[int, int, str], object] | None = None,
 ) -> None:
-    """Let a pipeline call `service` for so many simulated seconds, with work without end."""
+    """Let a pipeline with endless work call `service` for a number of simulated seconds."""
     operator = adaptive_flat_map(
         service,
         limit,
@@ -114,7 +114,7 @@ def work(
 
 
 def _forget(_: object) -> None:
-    """Nobody needs the results."""
+    """Discard a result."""
 
 
 class Judgement(NamedTuple):
@@ -125,7 +125,7 @@ class Judgement(NamedTuple):
 
 
 def judge(places: int, seed: int, *, overload: bool) -> Judgement:
-    """One run of the default limiter on a service with so many places."""
+    """One run of the default limiter on a service with a number of places."""
     seconds = max(_LEAST, _CALLS * _MEAN / places)
     service, best = Service(places, seed), Service(places, seed)
     work(service, None, seconds, overload=_is_refusal if overload else None)
@@ -150,8 +150,8 @@ def _row(places: int, overload: bool, judgements: Sequence[Judgement]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.limits.refusals")
     parser.add_argument("--places", type=int, nargs="+", default=[5, 20, 100])
-    parser.add_argument("--runs", type=int, default=20, help="of each, with seeds of their own")
-    parser.add_argument("--seed", type=int, help="the first seed (drawn unless given)")
+    parser.add_argument("--runs", type=int, default=20, help="of each, with different seeds")
+    parser.add_argument("--seed", type=int, help="the first seed (random by default)")
     arguments = parser.parse_args()
     first = random.randrange(1_000_000) if arguments.seed is None else arguments.seed
     seeds = range(first, first + arguments.runs)

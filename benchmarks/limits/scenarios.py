@@ -1,7 +1,7 @@
-"""What is asked of which plant, and for how long.
+"""Scenarios: plants, the load on them, and for how long.
 
-A scenario can be had in several sizes: `size` multiplies the slots of the plant and the jobs that
-arrive, and so the best level. Times are not scaled, because no limiter may care for their unit.
+A scenario has several sizes: `size` multiplies the slots of the plant and the jobs that arrive, and
+so the best level. Times are not scaled, because no limiter may depend on their unit.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from benchmarks.limits.plants import (
 __all__ = ["EXTRAS", "PLANTS", "Arrivals", "Phase", "Scenario"]
 
 Draw = Callable[[random.Random], Any]
-"""What a job is: the seconds that it takes alone, or what `Scenario.seconds_at` makes them of."""
+"""A job: the seconds that it takes alone, or the input of `Scenario.seconds_at` for them."""
 
 Arrivals = Callable[[random.Random, float], tuple[float, int]]
-"""Seconds until the next arrival, and how many jobs arrive then, of a size."""
+"""For a size: seconds until the next arrival, and how many jobs arrive then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A time in which the plant stays as it is."""
+    """A time in which the plant does not change."""
 
     begins: float
     ends: float
     grace: float = 0.05
     """The share of the time at its beginning that does not count."""
     down: bool = False
-    """Whether nothing succeeds, so that the best is to try as little as possible."""
+    """Whether nothing succeeds, so that the fewest attempts are best."""
 
     @property
     def counts_from(self) -> float:
@@ -51,22 +51,22 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A plant, what is asked of it for how long, and the arrivals (None: a backlog)."""
+    """A plant, the load on it for how long, and the arrivals (None: a backlog)."""
 
     name: str
     plant: Callable[[float, int], Plant]
-    """Of a size and a seed."""
+    """For a size and a seed."""
     draw: Draw
     phases: tuple[Phase, ...]
     best: tuple[int, ...]
-    """Levels about which the best constant one is looked for, at size 1."""
+    """Levels around which the best constant one is searched, at size 1."""
     arrivals: Arrivals | None = None
     from_arrival: bool = False
-    """Whether latency counts from the arrival, because the work is less than the plant can do."""
+    """Whether latency counts from the arrival, because there is less work than capacity."""
     drifts: bool = False
     """Whether the question is only how high the limit drifts."""
     seconds_at: Callable[[Any, float], float] | None = None
-    """The seconds that a job takes which starts at a time, if they depend on it."""
+    """The seconds that a job takes, if they depend on the time of its start."""
 
     @property
     def seconds(self) -> float:
@@ -83,12 +83,12 @@ def _pareto(alpha: float, mean: float, cap: float) -> Draw:
 
 
 def _mixed(draw: random.Random) -> tuple[float, float]:
-    """The place of a job among all, of which some are slow, and how much longer it takes."""
+    """The position of a job among all, of which some are slow, and how much longer it takes."""
     return draw.random(), draw.uniform(0.8, 1.2)
 
 
 def _slow(share: Callable[[float], float]) -> Callable[[tuple[float, float], float], float]:
-    """A share of the jobs takes half a second, the others 20 ms."""
+    """A share of the jobs take half a second, the others 20 ms."""
     return lambda job, now: (0.5 if job[0] < share(now) else 0.02) * job[1]
 
 
@@ -159,7 +159,7 @@ def _noisy_servers(size: float, seed: int) -> Plant:
 
 
 def _few(name: str, number: int) -> Scenario:
-    """So few servers in any size that there is no small step, and nothing else that disturbs."""
+    """So few servers in any size that there is no small step, and no other disturbance."""
 
     def servers(size: float, seed: int) -> Plant:
         return Servers(lambda now: number)
@@ -271,4 +271,4 @@ EXTRAS = (
     _few("three servers", 3),
     _few("four servers", 4),
 )
-"""Others that nobody had in mind when the default was made."""
+"""Others that came after the default was developed."""

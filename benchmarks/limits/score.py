@@ -1,17 +1,17 @@
 """How near a limiter comes to an oracle that knows the plant: from 0 to 1.
 
 The oracle of a phase is the smallest constant level with at least 98 % of the best goodput times
-share of successes, found by simulation on a grid of 12 %; where the work is less than the plant
-can do, also with a latency within 2 % of the best.
+share of successes, found by simulation on a grid of 12 %; where there is less work than capacity,
+also with a latency within 2 % of the best.
 
     score = 0.8 Q + 0.2 C
     Q = min(1, goodput ratio) x min(1, 1.5 / latency ratio) x min(1, success share ratio)
 
 each against the oracle on the same jobs. C is 1 if the mean of 40 limits in a row enters the band
 of levels with Q >= 0.9 within 100 + 10 x level completions, falling with the logarithm to 0 at 20
-times that. Where a limit can only drift, C is what it may reach (twice what was ever in flight)
-over what it did reach, and multiplies Q too. While a plant is down, the score is the part of the
-oracle's level before that is left free.
+times that. Where a limit can only drift, C is the limit that it may reach (twice the most that was
+in flight) over the one it reached, and multiplies Q too. While a plant is down, the score is the
+part of the previous oracle's level that is left free.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class Oracle(NamedTuple):
 
 
 def _grid(bests: tuple[int, ...], size: float) -> list[int]:
-    # Half a level has half the goodput, and twice one has twice the latency: further need not be.
+    # Half a level has half the goodput, twice a level twice the latency: further is not needed.
     steps = range(math.ceil(math.log(4) / math.log(1.12)) + 1)
     around = {round(best * size / 2 * 1.12**step) for best in bests for step in steps}
-    # A service that refuses what is one too many is at its best at one level, and at no other.
+    # A service that refuses calls above its capacity is at its best at exactly one level.
     return sorted({max(1, n) for n in around | {round(best * size) for best in bests}})
 
 
 @cache
 def oracle(scenario: Scenario, size: float) -> tuple[Oracle | None, ...]:
-    """The oracles of a scenario's phases, None for one in which the plant is down."""
+    """The oracles of a scenario's phases, None for a phase in which the plant is down."""
     levels = _grid(scenario.best, size)
     columns = zip(*(_constant(scenario, size, _SEED, n) for n in levels), strict=True)
     return tuple(

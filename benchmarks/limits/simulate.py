@@ -13,7 +13,7 @@ from penstock.streams.limits import ArrivalLimiter, Fixed, Limiter, Outcome
 __all__ = ["Completion", "simulate"]
 
 
-# More than twice what any plant can finish: all else is a storm of refusals, and no use to go on.
+# More than twice what any plant can finish: beyond that there is only a storm of refusals.
 _STORM = 100_000
 
 
@@ -29,13 +29,13 @@ class Completion(NamedTuple):
 
 
 class _Drawn(list[Any]):
-    """The jobs of a seed, in order, which need to be drawn only once for all limiters."""
+    """The jobs of a seed, in order, drawn only once for all limiters."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._random, self._draw = random.Random(seed), scenario.draw
 
     def more(self, number: int) -> Any:
-        """Draw up to that number and some more; return that one."""
+        """Draw up to this number and some more; return the job with this number."""
         while len(self) <= number + 100:
             self.append(self._draw(self._random))
         return self[number]
@@ -45,15 +45,14 @@ _drawn = lru_cache(maxsize=8)(_Drawn)
 
 
 def simulate(scenario: Scenario, limiter: Limiter, size: float, seed: int) -> list[Completion]:
-    """Every completion in order. The k-th job demands the same whatever the limiter."""
+    """Every completion in order. The k-th job has the same demand whatever the limiter."""
     plant = scenario.plant(size, seed)
     drawn, coming = _drawn(scenario, seed), random.Random(f"arrivals {seed}")
     seconds_at, arrivals, seconds = scenario.seconds_at, scenario.arrivals, scenario.seconds
     start, due, finish, on_complete = plant.start, plant.due, plant.finish, limiter.on_complete
     fixed, limit = isinstance(limiter, Fixed), limiter.limit
-    record = cast(
-        Any, tuple
-    ).__new__  # What a NamedTuple calls, twice as slowly; there are millions.
+    # Twice as fast as the NamedTuple's constructor, and there are millions.
+    record = cast(Any, tuple).__new__
     from_arrival, success = scenario.from_arrival, Outcome.SUCCESS
     # Without arrivals all work waits from the start, and a limiter that measures from the arrival
     # would measure the length of the run.

@@ -1,4 +1,4 @@
-"""Keep a short queue, estimated from the least latency that was seen.
+"""The Vegas limiter: keeps a short queue, estimated from the least latency seen.
 
 Source: `VegasLimit` of Netflix's concurrency-limits,
 https://github.com/Netflix/concurrency-limits (2018), after L. Brakmo, L. Peterson, TCP Vegas:
@@ -7,7 +7,7 @@ End to End Congestion Avoidance on a Global Internet (1995):
     queue = limit x (1 - least latency / latency)
 
 Where work differs in length the least latency is that of the shortest job, all others seem to
-queue, and the limit stays too low. It is here to be compared with.
+queue, and the limit stays too low. It is here for comparison.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.streams.validation import check_bounds
 
 __all__ = ["Vegas"]
 
-_PROBE = 30  # limits' worth of completions after which the least latency is taken anew
+_PROBE = 30  # times the limit: completions after which the least latency is measured again
 
 
 class Vegas:
@@ -27,7 +27,7 @@ class Vegas:
 
     With s = max(1, log10 of the limit): a queue of at most s adds 6 s, of less than 3 s adds s, of
     more than 6 s takes s away, and so does a drop. It starts at 20 as published, or at the bound
-    nearest to it; `seed` sets the jitter of the moments at which the least latency is taken anew.
+    nearest to it; `seed` sets the jitter of the times at which the least latency is measured again.
     BadArgument for a bound out of range.
 
     Time and memory: constant.
@@ -61,7 +61,7 @@ class Vegas:
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
-        """Count one completion, whatever its outcome but an ordinary error."""
+        """Count one completion, unless it is an ordinary error."""
         took = now - started
         if outcome is Outcome.IGNORED or took <= 0:
             return

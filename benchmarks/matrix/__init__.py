@@ -1,1 +1,1 @@
-"""What an event costs for every handler and every option, next to the same job by hand."""
+"""The cost per event for every handler and every option, next to the same job by hand."""

@@ -20,7 +20,7 @@ HEADING = (
 
 
 def table(words: list[str], rounds: int) -> None:
-    """Print a line a row: CPU microseconds an event, ratios, Python calls an event."""
+    """Print a line per row: CPU microseconds per event, ratios, Python calls per event."""
     print(HEADING)
     for number, row in enumerate(ROWS):
         if not all(word in row.name for word in words):
@@ -46,7 +46,7 @@ def table(words: list[str], rounds: int) -> None:
 
 
 def each(rounds: int) -> None:
-    """A line for each number of keys that are counted by operators inside groups."""
+    """A line for each number of keys, counted by operators inside groups."""
     for keys in KEYS:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.matrix.each", f"{keys}", "--rounds", f"{rounds}"],

@@ -1,6 +1,6 @@
-"""Operators inside groups: a count for each key, next to a dict by hand that knows as much.
+"""Operators inside groups: a count for each key, next to an equivalent dict by hand.
 
-``python -m benchmarks.matrix.each keys``: 300,000 events of as many keys, in a process of its own.
+``python -m benchmarks.matrix.each keys``: 300,000 events of as many keys, in a separate process.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Event = dict[str, int]
 
 
 async def by_hand(events: list[Event], done: list[int]) -> None:
-    """Count by key; a key that was idle ends. Which events were counted is known until then."""
-    # When it is due, and what was counted.
+    """Count by key; an idle key ends. The counted events are remembered until then."""
+    # When the key ends, and the events that were counted.
     groups: OrderedDict[int, list[Any]] = OrderedDict()
     async for chunk in half_chunks(events):
         now = monotonic()
@@ -56,7 +56,7 @@ def ours(events: list[Event], done: list[int]) -> None:
 
 
 def measure(keys: int, rounds: int) -> dict[str, float]:
-    """Microseconds an event: medians of `rounds`, and of the ratios of the same round."""
+    """Microseconds per event: medians of `rounds`, and of the ratios within a round."""
     events: list[Event] = [{"client_id": number % keys} for number in range(EVENTS)]
     taken: list[tuple[float, float]] = []
     for _ in range(rounds):

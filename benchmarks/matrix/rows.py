@@ -18,7 +18,7 @@ Operator = Callable[[Flowable[Any]], Flowable[Any]]
 
 @dataclass(frozen=True)
 class Handler:
-    """A handler of ours, and what the workers by hand await for it; how many events take 0.2 s."""
+    """A handler of ours, what the workers by hand await for it, and how many events take 0.2 s."""
 
     ours: Callable[[Event], Any]
     by_hand: Callable[[Event], Awaitable[Result]]
@@ -64,7 +64,7 @@ HANDLERS: Mapping[str, Handler] = {
 
 @dataclass(frozen=True)
 class Row:
-    """A pipeline. `at_once` is what the workers by hand and the `Fixed` row are given; None for
+    """A pipeline. `at_once` is the number for the workers by hand and the `Fixed` row; None for
     the number at which the default settles.
     """
 
@@ -83,11 +83,11 @@ class Row:
         return ", ".join(filter(None, (self.handler, self.limit, self.option, keys, stages)))
 
     def fixed(self, at_once: int) -> Row:
-        """The row that it is held against."""
+        """The row with which it is compared."""
         return replace(self, limit=f"Fixed({at_once})", option="", settings={}, at_once=at_once)
 
     def working(self) -> list[Operator]:
-        """The stages that work, of a fresh pipeline."""
+        """The working stages of a new pipeline."""
         limit: Any = {"default": None, "(64, 1000)": (64, 1000)}.get(self.limit)
         if self.limit.startswith("Fixed"):
             limit = Fixed(self.at_once or LIMIT)
@@ -97,7 +97,7 @@ class Row:
         return [adaptive_flat_map(handler, limit, **self.settings) for _ in range(self.stages)]
 
     def by_hand(self) -> Callable[[Event], Awaitable[Result]]:
-        """What the workers by hand await."""
+        """The function that the workers by hand await."""
         return waiting_twice if self.stages > 1 else HANDLERS[self.handler].by_hand
 
 

@@ -1,4 +1,4 @@
-"""One row in a process of its own: by hand, with `Fixed`, and as asked for, in turn."""
+"""One row in a separate process: by hand, with `Fixed`, and with its own limit, alternately."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def events_of(row: Row, count: int) -> list[Event]:
 
 
 def ours(row: Row, events: list[Event]) -> float:
-    """Run it, and return its limit at the end; 1 for a plain handler."""
+    """Run it, and return its final limit; 1 for a plain handler."""
     flow = from_iterable(events).pipe(
         distinct_within(WINDOW_SECONDS, by="uuid"), group_by("client_id"), spread()
     )
@@ -49,7 +49,7 @@ def ours(row: Row, events: list[Event]) -> float:
 
 
 def by_hand(row: Row, events: list[Event], at_once: int) -> None:
-    """The yardstick: workers that await, as many as may be at once."""
+    """The yardstick: workers that await, as many as allowed at once."""
     uvloop.run(Kata(row.by_hand(), at_once).run(half_chunks(events)))
 
 
@@ -62,7 +62,7 @@ def cpu(job: Callable[[], Any]) -> float:
 
 
 def measure(row: Row, rounds: int) -> dict[str, float]:
-    """Microseconds an event: medians of `rounds`, and of the ratios of the same round."""
+    """Microseconds per event: medians of `rounds`, and of the ratios within a round."""
     count = HANDLERS[row.handler].events
     events = events_of(row, count)
     at_once = row.at_once or max(1, round(ours(row, events)))
@@ -89,8 +89,8 @@ def measure(row: Row, rounds: int) -> dict[str, float]:
 
 
 def calls(row: Row) -> float:
-    """Python functions called an event, resumed coroutines and generators included; neither the
-    handler's own nor those that each run calls once.
+    """Python functions called per event, resumed coroutines and generators included, but not the
+    handler's own, nor those that each run calls once.
     """
     few, many = _counted(row, COUNTED), _counted(row, 2 * COUNTED)
     return (many - few) / COUNTED

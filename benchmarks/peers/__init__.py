@@ -1,1 +1,1 @@
-"""The same jobs in other libraries, each written the way its own documentation would."""
+"""The same jobs in other libraries, each written as its own documentation suggests."""

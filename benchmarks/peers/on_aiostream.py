@@ -1,8 +1,8 @@
 """The kata on aiostream.
 
-What it cannot do: there are no groups, so order per client is a lock a client around the handler
-(asyncio's locks are first come, first served), and an event that waits for its client's lock
-takes one of the 64 places; the rotation over clients is missing. A plain handler works on one
+What it cannot do: there are no groups, so order per client needs a lock per client around the
+handler (asyncio's locks are first come, first served), and an event that waits for its client's
+lock takes one of the 64 places; the rotation over clients is missing. A plain handler processes one
 event after the other, which keeps every order.
 """
 

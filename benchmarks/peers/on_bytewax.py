@@ -1,9 +1,9 @@
 """The kata on bytewax, whose engine is Rust; one worker.
 
 What it cannot do: its steps are plain functions, so there is no handler that awaits and no second
-case; the rotation over clients is missing. One worker works on one event after the other, which
-keeps every order; keyed state, the way to keep it with several, costs more and is left out in its
-favour. Its state for keys has no window, so the duplicates are a step over whole batches.
+case; the rotation over clients is missing. One worker processes one event after the other, which
+keeps every order; keyed state, which keeps it with several workers, costs more and is left out in
+its favour. Its keyed state has no window, so the duplicates are a step over whole batches.
 """
 
 from __future__ import annotations

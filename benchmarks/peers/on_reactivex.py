@@ -1,9 +1,9 @@
 """The kata on raw reactivex.
 
-What it cannot do: there is no back-pressure, so all of the input is taken in at once and waits
-in the groups; groups live for ever; one event of a client at a time is `concat_map` inside the
-group, but then as many clients are worked on at once as there are, not 64 (`merge` with a maximum
-over groups would wait for whole groups to end); the rotation over clients is missing.
+What it cannot do: there is no back-pressure, so all of the input is read at once and waits in the
+groups; groups exist for ever; one event of a client at a time is `concat_map` inside the group, but
+then all clients are processed at once, not 64 (`merge` with a maximum over groups would wait for
+whole groups to end); the rotation over clients is missing.
 `distinct` remembers every key for ever, so the window is a `filter`.
 """
 

@@ -1,4 +1,4 @@
-"""What all peers lack: the deduplication window, and the histogram as a last step."""
+"""The parts that all peers lack: the deduplication window, and the histogram as a last step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Steps:
         self.finished = 0
 
     def stamp(self, event: Event) -> Stamped:
-        """Note the time of receipt."""
+        """Record the time of receipt."""
         return monotonic_ns(), event
 
     def is_new(self, stamped: Stamped) -> bool:
@@ -52,7 +52,7 @@ class Steps:
         return timed[2]
 
     def outcome(self) -> dict[str, Any]:
-        """What a case prints."""
+        """The result that a case prints."""
         return {
             "finished": self.finished,
             "duplicates": self.window.duplicates,

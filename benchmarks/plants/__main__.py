@@ -1,10 +1,10 @@
 """Sweep fixed limits over real plants, and let the default limiter find its own.
 
-The best fixed limit is the smallest with at least 98 % of the highest throughput. Wanted of the
-default: at least 95 % of its throughput, and a p99 at most 1.3 times its own. On a machine with
-other things to do no figure stands alone: limits take short turns, first all fixed ones, then the
-default and the best one; what is told are the medians of the turns, and of the ratios of each turn
-of the default to the turn of the best one next to it. Both are idle while the other one works.
+The best fixed limit is the smallest with at least 98 % of the highest throughput. The default
+should have at least 95 % of its throughput, and a p99 of at most 1.3 times its own. Because the
+machine may be busy, limits run in short alternating slices, first all fixed ones, then the default
+and the best one; the figures are the medians of the slices, and of the ratios of each slice of the
+default to the slice of the best one next to it. Each is idle while the other one works.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from penstock.streams.pipeline import new_event_loop
 
 PLANTS = (HTTP, POSTGRES, PROCESSES)
 
-# Seconds to settle and to measure: a fixed limit has no more to do than to fill the plant.
+# Seconds to settle and to measure: a fixed limit only needs to fill the plant.
 _SWEEP = (0.3, 1.0)
 _DUEL = (0.3, 2.2)
-# What the default has to find the level of a phase in.
+# Seconds in which the default must find the level of a phase.
 _LEARNING = 3.0
 
 
@@ -44,8 +44,8 @@ async def _judge(plant: Plant, rounds: int) -> None:
                     )
                     for level in phase.levels
                 }
-                turns = await contest(list(fixed.values()), max(1, rounds // 2), *_SWEEP)
-                swept = dict(zip(fixed, map(typical, turns), strict=True))
+                slices = await contest(list(fixed.values()), max(1, rounds // 2), *_SWEEP)
+                swept = dict(zip(fixed, map(typical, slices), strict=True))
                 for level, figures in swept.items():
                     _line(plant, phase, f"fixed {level}", figures)
                 highest = max(figures.rate for figures in swept.values())

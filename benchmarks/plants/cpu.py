@@ -1,4 +1,4 @@
-"""The CPU time that work with a PostgreSQL costs."""
+"""The CPU time of work with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["cpu_of"]
 
 
 def cpu_of(url: str) -> Callable[[], float]:
-    """The CPU seconds of this process and, where that can be seen, of the server's processes."""
+    """The CPU seconds of this process and, if they can be read, of the server's processes."""
     with psycopg.connect(url) as connection:
         pid: int = connection.info.backend_pid
     try:
         server = _times(pid)[0]
     except (OSError, ValueError):
-        server = -1  # It is on another machine, or this one has no /proc.
+        server = -1  # The server is on another machine, or there is no /proc.
 
     def seconds() -> float:
         used = time.process_time()
@@ -33,6 +33,6 @@ def cpu_of(url: str) -> Callable[[], float]:
 
 
 def _times(pid: int) -> tuple[int, int]:
-    """The parent of a process, and the hundredths of a second that it has worked."""
+    """The parent of a process, and its CPU time in hundredths of a second."""
     stat = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return int(stat[1]), int(stat[11]) + int(stat[12])

@@ -14,7 +14,7 @@ __all__ = ["HTTP"]
 
 
 class _Client:
-    """The server is a process of its own, so that it and the client share no loop."""
+    """A client; the server is a separate process, so that they share no loop."""
 
     def __init__(self) -> None:
         self._session: Any = None
@@ -34,7 +34,7 @@ class _Client:
         assert server.stdout is not None
         try:
             self._url = f"http://127.0.0.1:{int(await server.stdout.readline())}"
-            # As many connections as the limiter likes: it is what is measured.
+            # No bound on connections but the limiter, which is what is measured.
             connector = aiohttp.TCPConnector(limit=0)
             async with aiohttp.ClientSession(connector=connector) as self._session:
                 yield self._fetch
@@ -49,7 +49,7 @@ class _Client:
             return await response.read()
 
     def serves(self, at_once: int, *levels: int) -> Phase:
-        """The phase in which the server serves so many."""
+        """The phase in which the server serves `at_once` requests at once."""
 
         async def begin() -> None:
             async with self._session.put(f"{self._url}/at_once/{at_once}") as response:

@@ -1,4 +1,4 @@
-"""Serves so many requests at once, each in about 50 ms; the others wait in line.
+"""Serves a number of requests at once, each in about 50 ms; the others wait in line.
 
 `GET /work` works, `PUT /at_once/N` changes the number. Prints its port, ends with its input.
 """
@@ -22,7 +22,7 @@ class Slots:
         self._line: deque[asyncio.Future[None]] = deque()
 
     def change(self, number: int) -> None:
-        """So many from now on; who works on goes on."""
+        """Change the number; requests in work continue."""
         self._number = number
         self._let_in()
 

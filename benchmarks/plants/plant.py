@@ -1,7 +1,6 @@
 """Services with a limited capacity ("plants"), and the comparison of limits on them in rotation.
 
-A plant does real work and has a limited capacity. It goes through phases, in each of which it can
-do as much all the time.
+A plant does real work and has a limited capacity, which is constant within each of its phases.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ __all__ = ["Contestant", "Figures", "Phase", "Plant", "Recording", "contest", "t
 
 @dataclass(frozen=True)
 class Phase:
-    """A time in which nothing changes: how it begins, and which fixed limits to try in it."""
+    """A time in which nothing changes: how it begins, and which fixed limits to try."""
 
     name: str
     begin: Callable[[], Awaitable[None]]
@@ -33,7 +32,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Plant:
-    """`opened` gives the handler for as long as the plant stands."""
+    """`opened` gives the handler for as long as the plant is running."""
 
     name: str
     opened: Callable[[], AbstractAsyncContextManager[Any]]
@@ -41,7 +40,7 @@ class Plant:
 
 
 class Figures(NamedTuple):
-    """Calls a second, the 99th percentile of their seconds, and the mean limit."""
+    """Calls per second, the 99th percentile of their seconds, and the mean limit."""
 
     rate: float
     p99: float
@@ -54,7 +53,7 @@ def typical(several: Sequence[Figures]) -> Figures:
 
 
 class Recording:
-    """A limiter that writes down what it is told, and leaves the thinking to another one."""
+    """A limiter that records completions, and leaves the decisions to another one."""
 
     def __init__(self, limiter: Limiter) -> None:
         self._limiter = limiter
@@ -69,19 +68,19 @@ class Recording:
 
     @property
     def limit(self) -> int:
-        """That of the other one."""
+        """The limit of the other one."""
         return self._limiter.limit
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
     ) -> None:
-        """Write it down, and tell the other one."""
+        """Record a completion, and report it to the other one."""
         self._limiter.on_complete(now, started, in_flight_at_start, outcome)
         self._calls.append((now, now - started, self._limiter.limit))
         self.ended.set()
 
     def figures(self, begin: float, end: float) -> Figures:
-        """Of the calls that ended between two times."""
+        """The figures of the calls that ended between two times."""
         calls = [call for call in self._calls if begin <= call[0] < end]
         if not calls:
             return Figures(0.0, inf, self._limiter.limit)
@@ -90,17 +89,17 @@ class Recording:
         return Figures(len(calls) / (end - begin), p99, mean(limit for _, _, limit in calls))
 
     def __deepcopy__(self, memo: object) -> Recording:
-        # It is asked after the running, which would otherwise get a copy.
+        # It is read after the running, which would otherwise get a copy.
         return self
 
 
 class Contestant:
-    """A pipeline under one limit. A backlog waits while it has its turn, and nothing in between."""
+    """A pipeline under one limit, with a backlog during its slices and nothing in between."""
 
     def __init__(self, handler: Any, limiter: Limiter) -> None:
         self._handler = handler
         self._recording = Recording(limiter)
-        self._turn = asyncio.Event()
+        self._active = asyncio.Event()
         self._begun, self._over = 0, False
 
     @asynccontextmanager
@@ -111,23 +110,23 @@ class Contestant:
         async with calls.to(for_each(_forget)).start() as running:
             yield self
             self._over = True
-            self._turn.set()
+            self._active.set()
             await running.drain(10)
 
     async def work(self, settle: float, seconds: float) -> Figures:
-        """Take a turn; its figures begin so long after its start. It ends with its last call.
+        """Run one slice, to the end of its last call; its figures begin after `settle` seconds.
 
-        Nothing is measured before the first call of all has ended: processes take their time to
+        Nothing is measured before the very first call has ended, because processes take time to
         start.
         """
         now = clock_of(asyncio.get_running_loop())
-        self._turn.set()
+        self._active.set()
         await self._recording.ended.wait()
         await asyncio.sleep(settle)
         begin = now()
         await asyncio.sleep(seconds)
         end = now()
-        self._turn.clear()
+        self._active.clear()
         while self._recording.done < self._begun:
             self._recording.ended.clear()
             await self._recording.ended.wait()
@@ -135,7 +134,7 @@ class Contestant:
 
     async def _numbers(self) -> AsyncIterator[int]:
         for number in count():
-            await self._turn.wait()
+            await self._active.wait()
             if self._over:
                 return
             self._begun += 1
@@ -145,14 +144,14 @@ class Contestant:
 async def contest(
     contestants: Sequence[Contestant], rounds: int, settle: float, seconds: float
 ) -> list[list[Figures]]:
-    """Give each a turn in each round; return the figures of the turns of each."""
-    turns: list[list[Figures]] = [[] for _ in contestants]
+    """Run a slice of each in each round; return the figures of the slices of each."""
+    slices: list[list[Figures]] = [[] for _ in contestants]
     for number in range(rounds):
-        # To and fro, so that what goes up or down all the time is nobody's advantage.
+        # In alternating order, so that a steady drift favours none of them.
         order = list(enumerate(contestants))
         for place, contestant in order if number % 2 == 0 else reversed(order):
-            turns[place].append(await contestant.work(settle, seconds))
-    return turns
+            slices[place].append(await contestant.work(settle, seconds))
+    return slices
 
 
 def _forget(_: object) -> None: ...

@@ -14,7 +14,7 @@ __all__ = ["POSTGRES"]
 
 _CONNECTIONS = 12
 
-# What a query waits for elsewhere, a disk or a lock, is a sleep in the server.
+# The sleep in the server stands for a wait for a disk or a lock.
 _WORK = """
     WITH stored AS (INSERT INTO orders (customer) VALUES (%s) RETURNING id)
     SELECT stored.id, pg_sleep(0.015 + 0.01 * random()) FROM stored

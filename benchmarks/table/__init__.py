@@ -1,1 +1,1 @@
-"""Claim, work, finish: a table of a database as a queue, beside the libraries made for that."""
+"""Claim, work, finish: a database table as a queue, beside the libraries made for that."""

@@ -1,4 +1,4 @@
-"""The figure ``table``: rows a second of each, and how many times as fast as the peers we are."""
+"""The figure ``table``: rows per second of each, and our ratio to the peers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.helpers.servers.postgres import Postgres
 __all__ = ["table"]
 
 ROWS = 20_000
-# The peers take so much longer for a row.
+# The peers take much longer per row.
 PEERS_ROWS = 2_000
 POLLERS = 4
 POLLED_ROWS = 100_000
-# One run differs from the next by more than their ratio from 1.
+# Single runs differ by more than the ratio differs from 1.
 ROUNDS = 5
 
 OURS = "benchmarks.table.ours"
@@ -50,7 +50,7 @@ def table() -> None:
 
 @contextmanager
 def _database(kind: str) -> Iterator[Callable[[], None]]:
-    """A database, whose URL every process is told; the function empties it."""
+    """A database, whose URL every process gets; the function empties it."""
     if kind == "postgresql":
         server = Postgres()
         os.environ["BENCHMARK_DATABASE"] = server.url
@@ -101,7 +101,7 @@ def _claim_work_finish(kind: str, empty: Callable[[], None]) -> None:
 
 
 def _pollers(kind: str, empty: Callable[[], None]) -> None:
-    """One poller and several of the same queue, in turns: none gets a row twice."""
+    """One poller and several of the same queue, alternately: none gets a row twice."""
     ones, several = [], []
     for _ in range(ROUNDS):
         ones.append(_polled(1, empty))
@@ -115,7 +115,7 @@ def _pollers(kind: str, empty: Callable[[], None]) -> None:
 
 
 def _polled(count: int, empty: Callable[[], None]) -> float:
-    """Rows a second that so many pollers finish of a queue that was full."""
+    """Rows per second that a number of pollers finish of a queue that was full."""
     empty()
     run_case(Subject("fill", OURS, 1), "fill", events=POLLED_ROWS)
     command = [sys.executable, "-m", OURS, "poll"]

@@ -1,4 +1,4 @@
-"""The job on Huey over SQLite: what one of its workers does, without the consumer's threads."""
+"""The job on Huey over SQLite: the work of one of its workers, without the consumer's threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The job on litequeue, which has no worker: a loop that gets, works and says done."""
+"""The job on litequeue, which has no worker: a loop that gets, works and marks as done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(options: case.Options) -> dict[str, Any]:
 
     def job() -> dict[str, Any]:
         done = 0
-        # It gives what cannot be locked as None, too.
+        # It also returns None for a row that cannot be locked.
         while (message := queue.pop()) is not None:
             json.loads(message.data)
             queue.done(message.message_id)

@@ -1,4 +1,4 @@
-"""The job on procrastinate: its own worker, with as many jobs at once as it is fastest with."""
+"""The job on procrastinate: its own worker, with the fastest number of jobs at once."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def fill(options: case.Options) -> dict[str, Any]:
 
 
 def poll(options: case.Options) -> dict[str, Any]:
-    """One of several pollers of a full queue, which begin together: when, and on how many rows."""
+    """One of several pollers of a full queue, which begin together: the time, and its rows."""
     pipeline = plain_pipeline()
     print("ready", flush=True)
     sys.stdin.readline()

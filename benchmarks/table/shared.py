@@ -7,7 +7,7 @@ import os
 
 __all__ = ["URL", "payloads"]
 
-# The figure says it to the processes that it starts.
+# The figure passes it to the processes that it starts.
 URL = os.environ.get("BENCHMARK_DATABASE", "")
 
 _KEYS = 500

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.temporal``: what was measured, next to its bounds."""
+"""``python -m benchmarks.temporal``: the measurements, next to their bounds."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from penstock.streams.temporal import sequenced
 
 __all__ = ["beside_sql", "count_a_million"]
 
-# As many as the author of the query had, which take SQLite some seconds.
+# As many as the author of the query had, which take SQLite several seconds.
 ORDERS = 72_591
 
 
 def count_a_million() -> tuple[str, float]:
-    """What was done, and the seconds it took; at most 3."""
+    """The task, and the seconds it took; at most 3."""
     dice = random.Random(1)
     begins = [dice.random() * 1e6 for _ in range(1_000_000)]
     rows = [(begin, begin + dice.random() * 100) for begin in begins]
@@ -26,7 +26,7 @@ def count_a_million() -> tuple[str, float]:
 
 
 def beside_sql() -> tuple[str, float]:
-    """What was done, and how many times as long the published query takes; at least 100."""
+    """The task, and how many times as long the published query takes; at least 100."""
     work_orders = orders(ORDERS)
     database = table_of(work_orders)
     _, quick = timed(lambda: sequenced(work_orders, begin=0, end=1), times=9)

@@ -1,4 +1,4 @@
-"""What was measured, next to its bounds."""
+"""The measurements, next to their bounds."""
 
 from __future__ import annotations
 

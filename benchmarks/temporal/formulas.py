@@ -1,4 +1,4 @@
-"""Random formulas of so many operators."""
+"""Random formulas with a number of operators."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTRICATE: tuple[BinaryOperator, ...] = (*BINARY, "<->", "<->", "<->")
 
 
 def random_formulas(count: int, operators: int, *, intricate: bool = False) -> list[str]:
-    """The same ones each time, of 2 to 6 propositions.
+    """The same formulas each time, of 2 to 6 propositions.
 
     Intricate ones have 7 to 10, and often `<->`, which doubles what an automaton has to follow.
     """

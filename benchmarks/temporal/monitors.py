@@ -1,4 +1,4 @@
-"""Monitors: look-ups in bulk, what one adds to an event in a pipeline, and compilation."""
+"""Monitors: look-ups in bulk, the cost per event in a pipeline, and compilation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 5
 
 
 def look_up_a_million() -> tuple[str, float]:
-    """What was done, and millions of events a second; at least 1.5."""
+    """The task, and millions of events per second; at least 1.5."""
     watch = Monitor(RULE)
     table = watch.table
     assert table is not None
@@ -39,7 +39,7 @@ def look_up_a_million() -> tuple[str, float]:
 
 
 def add_to_a_pipeline() -> list[tuple[str, float]]:
-    """What was done, and the microseconds that a monitor adds to an event; below 0.5."""
+    """The task, and the microseconds that a monitor adds per event; below 0.5."""
     told: list[tuple[str, float]] = []
     cases: list[tuple[str, dict[str, Any]]] = [
         ("one state", {}),
@@ -68,7 +68,7 @@ def _nothing(step: Any) -> None: ...
 
 
 def compile_formulas() -> list[tuple[str, float]]:
-    """What was done, and the seconds it took; at most 1 each."""
+    """The task, and the seconds it took; at most 1 each."""
     told: list[tuple[str, float]] = []
     for formula in (TWELVE, *(" & ".join(f"G F p{at}" for at in range(n)) for n in (1, 3, 5))):
         states, took = _compiled(formula)

@@ -56,7 +56,7 @@ def test_a_limit_is_measured_by_its_calls_a_second_and_their_slowest(
     assert figures.limit == limit
 
 
-def test_of_two_in_turn_one_is_idle_while_the_other_works(run: Run) -> None:
+def test_of_two_that_alternate_one_is_idle_while_the_other_works(run: Run) -> None:
     servers = Servers(8)
 
     async def story() -> list[list[Figures]]:
@@ -66,11 +66,11 @@ def test_of_two_in_turn_one_is_idle_while_the_other_works(run: Run) -> None:
             return await contest([one, other], 3, 1, 10)
 
     # Together they would have 80 calls a second.
-    for turns, rate in zip(run(story()), (80, 40), strict=True):
-        assert [turn.rate for turn in turns] == pytest.approx([rate] * 3, rel=0.02)
+    for slices, rate in zip(run(story()), (80, 40), strict=True):
+        assert [part.rate for part in slices] == pytest.approx([rate] * 3, rel=0.02)
 
 
-def test_the_default_follows_the_plant_in_its_turns(run: Run) -> None:
+def test_the_default_follows_the_plant_in_its_slices(run: Run) -> None:
     servers = Servers(8)
 
     async def story() -> list[float]:
@@ -90,9 +90,9 @@ def test_the_default_follows_the_plant_in_its_turns(run: Run) -> None:
     assert few_again == pytest.approx(80, rel=0.1)
 
 
-def test_the_typical_figures_of_turns_are_their_medians() -> None:
-    turns = [Figures(10, 0.2, 3), Figures(30, 0.4, 4), Figures(20, 9.9, 5)]
-    assert typical(turns) == (20, 0.4, 4)
+def test_the_typical_figures_of_slices_are_their_medians() -> None:
+    slices = [Figures(10, 0.2, 3), Figures(30, 0.4, 4), Figures(20, 9.9, 5)]
+    assert typical(slices) == (20, 0.4, 4)
 
 
 def test_slots_let_in_who_came_first_and_as_many_as_they_are_now(run: Run) -> None:
