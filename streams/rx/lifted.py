@@ -151,7 +151,7 @@ class Lifted(DemandStage):
             self.within(self._subscribe)
 
     def take(self, events: list[Event[Any]], /) -> None:
-        # What one input brings leaves before the next comes.
+        # The outputs of one input leave before the next comes.
         for event in events:
             if self._inlet is None or self.done:
                 event.give_back()
@@ -224,12 +224,12 @@ class Lifted(DemandStage):
             self.pending.append(event)
 
     def wanted(self) -> int:
-        """How many more inputs may be asked for."""
+        """How many more inputs may be requested."""
         n = self.demand - len(self.pending) - self.asked
         return min(n, 1 - self.asked) if self._one_by_one else n
 
     def on_due(self, run: Callable[[], None]) -> None:
-        """Run a timer of the operator, which gets no input before that has returned."""
+        """Run a timer of the operator, which gets no input until the timer has returned."""
         self.within(run)
 
     def complete(self) -> None:

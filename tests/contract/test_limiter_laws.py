@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.streams.limits import Completion, Fixed, HillClimb, Limiter, Outcome, default
-from penstock.streams.limits.testing import (
+from penstock.streams.testing.limiter_laws import (
     LAWS,
     Law,
     LawBroken,

@@ -11,7 +11,12 @@ from benchmarks.limits.gradient import Gradient
 from benchmarks.limits.vegas import Vegas
 from penstock.streams.errors import BuildError
 from penstock.streams.limits import Limiter
-from penstock.streams.limits.testing import LAWS, Law, LawBroken, falls_when_everything_is_dropped
+from penstock.streams.testing.limiter_laws import (
+    LAWS,
+    Law,
+    LawBroken,
+    falls_when_everything_is_dropped,
+)
 
 LIMITERS: dict[str, Callable[[], Limiter]] = {
     "AIMD": lambda: AIMD(1, 100),
