@@ -47,33 +47,26 @@ if TYPE_CHECKING:
         read_lines,
         read_table,
     )
-    from penstock.streams import (
-        Backoff,
-        DeadLetter,
-        Event,
-        Fixed,
-        Flowable,
-        Group,
-        HillClimb,
-        PenstockError,
-        Pipeline,
-        Report,
-        Running,
-        Shared,
-        Sink,
-        SinkStage,
+    from penstock.streams.boundary.from_iterable import from_async_iterable, from_iterable
+    from penstock.streams.boundary.from_observable import (
         buffer,
         drop_newest,
         drop_oldest,
         error,
-        from_async_iterable,
-        from_iterable,
         latest,
-        lift,
-        retry,
-        route,
-        run,
     )
+    from penstock.streams.errors import PenstockError
+    from penstock.streams.failures.policy import Backoff, DeadLetter, retry, route
+    from penstock.streams.flowable import Flowable
+    from penstock.streams.keyed.grouped import Group
+    from penstock.streams.limits.fixed import Fixed
+    from penstock.streams.limits.hill_climb import HillClimb
+    from penstock.streams.limits.shared import Shared
+    from penstock.streams.pipeline import Pipeline, run
+    from penstock.streams.protocol.event import Event
+    from penstock.streams.protocol.sink_stage import Sink, SinkStage
+    from penstock.streams.runtime.running import Report, Running
+    from penstock.streams.rx.lift import lift
 
 __version__ = "0.1.0"
 
@@ -166,33 +159,43 @@ _PUBLIC = {
         "read_lines",
         "read_table",
     ),
-    "streams": (
-        "Backoff",
-        "DeadLetter",
-        "Event",
-        "Fixed",
-        "Flowable",
-        "Group",
-        "HillClimb",
-        "PenstockError",
-        "Pipeline",
-        "Report",
-        "Running",
-        "Shared",
-        "Sink",
-        "SinkStage",
+    "streams.boundary.from_iterable": (
+        "from_async_iterable",
+        "from_iterable",
+    ),
+    "streams.boundary.from_observable": (
         "buffer",
         "drop_newest",
         "drop_oldest",
         "error",
-        "from_async_iterable",
-        "from_iterable",
         "latest",
-        "lift",
+    ),
+    "streams.errors": ("PenstockError",),
+    "streams.failures.policy": (
+        "Backoff",
+        "DeadLetter",
         "retry",
         "route",
+    ),
+    "streams.flowable": ("Flowable",),
+    "streams.keyed.grouped": ("Group",),
+    "streams.limits.fixed": ("Fixed",),
+    "streams.limits.hill_climb": ("HillClimb",),
+    "streams.limits.shared": ("Shared",),
+    "streams.pipeline": (
+        "Pipeline",
         "run",
     ),
+    "streams.protocol.event": ("Event",),
+    "streams.protocol.sink_stage": (
+        "Sink",
+        "SinkStage",
+    ),
+    "streams.runtime.running": (
+        "Report",
+        "Running",
+    ),
+    "streams.rx.lift": ("lift",),
 }
 
 # Hidden from type checkers, which would take any name for a good one.

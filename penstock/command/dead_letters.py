@@ -15,7 +15,7 @@ from penstock.command.pool_status import pool_called
 from penstock.command.run_on import PATIENCE, urls_of
 from penstock.sinks import write_jsonl
 from penstock.sources import WorkPool
-from penstock.streams import from_async_iterable
+from penstock.streams.boundary.from_iterable import from_async_iterable
 from penstock.streams.errors import BuildError, EventOmitted, PenstockError
 from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.outbox import Outbox

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock import operators, sinks, sources, streams
+from penstock import from_async_iterable, from_iterable, operators, sinks, sources
 
 LABELS = ["Items", "Time", "Memory", "Demand", "Ends", "Errors"]
 
@@ -27,8 +27,8 @@ def public(*packages: ModuleType) -> dict[str, Any]:
 
 SHOWN = {
     **public(operators, sources, sinks),
-    "penstock.streams.from_iterable": streams.from_iterable,
-    "penstock.streams.from_async_iterable": streams.from_async_iterable,
+    "penstock.streams.from_iterable": from_iterable,
+    "penstock.streams.from_async_iterable": from_async_iterable,
 }
 
 

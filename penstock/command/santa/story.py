@@ -13,7 +13,8 @@ from reactivex import Subject
 from penstock.command.santa.jobs import Job
 from penstock.operators import adaptive_flat_map
 from penstock.sinks import for_each
-from penstock.streams import Flowable, buffer
+from penstock.streams.boundary.from_observable import buffer
+from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit
 from penstock.streams.runtime.running import Running
 

@@ -16,6 +16,7 @@ from reactivex import operators as ops
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
+import penstock
 from penstock import (
     Backoff,
     Flowable,
@@ -27,8 +28,8 @@ from penstock import (
     read_jetstream,
     read_jsonl,
     read_lines,
-    streams,
 )
+from penstock.streams.boundary.from_observable import Overflow
 from penstock.streams.errors import InboxClosed
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -152,7 +153,7 @@ def _looks(numbers: Iterable[int]) -> Flowable[Any]:
 
 
 def _of(
-    overflow: streams.boundary.from_observable.Overflow,
+    overflow: Overflow,
 ) -> Callable[[Iterable[int]], Flowable[int]]:
     return lambda numbers: Flowable.of(_observable(numbers), overflow)
 
@@ -170,11 +171,11 @@ SOURCES = [
         lambda numbers: from_async_iterable(lambda: _async_numbers(numbers)),
         sees_end=False,
     ),
-    _plain("of buffer", _of(streams.buffer(1_000_000))),
-    _plain("of drop_oldest", _of(streams.drop_oldest(3)), lossless=False),
-    _plain("of drop_newest", _of(streams.drop_newest(3)), lossless=False),
-    _plain("of latest", _of(streams.latest()), lossless=False),
-    _plain("of error", _of(streams.error()), lossless=False),
+    _plain("of buffer", _of(penstock.buffer(1_000_000))),
+    _plain("of drop_oldest", _of(penstock.drop_oldest(3)), lossless=False),
+    _plain("of drop_newest", _of(penstock.drop_newest(3)), lossless=False),
+    _plain("of latest", _of(penstock.latest()), lossless=False),
+    _plain("of error", _of(penstock.error()), lossless=False),
     _source("CountedSource", CountedSource, sees_end=False),
     _source("MemorySource", MemorySource, pulls=False, sees_end=False),
     _source("read_jsonl", _lines, pulls=False, sees_end=False),

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reactivex import operators as ops
 
+import penstock
 from penstock import (
     Fixed,
     adaptive_flat_map,
@@ -19,7 +20,6 @@ from penstock import (
     from_iterable,
     group_by,
     spread,
-    streams,
 )
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BuildError, HoldExceeded
@@ -473,7 +473,7 @@ def test_after_an_error_of_the_reader_nothing_more_is_asked_or_said() -> None:
         {"seconds": float("nan")},
         {"max_keys": 0},
         {"hold": 0},
-        {"on_error": streams.retry(3)},
+        {"on_error": penstock.retry(3)},
     ],
     ids=str,
 )

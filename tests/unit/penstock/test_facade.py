@@ -14,10 +14,15 @@ import pytest
 import reactivex.operators
 
 import penstock
-from penstock import operators, ops, sinks, sources, streams
+from penstock import operators, ops, sinks, sources
 
 HOME = Path(__file__).parents[3]
-PACKAGES = [operators, sinks, sources, streams]
+STREAMS = [
+    importlib.import_module(f"penstock.{name}")
+    for name in penstock._PUBLIC
+    if name.startswith("streams.")
+]
+PACKAGES = [operators, sinks, sources]
 
 
 def run(code: str, *, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -38,9 +43,17 @@ def test_every_public_name_of_a_package_is_the_same_thing_in_penstock(package: M
         assert getattr(penstock, name) is getattr(package, name)
 
 
+def test_every_public_name_of_streams_is_one_of_its_module() -> None:
+    for module in STREAMS:
+        names = penstock._PUBLIC[module.__name__.removeprefix("penstock.")]
+        assert set(names) <= set(module.__all__)
+        assert all(getattr(penstock, name) is getattr(module, name) for name in names)
+
+
 def test_penstock_has_no_other_public_names() -> None:
-    names = sorted(name for package in PACKAGES for name in package.__all__)
+    names = sorted(name for names in penstock._PUBLIC.values() for name in names)
     assert names == penstock.__all__
+    assert {name for package in PACKAGES for name in package.__all__} <= set(names)
     assert set(names) <= set(dir(penstock))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import sources, streams
+from penstock import from_async_iterable, from_iterable, sources
 from penstock.streams.errors import BuildError
 
 MAKERS = [
@@ -15,8 +15,8 @@ MAKERS = [
         for name in sources.__all__
         if not isinstance(getattr(sources, name), type)
     ),
-    streams.from_iterable,
-    streams.from_async_iterable,
+    from_iterable,
+    from_async_iterable,
 ]
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from reactivex import operators as ops
 from reactivex.subject import Subject
 
+import penstock
 from penstock import (
     Fixed,
     Flowable,
@@ -21,7 +22,6 @@ from penstock import (
     from_iterable,
     in_threads,
     spread,
-    streams,
 )
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BufferFull, BuildError, NoLoop
@@ -45,11 +45,11 @@ def send(subject: Subject[int], *values: int) -> None:
 @pytest.mark.parametrize(
     ("overflow", "kept"),
     [
-        (streams.buffer(3), [1, 2, 3, 4]),
-        (streams.drop_oldest(3), [1, 4, 5, 6]),
-        (streams.drop_newest(3), [1, 2, 3, 4]),
-        (streams.latest(), [1, 6]),
-        (streams.error(), [1]),
+        (penstock.buffer(3), [1, 2, 3, 4]),
+        (penstock.drop_oldest(3), [1, 4, 5, 6]),
+        (penstock.drop_newest(3), [1, 2, 3, 4]),
+        (penstock.latest(), [1, 6]),
+        (penstock.error(), [1]),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -72,13 +72,13 @@ def test_each_strategy_keeps_what_its_name_says(overflow: Any, kept: list[int]) 
     ("overflow", "said"),
     [
         (
-            streams.buffer(3),
+            penstock.buffer(3),
             "A value came that was not requested, with 3 waiting already (Flowable.of, "
             "on_overflow=buffer(3)). Slow the source, raise buffer(n), or enter with "
             "drop_oldest(n).",
         ),
         (
-            streams.error(),
+            penstock.error(),
             "A value came that was not requested (Flowable.of, on_overflow=error()). Slow the "
             "source, or enter with buffer(n) or drop_oldest(n).",
         ),
@@ -98,7 +98,7 @@ def test_a_value_too_many_is_told_with_what_the_strategy_can_do_about_it(
     "overflow", ["buffer(8)", "drop_oldest(8)", "drop_newest(8)", "latest()", "error()"]
 )
 def test_the_stage_shows_its_strategy_as_it_is_written(overflow: str) -> None:
-    strategy = eval(overflow, vars(streams))
+    strategy = eval(overflow, vars(penstock))
     assert Flowable.of(Subject[int](), strategy).info.detail == overflow
 
 
@@ -113,7 +113,7 @@ def test_no_more_than_n_values_ever_wait_and_each_one_dropped_is_counted(
     """A step is a value that comes, or a number of values that are asked for."""
     subject, run = Subject[int](), Run()
     probe = Probe[int](request=1)
-    connect(Flowable.of(subject, getattr(streams, name)(n)), probe, run)
+    connect(Flowable.of(subject, getattr(penstock, name)(n)), probe, run)
     waiting: list[int] = []
     expected: list[int] = []
     demand, sent, dropped = 1, 0, 0
@@ -140,7 +140,7 @@ def test_no_more_than_n_values_ever_wait_and_each_one_dropped_is_counted(
 
 
 def test_an_observable_is_subscribed_to_at_the_first_request_and_left_at_cancel() -> None:
-    subject, probe = entered(streams.buffer(9))
+    subject, probe = entered(penstock.buffer(9))
     assert subject.observers == []
     probe.request(1)
     assert len(subject.observers) == 1
@@ -150,7 +150,7 @@ def test_an_observable_is_subscribed_to_at_the_first_request_and_left_at_cancel(
 
 def test_the_end_comes_after_what_waits() -> None:
     for error in (None, ValueError("from Rx")):
-        subject, probe = entered(streams.buffer(9), request=1)
+        subject, probe = entered(penstock.buffer(9), request=1)
         send(subject, 1, 2, 3)
         subject.on_completed() if error is None else subject.on_error(error)
         assert not probe.ended
@@ -161,14 +161,14 @@ def test_the_end_comes_after_what_waits() -> None:
 
 def test_an_observable_that_ends_at_once_is_read_to_its_end() -> None:
     probe = Probe[int](request=9)
-    Flowable.of(reactivex.of(1, 2, 3), streams.buffer(9)).connect(probe)
+    Flowable.of(reactivex.of(1, 2, 3), penstock.buffer(9)).connect(probe)
     assert (probe.values, probe.completed) == ([1, 2, 3], True)
 
 
 def test_an_observable_is_given_the_loops_time() -> None:
     async def story() -> list[Any]:
         probe = Probe[int](request=3)
-        Flowable.of(reactivex.interval(2.0), streams.latest()).connect(probe)
+        Flowable.of(reactivex.interval(2.0), penstock.latest()).connect(probe)
         await asyncio.sleep(7)
         probe.cancel()
         return probe.timed
@@ -179,7 +179,7 @@ def test_an_observable_is_given_the_loops_time() -> None:
 def test_a_paused_pipeline_takes_in_what_the_strategy_allows_and_ends_when_resumed() -> None:
     async def story() -> list[int]:
         subject, done = Subject[int](), list[int]()
-        pipeline = Flowable.of(subject, streams.drop_oldest(2)).to(collect(done))
+        pipeline = Flowable.of(subject, penstock.drop_oldest(2)).to(collect(done))
         async with pipeline.start() as running:
             await asyncio.sleep(1)
             send(subject, 1)
@@ -202,7 +202,7 @@ def test_a_drain_delivers_what_has_arrived() -> None:
             await asyncio.sleep(1)
             return value
 
-        stream = Flowable.of(subject, streams.buffer(9)).pipe(adaptive_flat_map(work, Fixed(1)))
+        stream = Flowable.of(subject, penstock.buffer(9)).pipe(adaptive_flat_map(work, Fixed(1)))
         async with stream.to(collect(done)).start() as running:
             await asyncio.sleep(1)
             send(subject, 1, 2, 3)
@@ -215,12 +215,12 @@ def test_a_drain_delivers_what_has_arrived() -> None:
 
 def test_a_flowable_is_one_already() -> None:
     source = from_iterable([1])
-    assert Flowable.of(source, streams.latest()) is source
+    assert Flowable.of(source, penstock.latest()) is source
 
 
 @pytest.mark.parametrize("n", [0, -1, True])
 def test_a_buffer_below_one_is_refused(n: int) -> None:
-    for strategy in (streams.buffer, streams.drop_newest, streams.drop_oldest):
+    for strategy in (penstock.buffer, penstock.drop_newest, penstock.drop_oldest):
         with pytest.raises(BuildError, match="at least 1"):
             strategy(n)
 
@@ -228,7 +228,7 @@ def test_a_buffer_below_one_is_refused(n: int) -> None:
 def test_something_that_is_no_observable_or_no_strategy_is_refused() -> None:
     nonsense: Any = [1, 2]
     with pytest.raises(BuildError, match="takes an Observable"):
-        Flowable.of(nonsense, streams.latest())
+        Flowable.of(nonsense, penstock.latest())
     with pytest.raises(BuildError, match="use buffer"):
         Flowable.of(Subject[int](), nonsense)
 
@@ -255,7 +255,7 @@ def test_what_another_thread_pushes_goes_through_the_pipeline_on_its_loop() -> N
             threads.add(threading.get_ident())
             return number
 
-        stream = Flowable.of(subject, streams.buffer(10_000))
+        stream = Flowable.of(subject, penstock.buffer(10_000))
         running = asyncio.create_task(stream.pipe(adaptive_flat_map(work)).to(collect(seen)).run())
         await asyncio.sleep(0.01)
         # The loop goes on meanwhile, and so do some of the pushes while it works.
@@ -275,7 +275,7 @@ def test_the_end_comes_after_what_another_thread_pushed_before_it(
 ) -> None:
     async def story() -> None:
         subject, probe = Subject[int](), Probe[int](request=10)
-        Flowable.of(subject, streams.buffer(5)).connect(probe)
+        Flowable.of(subject, penstock.buffer(5)).connect(probe)
 
         def end() -> None:
             subject.on_completed() if error is None else subject.on_error(error)
@@ -301,11 +301,11 @@ def test_the_end_comes_after_what_another_thread_pushed_before_it(
 @pytest.mark.parametrize(
     ("overflow", "kept"),
     [
-        (streams.buffer(3), [1, 2, 3, 4]),
-        (streams.drop_oldest(3), [4, 5, 6, 7]),
-        (streams.drop_newest(3), [1, 2, 3, 4]),
-        (streams.latest(), [6, 7]),
-        (streams.error(), [1]),
+        (penstock.buffer(3), [1, 2, 3, 4]),
+        (penstock.drop_oldest(3), [4, 5, 6, 7]),
+        (penstock.drop_newest(3), [1, 2, 3, 4]),
+        (penstock.latest(), [6, 7]),
+        (penstock.error(), [1]),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -329,7 +329,7 @@ def test_what_another_thread_pushes_is_kept_as_the_strategy_says(
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("overflow", [streams.drop_oldest(100), streams.drop_newest(100)])
+@pytest.mark.parametrize("overflow", [penstock.drop_oldest(100), penstock.drop_newest(100)])
 def test_each_value_that_threads_push_is_delivered_or_counted_as_dropped(overflow: Any) -> None:
     async def story() -> None:
         subject, seen = Subject[int](), list[int]()
@@ -352,7 +352,7 @@ def test_each_value_that_threads_push_is_delivered_or_counted_as_dropped(overflo
 
 
 def test_without_a_loop_a_value_from_another_thread_is_refused() -> None:
-    subject, probe = entered(streams.buffer(10), request=10)
+    subject, probe = entered(penstock.buffer(10), request=10)
     send(subject, 1)
     pushed(subject, [2]).join()
     assert probe.values == [1]
@@ -362,7 +362,7 @@ def test_without_a_loop_a_value_from_another_thread_is_refused() -> None:
 def test_what_another_thread_pushes_after_the_loop_has_gone_is_nobodys() -> None:
     async def story() -> Subject[int]:
         subject, probe = Subject[int](), Probe[int](request=10)
-        Flowable.of(subject, streams.buffer(5)).connect(probe)
+        Flowable.of(subject, penstock.buffer(5)).connect(probe)
         return subject
 
     subject = asyncio.run(story())
@@ -398,7 +398,7 @@ def test_a_subscriber_gets_the_error() -> None:
         from_iterable([1, 2]).pipe(ops.flat_map(lambda n: [n])),
         from_iterable([1, 2]).pipe(ops.buffer_with_count(2)),
         from_iterable([[1], [2]]).pipe(spread()),
-        Flowable.of(reactivex.of(1, 2), streams.buffer(2)),
+        Flowable.of(reactivex.of(1, 2), penstock.buffer(2)),
     ],
     ids=repr,
 )
@@ -423,7 +423,7 @@ def test_without_a_loop_an_error_that_no_observer_takes_is_raised_by_subscribe()
 
 def test_without_a_loop_what_an_observer_raises_is_raised_to_whoever_pushes() -> None:
     subject = Subject[int]()
-    stream = Flowable.of(subject, streams.buffer(2)).pipe(ops.map(abs), ops.scan(max))
+    stream = Flowable.of(subject, penstock.buffer(2)).pipe(ops.map(abs), ops.scan(max))
     stream.subscribe(lambda n: n // 0)
     with pytest.raises(ZeroDivisionError):
         subject.on_next(1)
