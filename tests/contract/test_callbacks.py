@@ -127,7 +127,7 @@ def test_an_error_in_what_the_loop_calls_of_a_sink_ends_the_run_too(
         assert sink.info.name in told.value.__notes__[0]
 
 
-def test_without_anybody_to_tell_it_is_logged(
+def test_an_error_that_nobody_can_receive_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, run: Run
 ) -> None:
     async def story() -> None:
@@ -198,12 +198,14 @@ def items_then_exotic() -> Iterator[int]:
     ],
     ids=["map", "filter", "after a call", "handler", "key", "spread", "source"],
 )
-def test_what_is_no_exception_ends_the_pipeline_too(run: Run, flow: Flowable[Any]) -> None:
+def test_an_error_that_is_not_an_exception_ends_the_pipeline_too(
+    run: Run, flow: Flowable[Any]
+) -> None:
     with pytest.raises(Exotic, match="2"):
         run(asyncio.wait_for(flow.to(MemorySink()).run(), 99))
 
 
-def test_a_cancellation_out_of_a_function_ends_the_pipeline_and_not_who_waits(run: Run) -> None:
+def test_a_cancellation_out_of_a_function_ends_the_pipeline_and_not_its_waiter(run: Run) -> None:
     def cancelled(_: int) -> None:
         raise asyncio.CancelledError
 
@@ -211,7 +213,7 @@ def test_a_cancellation_out_of_a_function_ends_the_pipeline_and_not_who_waits(ru
         run(asyncio.wait_for(from_iterable([1]).pipe(ops.map(cancelled)).to(MemorySink()).run(), 9))
 
 
-def test_an_error_in_a_task_of_a_stage_is_told_with_the_name_of_that(run: Run) -> None:
+def test_an_error_in_a_task_of_a_stage_is_reported_with_the_name_of_the_stage(run: Run) -> None:
     async def fails() -> None:
         raise ValueError("no")
 

@@ -77,7 +77,7 @@ def test_a_stage_that_skips_goes_on_skipping_on_an_engine(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("by", "left"), [("id", [1, 1]), ("other", [1])])
-def test_what_an_engine_keeps_unique_is_not_sifted_again(
+def test_what_an_engine_keeps_unique_is_not_deduplicated_again(
     run: Run, by: str, left: list[int]
 ) -> None:
     into: list[dict[str, int]] = []
@@ -92,7 +92,7 @@ def test_what_an_engine_keeps_unique_is_not_sifted_again(
     assert [value["id"] for value in into] == left
 
 
-def test_stages_tell_their_keys_and_windows() -> None:
+def test_stages_describe_their_keys_and_windows() -> None:
     pipeline = (
         from_iterable(events())
         .pipe(

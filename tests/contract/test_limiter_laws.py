@@ -94,17 +94,17 @@ class Resigned(Growing):
         (falls_when_everything_is_dropped, "everything was dropped, and the limit rose from"),
     ],
 )
-def test_a_limiter_that_always_grows_is_told_what_is_wrong(law: Law, told: str) -> None:
+def test_a_limiter_that_always_grows_is_reported_with_what_is_wrong(law: Law, told: str) -> None:
     with pytest.raises(LawBroken, match=told):
         law(Growing, 1, 100)
 
 
-def test_one_that_never_comes_back_is_told() -> None:
+def test_a_limiter_that_never_recovers_is_reported() -> None:
     with pytest.raises(LawBroken, match="after an outage the limit was 1, not 20"):
         recovers(Resigned, 1, 100)
 
 
-def test_one_that_goes_on_from_the_last_run_is_told() -> None:
+def test_a_limiter_that_goes_on_from_the_last_run_is_reported() -> None:
     one = Remembering()
     with pytest.raises(LawBroken, match=r"gave 2 once and 2002 the other time, at completion 1$"):
         repeats_itself(lambda: one, 1, 10**6)
@@ -148,7 +148,7 @@ class Dividing(Growing):
         self.limit = max(1, min(100, int(1 / (now - started))))
 
 
-def test_one_that_cannot_do_with_work_of_no_duration_is_told() -> None:
+def test_a_limiter_that_fails_on_work_of_no_duration_is_reported() -> None:
     with pytest.raises(LawBroken, match="on an odd clock it raised ZeroDivisionError"):
         survives_odd_clocks(Dividing, 1, 100)
 
@@ -201,12 +201,12 @@ class Asynchronous(Growing):
     ],
     ids=["nothing", "text", "nan", "infinite", "half", "raises", "async"],
 )
-def test_one_that_is_broken_is_told_by_every_law(law: Law, make: Any, told: str) -> None:
+def test_a_broken_limiter_is_reported_by_every_law(law: Law, make: Any, told: str) -> None:
     with pytest.raises(LawBroken, match=told):
         law(make, 1, 100)
 
 
-def test_one_that_grows_without_end_ends_every_law() -> None:
+def test_a_limiter_that_grows_without_end_ends_every_law() -> None:
     for law in LAWS:
         with suppress(LawBroken):
             law(Doubling, 1, 100)

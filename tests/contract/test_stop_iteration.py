@@ -88,7 +88,7 @@ def test_no_call_in_a_pool_waits_for_ever(
 
 
 @pytest.mark.parametrize("kind", [StopIteration, StopAsyncIteration])
-def test_a_loop_over_the_stream_is_told_the_stage(kind: type[Exception]) -> None:
+def test_a_loop_over_the_stream_gets_the_stage_in_the_error(kind: type[Exception]) -> None:
     def fails(_: int) -> None:
         raise kind
 
@@ -101,7 +101,7 @@ def test_a_loop_over_the_stream_is_told_the_stage(kind: type[Exception]) -> None
     assert raised.value.__notes__ == ["in stage 2 'map', on the event 1"]
 
 
-def test_who_waits_for_an_event_of_an_inbox_is_told_the_stage(run: Run) -> None:
+def test_a_caller_that_waits_for_an_event_of_an_inbox_gets_the_stage(run: Run) -> None:
     async def story() -> None:
         numbers: Inbox[int] = inbox(1)
         running = numbers.pipe(ops.map(out_of_items)).to(collect([])).start()
@@ -124,7 +124,7 @@ def test_every_other_error_is_raised_as_it_is() -> None:
     assert as_raised(error) is error
 
 
-def test_the_end_of_an_iterator_is_none(run: Run) -> None:
+def test_the_end_of_an_iterator_is_not_an_error(run: Run) -> None:
     into: list[int] = []
     flow: Flowable[int] = from_iterable([1, 2]).pipe(ops.flat_map(lambda n: iter(range(n))))
     run(asyncio.wait_for(flow.to(collect(into)).run(), 1))

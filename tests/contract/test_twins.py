@@ -76,7 +76,7 @@ def test_a_slow_memory_sink_asks_for_one_at_a_time() -> None:
     run_virtual(story())
 
 
-def test_a_holding_memory_sink_accepts_when_told() -> None:
+def test_a_holding_memory_sink_accepts_when_the_test_says_so() -> None:
     async def story() -> None:
         sink, source = MemorySink(hold=True), MemorySource([1, 2, 3])
         async with no_leaks(), source.to(sink).start() as running:

@@ -128,7 +128,7 @@ def complaints(block: Block, folder: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_every_code_block_runs_and_prints_what_stands_under_it(page: Path, tmp_path: Path) -> None:
+def test_every_code_block_runs_and_prints_the_text_under_it(page: Path, tmp_path: Path) -> None:
     shutil.copytree(HOME / "examples", tmp_path / "examples")
     wrong = [
         f"{page.relative_to(HOME)}:{block.line}: {complaint}"
@@ -160,7 +160,7 @@ def test_there_are_pages_with_blocks_to_run() -> None:
         ("```\nbare\n```\n", "`` is not run"),
     ],
 )
-def test_a_wrong_block_is_told(page: str, complaint: str, tmp_path: Path) -> None:
+def test_a_wrong_block_is_reported(page: str, complaint: str, tmp_path: Path) -> None:
     (block, *_) = blocks_of(page)
     (told,) = complaints(block, tmp_path)
     assert complaint in told

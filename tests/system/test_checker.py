@@ -150,7 +150,7 @@ def test_work_ends_when_it_is_cancelled_or_its_process_is_gone(end: What) -> Non
     assert verdict.starts["x", 1] == 2
 
 
-def test_an_overlap_with_a_frozen_process_is_told_from_one_after_it_woke() -> None:
+def test_an_overlap_with_a_frozen_process_is_distinguished_from_one_after_it_woke() -> None:
     entries = [
         Entry(1, "a", "start", "x", 1),
         Entry(2, "a", "frozen"),

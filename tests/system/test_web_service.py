@@ -125,7 +125,7 @@ async def story(folder: Path, server: str, seed: int) -> Heard:
 
 @pytest.mark.parametrize("wait", [True, False], ids=["wait", "accept"])
 @pytest.mark.parametrize("server", SERVERS)
-def test_no_hook_that_a_client_was_told_is_accepted_gets_lost_by_a_shutdown(
+def test_no_hook_that_a_client_knows_as_accepted_is_lost_by_a_shutdown(
     server: str, wait: bool, run_seed: int, tmp_path: Path
 ) -> None:
     put_page_into(tmp_path, wait=wait)

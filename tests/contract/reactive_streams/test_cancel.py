@@ -92,7 +92,7 @@ async def test_rule_3_12_cancel_makes_the_source_stop(case: Case) -> None:
 
 @every_operator
 @virtual
-async def test_rule_3_12_a_cancel_in_the_midst_gives_back_what_is_in(case: Case) -> None:
+async def test_rule_3_12_a_cancel_in_the_middle_returns_what_is_in(case: Case) -> None:
     publisher, probe = ManualPublisher[int](), Probe[Any](request=MANY)
     async with manual(case, probe, publisher) as link:
         for number in range(8):

@@ -47,7 +47,7 @@ async def test_rule_4_02_an_error_is_passed_on_at_once_unless_work_is_in_flight(
 
 
 @virtual
-async def test_rule_4_02_what_retry_recovers_from_is_not_told_to_anybody() -> None:
+async def test_rule_4_02_an_error_that_retry_recovers_from_is_not_signalled() -> None:
     failures = 2
 
     async def fail_twice(number: int) -> int:

@@ -60,7 +60,7 @@ async def test_rule_1_03_signals_to_one_subscriber_never_overlap(case: Case) -> 
 
 @every_pulling_case
 @virtual
-async def test_rule_1_04_a_failure_is_told_by_on_error(case: Case) -> None:
+async def test_rule_1_04_a_failure_is_signalled_by_on_error(case: Case) -> None:
     error = ValueError("at the fourth")
     probe = Probe[Any](request=MANY)
     async with connected(case.over(Numbers(4, error)), probe, case=case) as link:
@@ -77,7 +77,7 @@ async def test_rule_1_04_a_failure_is_told_by_on_error(case: Case) -> None:
 @pytest.mark.parametrize("n", [0, 1, 7])
 @every_case
 @virtual
-async def test_rule_1_05_a_finished_stream_is_told_by_on_completed(case: Case, n: int) -> None:
+async def test_rule_1_05_a_finished_stream_is_signalled_by_on_completed(case: Case, n: int) -> None:
     probe = Probe[Any](request=MANY)
     async with connected(case.of(n), probe, case=case) as link:
         await link.settle()

@@ -176,7 +176,9 @@ async def test_rule_2_06_a_cancel_from_below_reaches_the_publisher_once(case: Ca
 
 @every_operator
 @virtual
-async def test_rule_2_08_values_that_come_after_cancel_are_borne_and_returned(case: Case) -> None:
+async def test_rule_2_08_values_that_come_after_cancel_are_tolerated_and_returned(
+    case: Case,
+) -> None:
     publisher, probe = ManualPublisher[int](misbehaving=True), Probe[Any](request=3)
     async with manual(case, probe, publisher) as link:
         publisher.send(0)
@@ -191,7 +193,7 @@ async def test_rule_2_08_values_that_come_after_cancel_are_borne_and_returned(ca
 
 @every_operator
 @virtual
-async def test_rule_2_09_completion_without_any_request_is_borne(case: Case) -> None:
+async def test_rule_2_09_completion_without_any_request_is_tolerated(case: Case) -> None:
     publisher, probe = ManualPublisher[int](), Probe[Any]()
     async with manual(case, probe, publisher) as link:
         publisher.complete()
@@ -203,7 +205,7 @@ async def test_rule_2_09_completion_without_any_request_is_borne(case: Case) -> 
 
 @every_operator
 @virtual
-async def test_rule_2_10_an_error_without_any_request_is_borne(case: Case) -> None:
+async def test_rule_2_10_an_error_without_any_request_is_tolerated(case: Case) -> None:
     publisher, probe = ManualPublisher[int](), Probe[Any]()
     error = ValueError("early")
     async with manual(case, probe, publisher) as link:

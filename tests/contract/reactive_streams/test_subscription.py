@@ -117,7 +117,7 @@ async def test_rule_3_09_a_demand_below_1_is_answered_by_value_error(
 
 @demanding([1.5], others=["1", True, None])
 @virtual
-async def test_rule_3_09_a_demand_that_is_no_whole_number_is_answered_by_type_error(
+async def test_rule_3_09_a_demand_that_is_not_a_whole_number_is_answered_by_type_error(
     case: Case, demand: Any
 ) -> None:
     probe = Probe[Any]()

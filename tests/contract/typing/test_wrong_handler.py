@@ -30,7 +30,7 @@ def build(words: Flowable[bytes]) -> None:
 
 
 @pytest.mark.parametrize("handler", ["work", "many"])
-def test_an_async_handler_is_told_what_it_should_take_and_that_it_is_async(
+def test_the_error_of_an_async_handler_says_what_it_should_take_and_that_it_is_async(
     handler: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "pipeline.py"

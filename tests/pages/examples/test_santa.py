@@ -7,7 +7,7 @@ from pathlib import Path
 EXAMPLE = Path(__file__).parents[3] / "examples" / "santa.py"
 
 
-def test_every_letter_is_answered_and_changes_of_the_limit_are_told() -> None:
+def test_every_letter_is_answered_and_changes_of_the_limit_are_reported() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "penstock", "run", str(EXAMPLE), "--", "3"],
         capture_output=True,

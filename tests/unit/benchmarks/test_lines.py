@@ -23,7 +23,7 @@ class Thing:
 '''
 
 
-def test_docstrings_comments_and_blank_lines_are_no_code() -> None:
+def test_docstrings_comments_and_blank_lines_are_not_code() -> None:
     # import, class, size, def, and the two lines of the return.
     assert lines_of_code(MODULE) == 6
 

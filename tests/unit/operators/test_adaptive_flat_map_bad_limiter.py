@@ -158,7 +158,7 @@ def test_a_reason_that_raises_is_named_too(run: Run) -> None:
     assert notes == ["in the limiter 'NoReason' of stage 2 'adaptive_flat_map'"]
 
 
-def test_a_broken_limiter_is_told_no_more(run: Run) -> None:
+def test_a_broken_limiter_gets_no_more_completions(run: Run) -> None:
     limiter = Limiter()
     stopped(run, adaptive_flat_map(declared, limiter))
     assert limiter.told == 2

@@ -78,7 +78,7 @@ def test_a_plain_handler_that_blocks_the_loop_is_named(
 
 
 @pytest.mark.parametrize("handler", [careless, block, lambda n: careless(n)])
-def test_short_calls_are_no_reason_to_warn(
+def test_short_calls_are_not_a_reason_to_warn(
     run: Run, caplog: pytest.LogCaptureFixture, handler: Any
 ) -> None:
     # Two of them in a row, without the loop's turn between them, are below 0.1 s.
@@ -119,7 +119,7 @@ def test_a_machine_that_is_busy_with_other_processes_blocks_nothing(
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-def test_what_blocks_on_a_busy_machine_is_told_of_without_the_time_that_others_had(
+def test_a_block_on_a_busy_machine_is_reported_without_the_time_of_other_processes(
     run: Run, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     def plain(seconds: float) -> None:
@@ -164,7 +164,7 @@ def test_a_long_wait_before_the_block_does_not_hide_it(
     assert len(warnings(caplog)) == 1
 
 
-def test_a_pause_between_events_is_no_block(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pause_between_events_is_not_a_block(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         source = ManualPublisher[float]()
         handler = lambda _: asyncio.sleep(0)  # noqa: E731

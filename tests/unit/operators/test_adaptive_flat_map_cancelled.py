@@ -104,7 +104,7 @@ def test_a_handler_that_cancels_its_own_task_ends_the_pipeline_and_loses_nothing
     assert (source.acked, source.returned) == ([0, 1], [2])
 
 
-def test_an_error_in_the_clean_up_after_a_cancel_is_told_and_changes_nothing(
+def test_an_error_in_the_clean_up_after_a_cancel_is_reported_and_changes_nothing(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handler(value: int) -> None:

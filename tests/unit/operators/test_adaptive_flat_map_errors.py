@@ -86,7 +86,7 @@ def test_later_errors_are_not_lost(run: Run, caplog: pytest.LogCaptureFixture) -
     assert source.failed == [1, 2, 3]
 
 
-def test_errors_of_two_stages_are_both_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_two_stages_are_both_reported(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def first(value: int) -> int:
         await asyncio.sleep(value)
         if value == 2:
@@ -156,7 +156,7 @@ def test_failures_leave_no_gap_and_keep_their_slots_busy(run: Run) -> None:
     assert sink.accepted == [(1, 0), (2, 3), (3, 4), (3, 5)]
 
 
-def test_overload_tells_the_limiter_what_an_error_means(run: Run) -> None:
+def test_overload_decides_what_an_error_means_for_the_limiter(run: Run) -> None:
     told: list[Outcome] = []
 
     class Recorder(Fixed):

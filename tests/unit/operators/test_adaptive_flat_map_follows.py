@@ -236,7 +236,9 @@ def test_calls_in_a_pool_are_measured_as_those_of_an_async_handler(
 
 
 @pytest.mark.parametrize("kind", ["async", "def"])
-def test_each_change_is_told_with_the_limit_before_and_the_reason(run: Run, kind: str) -> None:
+def test_each_change_is_reported_with_the_previous_limit_and_the_reason(
+    run: Run, kind: str
+) -> None:
     changes: list[tuple[int, int, str]] = []
     handler = Dependency() if kind == "async" else Dependency().later
 
@@ -263,7 +265,7 @@ def test_each_change_is_told_with_the_limit_before_and_the_reason(run: Run, kind
     assert changes == [(2, 4, "as written"), (4, 3, "as written"), (3, 9, "retuned")]
 
 
-def test_the_defaults_own_reasons_are_told_and_each_change_begins_where_the_last_ended(
+def test_the_defaults_own_reasons_are_reported_and_each_change_begins_where_the_last_ended(
     run: Run,
 ) -> None:
     changes: list[tuple[int, int, str]] = []
@@ -281,7 +283,7 @@ def test_the_defaults_own_reasons_are_told_and_each_change_begins_where_the_last
     assert all(reason for _, _, reason in changes)
 
 
-def test_an_error_of_who_is_told_is_named_and_what_is_in_flight_finishes(run: Run) -> None:
+def test_an_error_of_a_callback_is_named_and_calls_in_flight_finish(run: Run) -> None:
     def tell(old: int, new: int, reason: str) -> None:
         raise ZeroDivisionError(f"{old} to {new}")
 
@@ -302,7 +304,7 @@ def test_an_error_of_who_is_told_is_named_and_what_is_in_flight_finishes(run: Ru
 
 @pytest.mark.parametrize("action", ["retune", "cancel", "drain", "pause"])
 @KINDS
-def test_who_is_told_may_take_hold_of_the_running(run: Run, action: str, kind: str) -> None:
+def test_a_callback_may_control_the_running(run: Run, action: str, kind: str) -> None:
     handles: list[Running] = []
     dependency = Dependency()
 

@@ -42,7 +42,7 @@ class Arrivals(Recorder):
 
 
 @pytest.mark.parametrize("handler", [later, declared], ids=["def", "async def"])
-def test_the_limiter_is_told_of_each_completion(run: Run, handler: Any) -> None:
+def test_the_limiter_gets_each_completion(run: Run, handler: Any) -> None:
     limiter = Recorder()
     run(CountedSource(range(3)).pipe(adaptive_flat_map(handler, limiter)).to(MemorySink()).run())
     success = Outcome.SUCCESS
@@ -51,7 +51,7 @@ def test_the_limiter_is_told_of_each_completion(run: Run, handler: Any) -> None:
     assert {told[3] for told in limiter.told} == {success}
 
 
-def test_a_limiter_of_arrivals_is_told_of_each_and_of_when_it_came(run: Run) -> None:
+def test_a_limiter_of_arrivals_gets_each_arrival_with_its_time(run: Run) -> None:
     limiter = Arrivals()
     run(CountedSource(range(3)).pipe(adaptive_flat_map(declared, limiter)).to(MemorySink()).run())
     assert limiter.arrived == 3

@@ -62,7 +62,7 @@ def test_the_last_attempts_error_is_what_remains(run: Run, kind: str) -> None:
     assert source.failed == [7]
 
 
-def test_one_attempt_is_no_retry(run: Run) -> None:
+def test_one_attempt_is_not_a_retry(run: Run) -> None:
     flaky = Flaky(lambda _: 1)
     operator = adaptive_flat_map(flaky, Fixed(1), on_error=retry(1, then="skip"))
     report = run(MemorySource([7]).pipe(operator).to(MemorySink()).run())
@@ -70,7 +70,7 @@ def test_one_attempt_is_no_retry(run: Run) -> None:
     assert len(flaky.attempts) == 1
 
 
-def test_a_letter_tells_how_many_attempts_there_were(run: Run) -> None:
+def test_a_letter_says_how_many_attempts_there_were(run: Run) -> None:
     dead = MemorySink()
     operator = adaptive_flat_map(
         Flaky(lambda _: 9), Fixed(1), on_error=retry(4, EXACT, then=route(dead))

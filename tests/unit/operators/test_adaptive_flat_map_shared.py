@@ -281,7 +281,7 @@ def test_two_stages_of_one_pipeline_share_a_limit_of_one(run: Run) -> None:
     assert dependency.peak == 1
 
 
-def test_a_limit_that_moves_moves_for_all_and_all_are_told(run: Run) -> None:
+def test_a_change_of_the_limit_is_reported_to_all_that_share_it(run: Run) -> None:
     dependency = Dependency()
     shared = Shared(Scripted(2, 2, 6, 6, 6, 6, 6, 6, 3))
     told: dict[str, list[tuple[int, int, str]]] = {"a": [], "b": []}
@@ -540,7 +540,7 @@ def test_an_inline_stage_needs_no_loop_for_a_shared_limit() -> None:
     assert shared.free == 2
 
 
-def test_what_is_no_limiter_cannot_be_shared() -> None:
+def test_only_a_limiter_can_be_shared() -> None:
     with pytest.raises(BuildError):
         Shared(3)  # type: ignore[arg-type]
     with pytest.raises(BuildError):

@@ -122,7 +122,7 @@ def test_the_handlers_own_timeout_error_stays_what_it_is(run: Run) -> None:
     assert not isinstance(raised.value, HandlerTimeout)
 
 
-def test_the_limiter_is_told_of_a_dropped_call(run: Run) -> None:
+def test_the_limiter_gets_a_dropped_call(run: Run) -> None:
     told: list[tuple[float, Outcome]] = []
 
     class Listening:
@@ -136,7 +136,7 @@ def test_the_limiter_is_told_of_a_dropped_call(run: Run) -> None:
     assert told == [(2, Outcome.DROPPED), (3, Outcome.SUCCESS)]
 
 
-def test_a_cancel_is_no_timeout(run: Run) -> None:
+def test_a_cancel_is_not_a_timeout(run: Run) -> None:
     async def story() -> None:
         source = MemorySource([5])
         operator = adaptive_flat_map(sleeps, Fixed(1), timeout=2)

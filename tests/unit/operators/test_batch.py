@@ -289,7 +289,7 @@ def test_pause_and_resume_lose_nothing(run: Run) -> None:
     run(story())
 
 
-def test_the_numbers_tell_the_size_the_calls_and_what_waits(run: Run) -> None:
+def test_the_numbers_show_the_size_the_calls_and_what_waits(run: Run) -> None:
     async def story() -> None:
         source = MemorySource(range(1000))
         running = source.pipe(batch(Plant(1), 8, parallel=2)).to(MemorySink()).start()

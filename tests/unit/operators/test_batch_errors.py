@@ -45,9 +45,7 @@ def after_growing(poisonous: int) -> list[int]:
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-def test_a_failing_batch_is_halved_until_the_poisonous_event_stands_alone(
-    run: Run, is_plain: bool
-) -> None:
+def test_a_failing_batch_is_halved_until_the_bad_event_is_alone(run: Run, is_plain: bool) -> None:
     handler, source, sink = Poisoned(500), MemorySource(after_growing(500)), MemorySink()
 
     def later(values: list[int]) -> Any:

@@ -61,7 +61,7 @@ def test_the_diagram_of_the_documentation_plays(clock: VirtualClock) -> None:
     assert seen == [(7, p(0, 2, 1)), (12, p(2, 7, 2)), (12, p(7, 10, 1)), (12, COMPLETED)]
 
 
-def test_nothing_is_told_before_the_end_where_no_watermark_comes(clock: VirtualClock) -> None:
+def test_nothing_is_emitted_before_the_end_where_no_watermark_comes(clock: VirtualClock) -> None:
     assert clock.play("-a-b-|", count(), lookup=ROWS)[0] == (5, p(0, 2, 1))
 
 
@@ -135,7 +135,7 @@ def test_a_row_whose_end_comes_late_is_counted_up_to_the_watermark() -> None:
 
 
 @pytest.mark.parametrize("aggregate", ["sum", "min", "max", "avg"])
-def test_other_aggregates_are_told_as_they_become_final(aggregate: Any) -> None:
+def test_other_aggregates_are_emitted_as_they_become_final(aggregate: Any) -> None:
     rows = [(0, 4, 5), (2, 6, 1), Watermark(3), (3, 9, 7)]
     expected = [
         (period.begin, period.end, period.value)
@@ -169,7 +169,7 @@ moves = st.lists(
 
 
 @given(moves, st.booleans())
-def test_what_is_told_is_final_in_order_and_in_the_end_the_count_of_what_was_accepted(
+def test_what_is_emitted_is_final_in_order_and_in_the_end_the_count_of_what_was_accepted(
     moves: list[Any], include_zero: bool
 ) -> None:
     counts = LiveCounts(Tally, include_zero)
@@ -243,7 +243,7 @@ def test_keys_without_a_row_are_forgotten(begins: list[int]) -> None:
 # Demand, and how events end.
 
 
-def test_no_more_is_told_than_asked_for_and_no_row_is_read_meanwhile() -> None:
+def test_no_more_is_emitted_than_requested_and_no_row_is_read_meanwhile() -> None:
     async def story() -> None:
         source, probe = ManualPublisher[Any](), Probe[Period](request=1)
         source.pipe(count()).connect(probe)
@@ -461,7 +461,7 @@ def test_what_is_too_large_for_a_float_is_infinite_as_a_float_is(aggregate: Any)
 
 
 @pytest.mark.parametrize("amount", ["1E+99999", "-1E-99999", "0E+99999"])
-def test_a_decimal_beyond_all_measure_is_no_amount(amount: str) -> None:
+def test_a_decimal_that_is_too_large_is_not_an_amount(amount: str) -> None:
     rows = [(0, 1, Decimal(amount)), (1, 2, Decimal("9E+6144"))]
     options: dict[str, Any] = {"aggregate": "sum", "begin": 0, "end": 1, "of": 2}
     with pytest.raises(TypeError, match="is not an amount"):

@@ -429,7 +429,7 @@ def test_a_value_without_a_key_stops_the_pipeline_and_is_named(value: Any) -> No
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf"), "noon", "12.5", None, True])
-def test_a_time_that_is_no_point_in_time_stops_the_pipeline(time: Any) -> None:
+def test_a_time_that_is_not_a_point_in_time_stops_the_pipeline(time: Any) -> None:
     probe = Probe[Any](request=100)
     from_iterable([(time, "a")]).pipe(distinct_within(10, by=1, time=0)).connect(probe)
     assert str(probe.error).startswith(f"{time!r} is not a time")

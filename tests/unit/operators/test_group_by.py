@@ -48,7 +48,7 @@ def test_an_operator_on_single_events_is_refused_after_group_by(read: Any) -> No
     assert "each=lambda group: group.pipe(...)" in message
 
 
-def test_who_reads_groups_without_spread_is_told_to_insert_it() -> None:
+def test_reading_groups_without_spread_says_to_insert_it() -> None:
     groups: Any = from_iterable("ab").pipe(group_by(0))
     advice = r"stage 2 'group_by' makes groups, which only spread\(\) reads: insert spread\(\)"
 

@@ -252,7 +252,7 @@ def test_a_group_that_is_only_counted_holds_no_more_than_any_operator() -> None:
         assert source.unsettled == []
 
 
-def test_events_that_come_while_a_count_is_on_its_way_are_counted_anew() -> None:
+def test_events_that_come_while_a_count_is_on_its_way_are_counted_separately() -> None:
     async def story() -> list[Any]:
         source = ManualPublisher[str]()
         probe = read(source, each(ops.count(), idle=1), request=1, hold=True)

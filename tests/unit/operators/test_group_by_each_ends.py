@@ -211,7 +211,7 @@ def test_an_event_that_comes_when_its_group_has_just_ended_is_not_lost_with_it()
     assert probe.completed
 
 
-def test_no_timer_is_left_by_a_group_that_begins_anew_after_the_end_of_its_source(
+def test_no_timer_is_left_by_a_group_that_begins_again_after_the_end_of_its_source(
     run: RunVirtual,
 ) -> None:
     sink = MemorySink()

@@ -105,7 +105,7 @@ def test_nothing_is_closed_while_nobody_wants_what_would_come_of_it() -> None:
     assert source.unsettled == []
 
 
-def test_closings_before_their_time_are_counted_by_cause_and_told_of() -> None:
+def test_early_closings_are_counted_by_cause_and_reported() -> None:
     warnings: list[str] = []
 
     async def story(**options: Any) -> Report:

@@ -113,7 +113,7 @@ def test_a_process_that_dies_is_an_error_with_a_name(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-def test_a_process_that_is_killed_is_told_by_its_signal(
+def test_a_process_that_is_killed_is_reported_by_its_signal(
     virtual_loop: VirtualTimeLoop, handlers: Any
 ) -> None:
     with pytest.raises(BrokenProcessPool, match=r"has died \(SIGKILL, as .* memory runs out\)"):

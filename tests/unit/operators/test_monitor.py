@@ -24,7 +24,7 @@ def test_events_pass_unchanged_at_their_time(clock: VirtualClock) -> None:
     assert [(one.index, one.at_end) for one in told] == [(4, False)]
 
 
-def test_what_is_owed_at_the_end_is_told_before_the_end() -> None:
+def test_what_is_owed_at_the_end_is_reported_before_the_end() -> None:
     told: list[Violation[Any]] = []
     operator = monitor(REPLIED, on_violation=told.append, **TESTS)
     probe = Probe[Any](request=9)

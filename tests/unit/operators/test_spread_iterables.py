@@ -178,7 +178,9 @@ def test_an_empty_group_is_acknowledged_as_dropped() -> None:
 @pytest.mark.parametrize(
     "value", [7, "text", b"bytes", bytearray(b"bytes"), None, {"id": 7}, MappingProxyType({"a": 1})]
 )
-def test_a_value_that_is_no_list_of_jobs_stops_the_pipeline_and_names_group_by(value: Any) -> None:
+def test_a_value_that_is_not_a_list_of_jobs_stops_the_pipeline_and_names_group_by(
+    value: Any,
+) -> None:
     source = MemorySource[Any]([[1], value])
     probe = read(source.pipe(spread(1)))
     assert probe.values == [1]

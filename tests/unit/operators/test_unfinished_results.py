@@ -113,7 +113,7 @@ def test_a_batch_of_lists_of_coroutines_fails_its_events(run: Run) -> None:
 
 
 @pytest.mark.parametrize("handler", [forgets_await, yields])
-def test_a_batch_that_is_no_list_but_work_to_do_says_what_to_write(run: Run, handler: Any) -> None:
+def test_a_batch_result_that_is_unfinished_work_says_what_to_write(run: Run, handler: Any) -> None:
     error = error_of(run, from_iterable(range(5)).pipe(batch(handler)))
     assert type(error).__name__ == "BatchContractError"
 
@@ -165,7 +165,7 @@ COROUTINES: list[Callable[[Any], Any]] = [
 @pytest.mark.parametrize("function", COROUTINES)
 @pytest.mark.parametrize("name", ["map", "filter"])
 @pytest.mark.parametrize("rest", [[], [unchecked.scan(lambda a, b: b)]], ids=["chunks", "singly"])
-def test_a_function_of_map_or_filter_that_returns_a_coroutine_is_told_where_to_go(
+def test_a_coroutine_from_a_function_of_map_or_filter_raises_an_error_that_says_what_to_use(
     run: Run, function: Any, name: str, rest: list[Any]
 ) -> None:
     operator = getattr(unchecked, name)(function)

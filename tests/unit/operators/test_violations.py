@@ -63,7 +63,7 @@ def found(events: list[Any], formula: str, **options: Any) -> list[Violation[Any
     return probe.values
 
 
-def test_a_violation_tells_what_decided_it_and_comes_at_its_time(clock: VirtualClock) -> None:
+def test_a_violation_shows_what_decided_it_and_comes_at_its_time(clock: VirtualClock) -> None:
     operator = violations(REPLIED, a=lambda event: event == "a", b=lambda event: event == "b")
     one = Violation(REPLIED, None, 4, Verdict.FALSE, ("a", "b", "a", "c"), False, False)
     assert clock.play("--a-b--a-c-b|", operator) == [(9, one), (12, COMPLETED)]
@@ -93,7 +93,7 @@ def test_an_error_of_the_source_says_nothing_of_the_end(clock: VirtualClock) -> 
     assert [type(value).__name__ for _, value in ends] == ["Exception"]
 
 
-def test_a_key_is_silent_after_its_violation_and_restart_begins_anew() -> None:
+def test_a_key_is_silent_after_its_violation_and_restart_begins_again() -> None:
     events = ["a", "a", "b", "a", "c"]
     assert [one.index for one in found(events, REPLIED, **stay("ab"))] == [2]
     again = found([*events, "a", "b"], REPLIED, restart=True, **stay("ab"))
@@ -120,7 +120,7 @@ def test_sixteen_events_are_kept_where_nothing_else_is_said() -> None:
     assert one.evidence == tuple(range(24, 40))
 
 
-def test_rv_tells_each_time_a_formula_becomes_presumably_false() -> None:
+def test_rv_reports_each_time_a_formula_becomes_presumably_false() -> None:
     told = found(["a", "x", "b", "a", "b", "a"], "G(a -> F b)", mode="rv", **stay("ab"))
     assert [(one.index, one.verdict, one.at_end) for one in told] == [
         (1, Verdict.PRESUMABLY_FALSE, False),
@@ -152,7 +152,7 @@ def test_fields_are_attributes_where_events_are_objects() -> None:
     assert found([{"done": 0}, {}], "G !done", strict=False) == []
 
 
-def test_names_that_are_no_python_names_are_given_as_a_mapping() -> None:
+def test_names_that_are_not_python_names_are_given_as_a_mapping() -> None:
     where: dict[str, Any] = {"paid at all": lambda event: event == "p", "by": {"x": 1}}
     assert found(["p"], '"paid at all" & !by', where=where) == []
 
@@ -182,7 +182,7 @@ def test_an_error_names_the_key_by_itself() -> None:
     assert "of the key 'y'" in raised.value.__notes__
 
 
-def test_an_event_without_its_key_is_told_of_as_such() -> None:
+def test_an_event_without_its_key_is_reported_as_such() -> None:
     with pytest.raises(KeyError) as raised:
         found([{"case": 1}, {"kase": 1}], "G a", by="case", a=bool)
     notes = " ".join(raised.value.__notes__)
@@ -347,7 +347,7 @@ def test_what_is_wrong_with_the_formula_is_said_when_the_operator_is_built() -> 
         violations("G(a -> X[30] b)", **stay("ab"))
 
 
-def test_what_is_no_formula_is_a_type_error() -> None:
+def test_anything_but_a_formula_is_a_type_error() -> None:
     wrong: Any = 3
     with pytest.raises(TypeError, match="a formula is a text, not int"):
         violations(wrong, **stay("ab"))
@@ -381,7 +381,7 @@ EVENTS = st.lists(st.tuples(st.sampled_from("xyz"), st.booleans()), max_size=20)
 
 
 @given(EVENTS, st.integers(1, 3))
-def test_a_key_that_begins_anew_is_remembered_no_more_until_it_comes_again(
+def test_a_key_that_begins_again_is_forgotten_until_it_comes_again(
     events: list[tuple[str, bool]], most: int
 ) -> None:
     rule = watch_rule("G(p -> X !p)", restart=True, max_keys=most, p=1)
@@ -447,7 +447,7 @@ def test_a_proposition_that_is_given_twice_is_refused() -> None:
         violations("G !p", where={"p": {"x": 1}}, p={"x": 2})
 
 
-def test_a_key_function_that_raises_stopiteration_is_told_as_what_raised_it() -> None:
+def test_a_stopiteration_of_a_key_function_is_reported_as_its_error() -> None:
     def key(event: Any) -> Any:
         raise StopIteration
 

@@ -94,14 +94,14 @@ def test_a_number_that_may_be_left_out_is_refused_by_name_too(
 
 
 @pytest.mark.parametrize("name", sorted(operators.__all__))
-def test_an_operator_whose_parentheses_were_forgotten_is_told(name: str) -> None:
+def test_an_operator_whose_parentheses_were_forgotten_is_reported(name: str) -> None:
     with pytest.raises(BuildError) as refused:
         from_iterable([1]).pipe(getattr(operators, name))
     assert f"{name}(...)" in str(refused.value)
 
 
 @pytest.mark.parametrize("build", [adaptive_flat_map, batch])
-def test_a_handler_that_was_called_already_is_told_apart(build: Callable[[Any], object]) -> None:
+def test_a_handler_that_was_called_already_is_recognised(build: Callable[[Any], object]) -> None:
     async def work(event: object) -> None:
         raise AssertionError("nobody awaits it")
 

@@ -71,9 +71,7 @@ def test_a_source_distribution_has_the_folders(checkout: Path, tmp_path: Path) -
     assert names == as_they_stand | (installed_as(checkout) - folders)
 
 
-def test_a_checkout_that_is_installed_runs_from_where_it_stands(
-    checkout: Path, tmp_path: Path
-) -> None:
+def test_a_checkout_that_is_installed_runs_in_place(checkout: Path, tmp_path: Path) -> None:
     """By the default editable mode, which needs no links."""
     site = tmp_path / "site"
     with zipfile.ZipFile(build("build_editable", checkout, tmp_path)) as wheel:

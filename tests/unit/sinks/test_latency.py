@@ -23,7 +23,7 @@ async def second(value: int) -> int:
     return await asyncio.sleep(1, value)
 
 
-def test_waiting_service_and_total_are_told_apart(run: Run) -> None:
+def test_waiting_service_and_total_are_recorded_separately(run: Run) -> None:
     reports: Reports = []
     flow = from_iterable([1, 2, 3]).pipe(
         group_by(lambda _: 0), spread(), adaptive_flat_map(second, Fixed(3))
@@ -182,6 +182,6 @@ def test_no_timer_is_left_when_another_sink_breaks(run: Run) -> None:
 
 
 @pytest.mark.parametrize("every", ["some.hgrm", 0, -1.0, True, float("nan"), object()])
-def test_seconds_that_cannot_be_are_refused_and_a_path_is_told_its_place(every: Any) -> None:
+def test_invalid_seconds_are_refused_and_a_path_in_their_place_is_recognised(every: Any) -> None:
     with pytest.raises(BuildError, match=r"latency_histogram\(every=.*positive.*\(log=\.\.\.\)"):
         latency_histogram(every)

@@ -176,7 +176,7 @@ def test_a_value_that_the_database_refuses_fails_and_the_others_are_written(
     run(work())
 
 
-def test_a_refused_value_stops_the_pipeline_unless_told_otherwise(database: str) -> None:
+def test_a_refused_value_stops_the_pipeline_by_default(database: str) -> None:
     async def work() -> None:
         async with queue(database, 20) as store:
             await make_results(store)
@@ -190,7 +190,7 @@ def test_a_refused_value_stops_the_pipeline_unless_told_otherwise(database: str)
     run(work())
 
 
-def test_a_value_that_is_no_json_fails_its_event(database: str) -> None:
+def test_a_value_that_is_not_json_fails_its_event(database: str) -> None:
     async def work() -> None:
         report = (
             await from_iterable([1, object(), 2]).to(write_table(database, on_error="skip")).run()
@@ -231,7 +231,7 @@ def test_another_database_gets_its_rows_before_those_of_the_source_are_marked(
     run(work())
 
 
-def test_missing_tables_and_columns_are_told_at_the_start(database: str) -> None:
+def test_missing_tables_and_columns_are_reported_at_the_start(database: str) -> None:
     async def work() -> None:
         async with queue(database) as store:
             with pytest.raises(TableMissing, match="results"):
@@ -257,7 +257,7 @@ def test_names_of_a_queue_that_are_none_are_refused_with_the_form_they_have(queu
 
 
 @pytest.mark.parametrize("columns", ["name", 3, [3], {"n": 3}, [""], [{}], b"n"])
-def test_columns_that_are_no_names_are_refused(columns: Any) -> None:
+def test_columns_that_are_not_names_are_refused(columns: Any) -> None:
     with pytest.raises(BuildError, match=r"write_table\(columns=.*names"):
         write_table("sqlite:///work.db", columns=columns)
 

@@ -94,7 +94,7 @@ def test_a_poisonous_row_is_dead_after_its_attempts_and_the_others_are_finished(
     asyncio.run(story())
 
 
-def test_json_that_is_no_object_is_dead_with_the_reason(postgres: str) -> None:
+def test_json_that_is_not_an_object_is_dead_with_the_reason(postgres: str) -> None:
     async def story() -> None:
         async with queue(postgres) as store:
             for id, payload in ((5, "[8]"), (9, '"text"'), (11, "null")):

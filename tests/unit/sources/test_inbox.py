@@ -419,7 +419,7 @@ def test_a_drain_ends_when_the_last_event_of_the_inbox_is_withdrawn(run: Run) ->
     run(story())
 
 
-def test_whoever_is_cancelled_before_the_event_has_left_the_inbox_has_put_nothing(
+def test_a_caller_that_is_cancelled_before_the_event_has_left_the_inbox_has_put_nothing(
     run: Run,
 ) -> None:
     cancelled: dict[str, int] = {"nothing put": 0, "goes on": 0}
@@ -534,7 +534,7 @@ def test_a_cancel_returns_what_was_taken_in(run: Run) -> None:
     run(story())
 
 
-def test_what_a_drain_returns_and_nobody_waits_for_is_counted_and_told_as_lost(
+def test_what_a_drain_returns_and_nobody_waits_for_is_counted_and_reported_as_lost(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -885,7 +885,7 @@ def test_a_probe_gets_no_more_than_it_asks_for(run: Run) -> None:
     run(story())
 
 
-def test_who_is_refused_after_an_error_is_told_of_that_error(run: Run) -> None:
+def test_a_put_refused_after_an_error_names_that_error(run: Run) -> None:
     def fails(value: int) -> None:
         raise Trouble(value)
 
@@ -914,7 +914,7 @@ def test_who_is_refused_after_an_error_is_told_of_that_error(run: Run) -> None:
     run(story())
 
 
-def test_who_is_refused_by_a_drain_is_told_of_no_error(run: Run) -> None:
+def test_a_put_refused_by_a_drain_names_no_error(run: Run) -> None:
     async def story() -> None:
         numbers: Inbox[int] = inbox(1)
         running = numbers.to(collect([])).start()

@@ -115,7 +115,7 @@ def test_blank_lines_are_counted_and_numbered(run: Run, file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"\xef\xbb\xbf", b"\n\n"])
-def test_an_input_without_lines_gives_nothing_and_is_no_failure(
+def test_an_input_without_lines_gives_nothing_and_is_not_a_failure(
     run: Run, file: Path, text: bytes
 ) -> None:
     file.write_bytes(text)
@@ -295,7 +295,7 @@ def test_only_the_first_bad_lines_are_reported_but_all_are_counted(
     assert len(caplog.records) == 11
 
 
-def test_bytes_that_are_no_text_are_escaped_once(
+def test_bytes_that_are_not_text_are_escaped_once(
     run: Run, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file.write_bytes(b"\xff\xfe broken\n")
@@ -358,7 +358,7 @@ def test_a_line_of_a_gigabyte_is_skipped_without_being_held(run: Run) -> None:
     assert letter.token == 2
 
 
-def test_an_overlong_line_is_told_by_its_number_the_bound_and_how_it_begins(
+def test_an_overlong_line_is_reported_with_its_number_the_bound_and_its_beginning(
     run: Run, file: Path
 ) -> None:
     file.write_text('{"n":1}\n"' + "long" * 5000 + '"\n{"n":3}\n')

@@ -329,7 +329,7 @@ def test_pipes_and_compressed_input_are_refused(run: Run, file: Path, place: Pat
 
 
 @pytest.mark.parametrize("position", [3, True, b"some.position", ""])
-def test_a_position_that_is_no_path_is_refused(position: Any) -> None:
+def test_a_position_that_is_not_a_path_is_refused(position: Any) -> None:
     with pytest.raises(BuildError, match=r"read_lines\(position=.*path of a file"):
         read_lines("some.log", position=position)
 

@@ -229,7 +229,7 @@ def test_what_is_dropped_on_purpose_is_processed(database: str) -> None:
     run(work())
 
 
-def test_a_payload_that_is_no_object_has_failed_for_good_and_the_rest_goes_on(
+def test_a_payload_that_is_not_an_object_has_failed_for_good_and_the_rest_goes_on(
     database: str,
 ) -> None:
     async def work() -> None:
@@ -588,7 +588,7 @@ def test_claims_survive_a_crash_of_the_server_where_there_is_an_order_per_key(
     run(work())
 
 
-def test_a_missing_table_is_told_at_the_start(database: str) -> None:
+def test_a_missing_table_is_reported_at_the_start(database: str) -> None:
     async def work() -> None:
         with pytest.raises(TableMissing):
             await numbers_of(read_table(database, "orders", columns={"payload": "body"}))
@@ -596,7 +596,7 @@ def test_a_missing_table_is_told_at_the_start(database: str) -> None:
     run(work())
 
 
-def test_a_database_that_is_not_there_is_told_at_the_start() -> None:
+def test_a_missing_database_is_reported_at_the_start() -> None:
     async def work() -> None:
         with pytest.raises(CannotOpen, match=r"127\.0\.0\.1:1/"):
             await numbers_of(read_table("postgresql://127.0.0.1:1/none"))

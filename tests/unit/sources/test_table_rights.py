@@ -37,7 +37,7 @@ def poor(postgres: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("granted", ["", "SELECT"])
 @pytest.mark.parametrize("by", [None, "key"])
-def test_missing_rights_are_told_at_once_and_by_name(
+def test_missing_rights_are_reported_at_once_and_by_name(
     poor: str, postgres: str, granted: str, by: str | None
 ) -> None:
     if granted:
@@ -48,7 +48,7 @@ def test_missing_rights_are_told_at_once_and_by_name(
     assert "UPDATE on 'queue'" in str(caught.value)
 
 
-def test_a_writer_without_rights_is_told_so(poor: str) -> None:
+def test_a_writer_without_rights_is_reported(poor: str) -> None:
     pipeline = from_iterable([{"n": 1}]).to(write_table(poor, "queue"))
     with pytest.raises(RightsMissing, match="permission denied for table queue"):
         asyncio.run(pipeline.run())
@@ -69,7 +69,7 @@ def test_who_finds_the_table_of_keys_needs_no_right_to_make_it(poor: str, postgr
     asyncio.run(work())
 
 
-def test_a_file_that_may_not_be_written_is_told_at_once(
+def test_a_file_that_may_not_be_written_is_reported_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/work.db"

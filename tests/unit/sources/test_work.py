@@ -309,7 +309,7 @@ async def test_a_busy_pool_says_so_to_a_second_epic() -> None:
 
 
 @virtual
-async def test_a_second_epic_waits_if_it_was_told_to() -> None:
+async def test_a_second_epic_waits_if_it_is_asked_to() -> None:
     pool = WorkPool()
     seen: list[int] = []
     epics = [

@@ -56,7 +56,7 @@ def test_how_long_a_thread_was_kept_from_running_is_the_second_number_in_nanosec
 
 
 @pytest.mark.parametrize("text", [None, "", "12\n", "a b c\n"])
-def test_where_the_system_does_not_tell_a_thread_was_never_kept_from_running(
+def test_where_the_system_does_not_report_it_a_thread_was_never_kept_from_running(
     tmp_path: Path, text: str | None
 ) -> None:
     if text is not None:

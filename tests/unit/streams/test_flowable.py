@@ -254,6 +254,6 @@ def test_slices_and_single_places_of_a_stream_are_streams() -> None:
     assert read(stream[7]).values == [7]
 
 
-def test_a_stream_is_no_iterable_to_make_a_stream_of() -> None:
+def test_a_stream_is_not_an_iterable_to_make_a_stream_of() -> None:
     with pytest.raises(BuildError, match="is a stream already"):
         from_iterable(from_iterable([1]))  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def test_what_is_mistaken_is_refused_with_advice(
         mistake()
 
 
-def test_a_handler_that_stands_in_pipe_leaves_no_coroutine_behind() -> None:
+def test_a_handler_given_to_pipe_leaves_no_coroutine_behind() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(BuildError, match=r"adaptive_flat_map\(handler\)"):
@@ -68,7 +68,7 @@ def test_a_handler_that_stands_in_pipe_leaves_no_coroutine_behind() -> None:
         gc.collect()
 
 
-def test_a_pipeline_is_no_running_and_no_stream() -> None:
+def test_a_pipeline_is_neither_a_running_nor_a_stream() -> None:
     pipeline: Any = NUMBERS.to(collect([]))
 
     async def forgotten_start() -> None:
@@ -85,7 +85,7 @@ def test_a_pipeline_is_no_running_and_no_stream() -> None:
         run_virtual(read())
 
 
-def test_a_key_that_a_function_returns_and_that_cannot_be_hashed_is_told() -> None:
+def test_an_unhashable_key_of_a_function_is_reported() -> None:
     pipeline = NUMBERS.pipe(group_by(lambda n: [n]), spread()).to(collect([]))  # type: ignore[arg-type, return-value]
     with pytest.raises(TypeError) as raised:
         run(pipeline)
@@ -101,7 +101,7 @@ def test_a_key_that_a_function_returns_and_that_cannot_be_hashed_is_told() -> No
         lambda: WorkPool("nats://localhost"),
     ],
 )
-def test_a_missing_client_of_nats_is_told_when_the_pipeline_is_built(
+def test_a_missing_client_of_nats_is_reported_when_the_pipeline_is_built(
     build: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "nats", None)

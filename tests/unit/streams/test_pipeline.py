@@ -79,7 +79,7 @@ def test_building_starts_nothing() -> None:
         lambda: from_iterable([{}]).pipe(group_by("k")).to(MemorySink()),
     ],
 )
-def test_what_is_no_pipeline_is_refused(make: Any) -> None:
+def test_anything_but_a_pipeline_is_refused(make: Any) -> None:
     with pytest.raises(BuildError):
         make()
 
@@ -202,7 +202,7 @@ def test_a_signal_after_a_stop_does_not_hide_the_error(run: Run) -> None:
     run(story())
 
 
-def test_people_are_told_what_a_signal_did() -> None:
+def test_the_effect_of_a_signal_is_reported() -> None:
     told: list[str] = []
 
     async def story() -> None:

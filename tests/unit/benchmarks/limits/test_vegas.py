@@ -67,7 +67,7 @@ def test_a_latency_below_the_least_only_becomes_the_least() -> None:
     assert step(limiter, 2.0) == 19
 
 
-def test_the_least_latency_is_taken_anew_after_fifteen_to_thirty_limits_of_completions() -> None:
+def test_the_least_latency_is_measured_again_after_15_to_30_limits_of_completions() -> None:
     limiter = vegas()
     count = 1
     while step(limiter, 1.2) == 20:

@@ -17,7 +17,7 @@ pipeline = read_jsonl().pipe(adaptive_flat_map(work)).to(write_jsonl())
 """
 
 
-def test_a_handler_that_never_comes_back_is_told_of_while_it_is_waited_for(
+def test_a_handler_that_never_returns_is_reported_during_the_wait(
     script: list[str], write_file: Callable[[str, str], Path]
 ) -> None:
     # Takes the second that a handler has before it counts as blocking.

@@ -92,7 +92,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", ["read_table", "read_jetstream"])
-def test_a_stage_that_acknowledges_what_reaches_no_sink_is_told(
+def test_a_stage_that_acknowledges_what_reaches_no_sink_is_reported(
     penstock: Penstock, write_file: Write, name: str
 ) -> None:
     lines = "from penstock import count_over_time\n" + SOURCES[name] + (

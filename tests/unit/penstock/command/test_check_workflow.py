@@ -68,7 +68,7 @@ def test_each_rule_is_answered_and_a_broken_one_with_its_path(
 @pytest.mark.parametrize(
     ("rules", "status"), [(HOLDS, 0), (HOLDS + NOBODY, 3), (NOBODY + PAY, 1), (PAY, 1)]
 )
-def test_the_exit_status_tells_whether_all_rules_hold(
+def test_the_exit_status_shows_whether_all_rules_hold(
     penstock: Penstock, files: Any, rules: str, status: int
 ) -> None:
     assert penstock("check-workflow", *files(rules)).status == status
@@ -87,7 +87,7 @@ def test_several_paths_without_end_are_shown(penstock: Penstock, files: Any) -> 
     assert "    by goto    pay\n    by goto    cart  again, and so on for ever\n" in out
 
 
-def test_rules_may_stand_in_lists_and_are_checked_once(penstock: Penstock, files: Any) -> None:
+def test_rules_may_be_in_lists_and_are_checked_once(penstock: Penstock, files: Any) -> None:
     out = penstock("check-workflow", *files(HOLDS + PAY + "rules = [rule, good]\n")).out
     assert out.count("BROKEN") == out.count("holds") == 1
 

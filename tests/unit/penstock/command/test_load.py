@@ -17,7 +17,7 @@ def test_a_file_that_does_not_exist_is_named(penstock: Penstock, tmp_path: Path)
     assert f"{tmp_path / 'none.py'} does not exist" in result.err
 
 
-def test_a_folder_is_no_pipeline_file(penstock: Penstock, tmp_path: Path) -> None:
+def test_a_folder_is_not_a_pipeline_file(penstock: Penstock, tmp_path: Path) -> None:
     result = penstock("run", tmp_path)
     assert result.status == 2
     assert "is a folder: name the file in it" in result.err
@@ -36,7 +36,7 @@ def test_a_syntax_error_is_shown_at_its_line_without_a_traceback(
 
 
 @pytest.mark.parametrize("content", [b"x = 1\x00", b"x = '\xff'"])
-def test_a_file_that_is_no_text_is_refused(
+def test_a_file_that_is_not_text_is_refused(
     penstock: Penstock, tmp_path: Path, content: bytes
 ) -> None:
     path = tmp_path / "job.py"
@@ -89,13 +89,13 @@ def in_a_checkout(path: str) -> bool:
     return (Path(path) / "streams/__init__.py").exists()
 
 
-def test_a_file_that_ends_the_process_is_told_so(penstock: Penstock, write_file: Write) -> None:
+def test_a_file_that_ends_the_process_is_reported(penstock: Penstock, write_file: Write) -> None:
     result = penstock("run", write_file("job.py", "import sys\nsys.exit(0)\n"))
     assert result.status == 2
     assert "SystemExit: 0" in result.err
 
 
-def test_a_file_without_a_pipeline_is_told_how_to_make_one(
+def test_the_error_for_a_file_without_a_pipeline_says_how_to_make_one(
     penstock: Penstock, write_file: Write
 ) -> None:
     result = penstock("run", write_file("job.py", "x = 1\n"))
@@ -137,7 +137,7 @@ def test_a_name_that_is_missing_is_answered_with_those_there_are(
     assert "has no 'third'. Its pipelines are: first, second." in result.err
 
 
-def test_a_name_that_is_no_pipeline_is_answered_with_its_type(
+def test_a_name_that_is_not_a_pipeline_is_answered_with_its_type(
     penstock: Penstock, write_file: Write
 ) -> None:
     result = penstock("check", f"{write_file('job.py', TWO + 'n = 3')}:n")

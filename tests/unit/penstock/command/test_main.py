@@ -46,7 +46,7 @@ def test_every_sub_command_has_help(penstock: Penstock, command: str) -> None:
         (["queue", "stats", "--windw", "3", "url"], "penstock queue stats: error: "),
     ],
 )
-def test_a_mistyped_option_is_told_with_the_usage_of_its_command_and_the_option_meant(
+def test_a_mistyped_option_is_reported_with_the_usage_of_its_command_and_the_option_meant(
     penstock: Penstock, words: list[str], told: str
 ) -> None:
     result = penstock(*words)
@@ -55,7 +55,7 @@ def test_a_mistyped_option_is_told_with_the_usage_of_its_command_and_the_option_
     assert told in " ".join(result.err.split())
 
 
-def test_an_option_that_is_like_no_other_is_told_without_a_guess(penstock: Penstock) -> None:
+def test_an_option_that_is_like_no_other_is_reported_without_a_guess(penstock: Penstock) -> None:
     result = penstock("check", "kata.py", "--zzz")
     assert result.status == 2
     assert result.err.endswith("penstock check: error: unrecognized arguments: --zzz\n")

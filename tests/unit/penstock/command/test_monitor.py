@@ -79,7 +79,7 @@ def test_bad_lines_give_status_3_where_nothing_was_violated(
     assert "line 2 is not valid JSON" in result.err
 
 
-def test_events_without_the_key_are_told_and_give_status_3_where_nothing_was_violated(
+def test_events_without_the_key_are_reported_and_give_status_3_where_nothing_was_violated(
     penstock: Penstock, lines: Callable[..., str]
 ) -> None:
     events: list[Any] = [{"a": 1}, {"a": 1, "k": 1}, {"a": 1, "k": [2]}]
@@ -111,7 +111,7 @@ def test_the_report_counts_the_violations_if_asked_for(
         (["G a", "--fields", "--", "x"], "takes nothing after `--`"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_without_a_traceback(
+def test_a_mistake_is_reported_in_one_line_without_a_traceback(
     penstock: Penstock, lines: Callable[..., str], arguments: list[str], said: str
 ) -> None:
     result = penstock("monitor", *arguments)

@@ -14,7 +14,7 @@ def _lines(count: int) -> str:
     return "".join(f'{{"uuid": "u{i}", "client_id": {1000 + i % 10}}}\n' for i in range(count))
 
 
-def test_a_reader_that_goes_away_is_no_error(
+def test_a_reader_that_goes_away_is_not_an_error(
     process: Process, script: list[str], pipeline_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "in.jsonl").write_text(_lines(20_000))

@@ -112,7 +112,7 @@ def test_peek_shows_the_rows_that_are_next_and_takes_none(penstock: Penstock, ur
     assert (working["id"], working["owner"]) == (3, "host:1:abc")
 
 
-def test_peek_shows_a_payload_that_is_no_json_as_text(penstock: Penstock, url: str) -> None:
+def test_peek_shows_a_payload_that_is_not_json_as_text(penstock: Penstock, url: str) -> None:
     async def work(store: Store) -> None:
         await store.put(["no json"])
         await store.query("UPDATE {table} SET {payload} = x'ff7b' WHERE {id} = 5")
@@ -132,7 +132,7 @@ def test_put_enqueues_a_row_for_each_line(
     assert [row["payload"] for row in lines(rows)] == [{"a": 1}, {"a": 2}]
 
 
-def test_put_tells_of_lines_that_are_no_events_and_enqueues_the_others(
+def test_put_reports_lines_that_are_not_events_and_enqueues_the_others(
     penstock: Penstock, url: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "new.jsonl"
@@ -225,7 +225,7 @@ def test_rows_are_put_into_a_table_of_the_users(
         (["stats", "sqlite:///{folder}/work.db", "--window", "0"], "more than 0 seconds"),
     ],
 )
-def test_what_cannot_be_done_is_told_without_a_traceback(
+def test_what_cannot_be_done_is_reported_without_a_traceback(
     penstock: Penstock,
     monkeypatch: pytest.MonkeyPatch,
     url: str,
@@ -241,7 +241,7 @@ def test_what_cannot_be_done_is_told_without_a_traceback(
     assert "Traceback" not in result.err
 
 
-def test_a_database_that_somebody_locks_is_told_and_can_still_be_looked_at(
+def test_a_locked_database_is_reported_and_can_still_be_read(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch, url: str, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sqlite_table, "_PATIENCE", 0.05)

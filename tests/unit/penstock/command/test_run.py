@@ -262,7 +262,9 @@ def test_an_option_that_would_be_ignored_is_refused(
     assert "leave the option out" in result.err
 
 
-def test_an_input_that_is_named_in_the_file_is_told(penstock: Penstock, write_file: Write) -> None:
+def test_an_input_that_is_named_in_the_file_is_reported(
+    penstock: Penstock, write_file: Write
+) -> None:
     path = write_file(
         "job.py",
         "from penstock import read_lines\npipeline = read_lines('/dev/null').to(write_jsonl())\n",

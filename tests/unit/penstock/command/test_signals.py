@@ -189,7 +189,7 @@ def test_a_signal_while_the_file_is_loaded_ends_with_one_line(
     assert err == f"penstock: ended by {number.name} before anything was begun\n"
 
 
-def test_a_signal_before_anything_was_begun_is_not_told_where_no_report_is_wanted(
+def test_a_signal_before_the_start_is_not_reported_where_no_report_is_wanted(
     script: list[str], write_file: Write
 ) -> None:
     path = write_file(

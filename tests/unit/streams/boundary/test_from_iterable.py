@@ -115,7 +115,7 @@ def test_a_generator_function_is_called_for_each_run_at_its_first_request(run: R
             assert len(calls) == runs
 
 
-def test_what_is_no_iterable_and_makes_none_is_refused_at_once() -> None:
+def test_what_is_not_iterable_and_makes_no_iterable_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match="an iterable or a function that makes one, not int"):
         from_iterable(7)  # type: ignore[arg-type]
 

@@ -85,7 +85,7 @@ def test_each_strategy_keeps_what_its_name_says(overflow: Any, kept: list[int]) 
     ],
     ids=["buffer", "error"],
 )
-def test_a_value_too_many_is_told_with_what_the_strategy_can_do_about_it(
+def test_a_value_too_many_is_reported_with_what_the_strategy_can_do_about_it(
     overflow: Any, said: str
 ) -> None:
     subject, probe = entered(overflow, request=1)
@@ -225,7 +225,7 @@ def test_a_buffer_below_one_is_refused(n: int) -> None:
             strategy(n)
 
 
-def test_something_that_is_no_observable_or_no_strategy_is_refused() -> None:
+def test_anything_but_an_observable_or_a_strategy_is_refused() -> None:
     nonsense: Any = [1, 2]
     with pytest.raises(BuildError, match="takes an Observable"):
         Flowable.of(nonsense, penstock.latest())
@@ -421,7 +421,7 @@ def test_without_a_loop_an_error_that_no_observer_takes_is_raised_by_subscribe()
         from_iterable([1]).pipe(ops.map(lambda n: n // 0)).subscribe(print)
 
 
-def test_without_a_loop_what_an_observer_raises_is_raised_to_whoever_pushes() -> None:
+def test_without_a_loop_what_an_observer_raises_is_raised_to_the_caller_that_pushes() -> None:
     subject = Subject[int]()
     stream = Flowable.of(subject, penstock.buffer(2)).pipe(ops.map(abs), ops.scan(max))
     stream.subscribe(lambda n: n // 0)
@@ -476,7 +476,7 @@ def test_what_a_subscribed_stream_opened_is_closed_at_its_end() -> None:
     assert run_virtual(story()) == [1, 2]
 
 
-def test_a_flowable_can_stand_wherever_rx_takes_an_observable() -> None:
+def test_a_flowable_can_be_used_wherever_rx_takes_an_observable() -> None:
     seen: list[Any] = []
     reactivex.zip(from_iterable("ab"), from_iterable([1, 2])).subscribe(seen.append)
     assert seen == [("a", 1), ("b", 2)]

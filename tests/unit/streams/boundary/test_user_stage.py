@@ -168,7 +168,7 @@ def test_a_diagram_shows_what_a_users_own_stage_raises() -> None:
     assert "on the event 500" in error.__notes__[0]
 
 
-def test_without_a_loop_a_subscriber_is_told() -> None:
+def test_without_a_loop_a_subscriber_gets_the_error() -> None:
     probe = Probe[int](request=1000)
     from_iterable(range(1000)).pipe(picky).connect(probe)
     assert str(probe.error) == "five hundred"

@@ -208,7 +208,7 @@ def test_a_stage_inside_a_group_is_named_with_the_number_of_the_group_by_it_is_i
     assert "'stuck' ('map' in 'group_by' in stage 3 'group_by')" in warning
 
 
-def test_a_second_block_is_told_of_when_ten_seconds_have_passed(
+def test_a_second_block_is_reported_after_ten_seconds(
     run: Run, dog: Dog, warnings: Warnings
 ) -> None:
     def work(value: int) -> None:
@@ -242,7 +242,7 @@ def test_the_time_that_other_processes_had_the_processor_blocks_nothing(
     run(flow.to(collect([])).run())
 
 
-def test_a_loop_that_has_its_turn_between_two_plain_calls_begins_to_count_anew(
+def test_a_loop_iteration_between_two_plain_calls_restarts_the_count(
     run: Run, dog: Dog, warnings: Warnings
 ) -> None:
     async def story() -> None:
@@ -297,7 +297,7 @@ def test_a_user_s_function_that_an_own_handler_calls_is_named(
     assert f"{__file__}:" in warning
 
 
-def test_of_own_code_it_is_told_how_many_events_its_stage_has_in_flight(
+def test_a_report_on_own_code_says_how_many_events_its_stage_has_in_flight(
     run: Run, dog: Dog, warnings: Warnings
 ) -> None:
     async def story() -> None:
@@ -311,7 +311,7 @@ def test_of_own_code_it_is_told_how_many_events_its_stage_has_in_flight(
     assert "publish" not in warning.partition("stands at")[0]
 
 
-def test_what_others_do_on_the_loop_is_told_of_only_while_a_stage_is_at_work(
+def test_a_block_by_others_on_the_loop_is_reported_only_while_a_stage_is_at_work(
     run: Run, dog: Dog, warnings: Warnings
 ) -> None:
     async def story() -> None:

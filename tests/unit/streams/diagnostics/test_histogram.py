@@ -215,7 +215,7 @@ def test_the_text_shows_the_katas_figures_in_milliseconds() -> None:
     ]
 
 
-def test_the_text_tells_of_values_outside_the_range_only_if_there_are_any() -> None:
+def test_the_text_mentions_values_outside_the_range_only_if_there_are_any() -> None:
     lines = render(recorded(-1.0, 4000.0, 5000.0).snapshot(), "waiting").splitlines()
     assert lines[-2:] == [
         "  beyond             2  counted as one hour",

@@ -86,7 +86,7 @@ def test_a_limiter_that_takes_lists_hears_of_all_at_once() -> None:
     assert limiter.heard == [ENDS]
 
 
-def test_an_object_with_an_on_complete_of_its_own_is_told_by_that() -> None:
+def test_an_object_with_its_own_on_complete_is_called_by_that() -> None:
     limiter, heard = InLists(), list[Any]()
     limiter.on_complete = lambda *completion: heard.append(completion)  # type: ignore[method-assign]
     control(limiter).completed(ENDS)
@@ -137,7 +137,7 @@ def test_a_limiter_that_raises_hears_no_more_of_the_list_and_keeps_its_last_limi
     assert told.limit == 1
 
 
-def test_a_limiter_that_raises_at_a_list_is_told_of_by_its_name() -> None:
+def test_a_limiter_that_raises_at_a_list_is_named() -> None:
     class Breaks(InLists):
         def on_completions(self, completions: list[Completion]) -> None:
             raise CancelledError

@@ -29,7 +29,7 @@ def fails(value: Any) -> Any:
     raise ValueError(value)
 
 
-def test_a_letter_tells_all_there_is_to_know(run: Run) -> None:
+def test_a_letter_has_all_there_is_to_know(run: Run) -> None:
     async def fails_later(value: int) -> None:
         await asyncio.sleep(2)
         raise ValueError(value)

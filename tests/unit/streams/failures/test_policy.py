@@ -37,7 +37,7 @@ def test_a_mark_that_is_a_number_is_that_of_a_line() -> None:
     assert error.__notes__ == ["in stage 3 'map', on the event 1 (line 17)"]
 
 
-def test_who_may_not_retry_is_not_told_of_keys() -> None:
+def test_a_stage_that_may_not_retry_does_not_mention_keys() -> None:
     with pytest.raises(BuildError, match="only adaptive_flat_map and batch can retry; use"):
         check_policy(retry(2), "write_jsonl")
 

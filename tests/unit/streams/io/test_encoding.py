@@ -64,7 +64,7 @@ def test_what_has_no_fields_cannot_be_encoded(value: Any) -> None:
     assert raised.value.__cause__ is None
 
 
-def test_an_error_of_encoding_is_told_once() -> None:
+def test_an_error_of_encoding_is_reported_once() -> None:
     with pytest.raises(TypeError, match="not JSON serializable: object") as raised:
         encoded([object()])
     assert raised.value.__cause__ is raised.value.__context__ is None

@@ -133,7 +133,7 @@ def test_compressed_outputs_may_not_share_a_file_even_where_they_append(tmp_path
         pipeline.check_files()
 
 
-def test_what_is_no_regular_file_may_be_written_by_several(tmp_path: Path) -> None:
+def test_outputs_that_are_not_regular_files_may_be_written_by_several(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in os.devnull, pipe:

@@ -33,7 +33,7 @@ def test_a_number_a_text_and_a_datetime_are_seconds_since_1970_and_in_utc(stamp:
 @pytest.mark.parametrize(
     "stamp", ["soon", "1e99", "", None, True, [], float("nan"), float("inf"), 10**400], ids=repr
 )
-def test_what_is_no_point_in_time_is_shown_with_what_would_be_one(stamp: Any) -> None:
+def test_an_invalid_point_in_time_is_shown_with_a_valid_one(stamp: Any) -> None:
     with pytest.raises(
         ValueError, match="is not a time: a number of seconds, ISO 8601 or a datetime"
     ):

@@ -107,7 +107,7 @@ def several(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("by", [later, several])
-def test_a_function_whose_every_result_is_a_new_object_is_no_key(by: Any) -> None:
+def test_a_function_whose_every_result_is_a_new_object_is_not_a_key(by: Any) -> None:
     with pytest.raises(TypeError, match="new object for every event"):
         key_function(by)
 
@@ -185,7 +185,7 @@ def test_an_object_without_the_attribute_gets_the_same_advice(value: Any) -> Non
 
 
 @pytest.mark.parametrize("value", ["text", [1], (1, 2), b"1", {1}])
-def test_a_method_is_no_field(value: Any) -> None:
+def test_a_method_is_not_a_field(value: Any) -> None:
     name = "count" if hasattr(value, "count") else "add"
     _, hint = notes_for(value, name)
     assert hint.startswith(f"the event is of type {type(value).__name__}, which has no field")

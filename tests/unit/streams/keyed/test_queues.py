@@ -155,7 +155,7 @@ def test_a_group_lives_only_while_it_holds_an_event_or_a_turn() -> None:
 # Turns that are open.
 
 
-def test_whoever_has_an_open_turn_is_given_more_of_its_group_when_no_other_waits() -> None:
+def test_the_holder_of_an_open_turn_gets_more_of_its_group_when_no_other_waits() -> None:
     made = queues("a1", "a2", "a3", "b1", "b2", "c1", "c2")
     batch = made.take(2)
     assert values(made.take(3, also=turns(batch))) == ["c1", "a2", "b2"]

@@ -96,7 +96,7 @@ PLANTS: dict[str, tuple[Cost, int]] = {
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_it_comes_within_3_percent_of_the_best_fixed_size_without_being_told_which(
+def test_it_comes_within_3_percent_of_the_best_fixed_size_without_knowing_it(
     name: str,
 ) -> None:
     cost, ceiling = PLANTS[name]
@@ -238,7 +238,7 @@ def test_the_unit_of_time_does_not_matter(seconds: list[float], ceiling: int, po
     st.integers(1, 50),
     st.sampled_from([None, 0.001, 1.0]),
 )
-def test_whatever_it_hears_the_size_is_within_its_bounds(
+def test_whatever_is_reported_the_size_is_within_its_bounds(
     calls: list[tuple[float, int, Outcome]], ceiling: int, latency: float | None
 ) -> None:
     sizes = BatchSize(ceiling, latency)

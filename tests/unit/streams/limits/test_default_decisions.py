@@ -77,7 +77,7 @@ def test_where_less_does_as_well_it_goes_down_until_less_does_harm() -> None:
     assert seen == [(10, "sink"), (8, "sink"), (10, "hold")]
 
 
-def test_a_loss_of_goodput_is_followed_after_two_windows_and_started_from_anew() -> None:
+def test_a_loss_of_goodput_is_followed_after_two_windows_by_a_new_start() -> None:
     limiter = holding(16)
     limiter.decide(window(20, 10.0))
     limiter.decide(window(limiter.limit, 2.5))

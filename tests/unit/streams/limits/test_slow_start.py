@@ -138,7 +138,7 @@ def test_one_failure_in_twenty_does_not_end_it() -> None:
     assert not rounds.start.over
 
 
-def test_a_drop_at_the_floor_only_begins_the_round_anew() -> None:
+def test_a_drop_at_the_floor_only_begins_the_round_again() -> None:
     start = slow_start(limit=4, floor=4).start
     for _ in range(2):
         assert not count(start, 0.01, 0.0, 4, Outcome.SUCCESS)
@@ -186,7 +186,7 @@ def test_a_spread_that_is_known_decides_how_sure_a_longer_latency_is(
     assert rounds.start.over is over
 
 
-def test_a_clock_that_is_set_back_begins_the_round_anew() -> None:
+def test_a_clock_that_is_set_back_begins_the_round_again() -> None:
     start = slow_start().start
     for _ in range(2):
         count(start, 100.0, 99.0, 2, Outcome.SUCCESS)

@@ -39,7 +39,7 @@ def new_event(ledger: Ledger, value: Any = "value") -> Event[Any]:
 
 
 @pytest.mark.parametrize("ending", ENDS)
-def test_an_event_ends_once_in_the_way_it_was_told_first(ending: Ending) -> None:
+def test_an_event_ends_once_in_the_first_way(ending: Ending) -> None:
     ledger = Ledger()
     event = new_event(ledger)
     ENDS[ending](event)

@@ -584,7 +584,7 @@ def test_an_error_while_closing_is_raised(run: Run) -> None:
     assert len(raised.value.exceptions) == 2
 
 
-def test_errors_of_two_sinks_are_both_told(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_errors_of_two_sinks_are_both_reported(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         def fails(value: int) -> None:
             raise ValueError("first")
@@ -745,7 +745,7 @@ def test_an_error_that_somebody_waits_for_is_not_logged(
     assert caplog.records == []
 
 
-def test_a_cancel_that_nobody_waits_for_is_no_error(
+def test_a_cancel_that_nobody_waits_for_is_not_an_error(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:

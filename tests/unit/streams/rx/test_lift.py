@@ -102,7 +102,9 @@ def test_the_end_of_another_source_means_what_it_does_in_rx(
     assert [(t, str(v) if isinstance(v, Exception) else v) for t, v in seen] == plain
 
 
-def test_a_skip_until_that_is_told_of_an_empty_source_completes(clock: VirtualClock) -> None:
+def test_a_skip_until_with_default_if_empty_completes_for_an_empty_source(
+    clock: VirtualClock,
+) -> None:
     operator = ops.skip_until(other("---|").pipe(ops.default_if_empty()))
     assert clock.play("a-b-c-|", operator) == [(4.0, "c"), (6.0, COMPLETED)]
 
@@ -370,7 +372,9 @@ def test_chunks_go_through_map_and_filter(items: list[int], modulus: int) -> Non
 
 
 @pytest.mark.parametrize("operator", ["map", "filter"])
-def test_an_error_in_the_middle_of_a_chunk_is_told_after_what_came_before(operator: str) -> None:
+def test_an_error_in_the_middle_of_a_chunk_is_reported_after_what_came_before(
+    operator: str,
+) -> None:
     done: list[int] = []
 
     def check(n: int) -> int:
@@ -460,7 +464,7 @@ def test_holding_more_than_allowed_is_an_error_that_says_what_to_do() -> None:
     assert source.unsettled == []
 
 
-def test_holding_as_much_as_allowed_is_no_error() -> None:
+def test_holding_as_much_as_allowed_is_not_an_error() -> None:
     assert read(MemorySource(range(10)), lift(ops.to_list(), hold=10)).values == [list(range(10))]
 
 
@@ -601,7 +605,7 @@ def test_windows_are_read_by_the_flat_map_that_follows() -> None:
     assert source.unsettled == []
 
 
-def test_a_function_that_returns_no_stream_is_no_operator() -> None:
+def test_a_function_that_does_not_return_a_stream_is_not_an_operator() -> None:
     with pytest.raises(BuildError, match="returned int"):
         from_iterable([1]).pipe(lambda source: 7)  # type: ignore[arg-type, return-value]
 

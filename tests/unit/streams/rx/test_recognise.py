@@ -76,7 +76,7 @@ def test_a_part_of_an_operator_that_is_not_curried_holds_what_its_closure_uses()
     assert found.arguments == {"has_default": True, "default_value": 7}
 
 
-def test_one_internal_function_that_makes_two_operators_is_told_apart() -> None:
+def test_two_operators_of_one_internal_function_are_distinguished() -> None:
     assert names(unchecked.find(bool)) == ["find"]
     assert names(unchecked.find_index(bool)) == ["find_index"]
     assert names(ops.element_at(1)) == ["element_at"]
@@ -185,7 +185,7 @@ def test_a_special_entry_is_used_for_no_other_name() -> None:
     assert set(SPECIAL) == {"slice", "timeout"}
 
 
-def test_a_replay_is_told_from_other_multicasts() -> None:
+def test_a_replay_is_distinguished_from_other_multicasts() -> None:
     assert names(ops.replay(2)) == ["replay"]
     assert names(ops.publish_value(0)) == ["publish_value"]
     assert names(ops.multicast(reactivex.Subject())) == ["multicast"]

@@ -162,7 +162,9 @@ def test_a_row_waits_from_when_it_was_due_until_it_was_claimed_for_the_last_time
     assert stats.time_in_work == _about(Times(3.0, 2.0, 4.0, 4.0, 4.0))
 
 
-def test_pollers_are_told_by_what_they_hold_and_have_finished_in_the_window(database: str) -> None:
+def test_pollers_are_listed_by_what_they_hold_and_have_finished_in_the_window(
+    database: str,
+) -> None:
     a, b = look(database, ROWS).pollers
     assert (a.owner, a.in_work, a.expired, a.finished, a.service_rate) == ("a", 1, 0, 2, 2 / 60)
     assert a.in_work_seconds == pytest.approx(3.0, abs=0.01)

@@ -327,7 +327,7 @@ def assert_in_order(reading: Reading) -> None:
         assert begun == sorted(begun)
 
 
-def test_a_write_that_fails_while_the_run_ends_is_told() -> None:
+def test_a_write_that_fails_while_the_run_ends_is_reported() -> None:
     class Failing(Table):
         async def claim(self, count: int, terms: Terms, *, reclaim: bool = True) -> Claim:
             claim = await super().claim(count, terms, reclaim=reclaim)

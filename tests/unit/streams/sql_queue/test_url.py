@@ -40,7 +40,7 @@ def test_other_databases_ports_and_users_are_not(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "url", ["postgresql://[::1/shop", "postgresql://host/shop?none=1", "postgresql://a%zz/shop"]
 )
-def test_a_url_that_cannot_be_read_is_told_when_the_store_is_made(url: str) -> None:
+def test_a_url_that_cannot_be_read_is_reported_when_the_store_is_made(url: str) -> None:
     with pytest.raises(BuildError, match="is not a valid PostgreSQL URL: "):
         open_store(url)
 

@@ -152,7 +152,7 @@ def test_lbtt_is_read_back_however_many_propositions_a_guard_asks_for() -> None:
     assert from_lbtt(to_lbtt(automaton), names) == automaton
 
 
-def test_names_that_are_no_words_are_quoted_in_both_formats() -> None:
+def test_names_that_are_not_words_are_quoted_in_both_formats() -> None:
     automaton = translate(parse('G("Foo bar" | t | "say \\"hi\\"")'))
     assert from_lbtt(to_lbtt(automaton)) == automaton
     assert from_hoa(to_hoa(automaton)) == automaton
@@ -206,7 +206,7 @@ def test_lbtt_with_acceptance_on_states_is_read() -> None:
         ("4 2t", "3 2t", 21, "goes on"),
     ],
 )
-def test_a_malformed_lbtt_is_told_with_its_line(
+def test_a_malformed_lbtt_is_reported_with_its_line(
     old: str, new: str, line: int, problem: str
 ) -> None:
     with pytest.raises(AutomatonFormatError, match=problem) as raised:
@@ -233,7 +233,7 @@ def test_a_malformed_lbtt_is_told_with_its_line(
         ("acc-name: Buchi", "Players: 2", 7, "Players.* is not supported"),
     ],
 )  # fmt: skip
-def test_a_malformed_hoa_is_told_with_its_line_and_the_feature(
+def test_a_malformed_hoa_is_reported_with_its_line_and_the_feature(
     old: str, new: str, line: int, problem: str
 ) -> None:
     with pytest.raises(AutomatonFormatError, match=problem) as raised:
@@ -280,7 +280,7 @@ def test_a_name_over_several_lines_counts_as_several() -> None:
 
 
 @pytest.mark.parametrize("read", [from_hoa, from_lbtt])
-def test_what_is_no_text_is_no_automaton(read: Any) -> None:
+def test_only_text_can_be_an_automaton(read: Any) -> None:
     with pytest.raises(TypeError, match="an automaton is a text, not NoneType"):
         read(None)
 

@@ -146,7 +146,7 @@ def test_asyncio_in_debug_mode_warns_of_a_handler_that_advanced_time(
     assert "took 7.000 seconds" in caplog.text
 
 
-def test_a_loop_that_others_starve_tells_for_how_long_it_was_kept_from_running() -> None:
+def test_a_loop_that_others_starve_reports_how_long_it_was_kept_from_running() -> None:
     async def story() -> tuple[float, float]:
         virtual().advance(7)
         virtual().starve(2)
@@ -308,7 +308,7 @@ def test_a_job_that_hangs_is_reported_instead_of_waited_for() -> None:
         released.set()
 
 
-def test_a_timer_at_infinity_is_no_timer() -> None:
+def test_a_timer_at_infinity_is_not_a_timer() -> None:
     with pytest.raises(Stalled, match="no timer"):
         run_virtual(asyncio.sleep(math.inf), stall=0.01)
 

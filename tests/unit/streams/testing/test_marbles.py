@@ -54,7 +54,7 @@ def test_a_group_happens_at_its_bracket_and_takes_its_width() -> None:
     ]
 
 
-def test_an_item_of_several_characters_stands_in_brackets() -> None:
+def test_an_item_of_several_characters_is_written_in_brackets() -> None:
     assert parse_marbles("(12)-(ab)|") == [
         Signal(0, "next", 12),
         Signal(5, "next", "ab"),
@@ -99,7 +99,7 @@ def test_an_error_is_the_one_that_was_given() -> None:
 
 
 @pytest.mark.parametrize("text", ["(a", "a)", "a,b", "((a))", "(a|)", "a|b", "#-|", "(|,a)"])
-def test_what_is_no_diagram_is_refused(text: str) -> None:
+def test_an_invalid_diagram_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no meaning|commas|follow"):
         parse_marbles(text)
 

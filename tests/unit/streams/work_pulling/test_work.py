@@ -330,7 +330,7 @@ def test_what_cancelled_workers_held_is_not_held_against_a_job(server: Servers) 
     asyncio.run(story())
 
 
-def test_what_is_no_parcel_of_jobs_is_reported_and_ends_no_worker(
+def test_an_invalid_parcel_of_jobs_is_reported_and_ends_no_worker(
     server: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:

@@ -71,7 +71,7 @@ def test_an_event_that_finishes_after_a_later_one_was_overtaken(observer: Observ
     assert observer.measured("x").overtaken == 1
 
 
-def test_a_gap_in_the_sequence_is_no_overtaking(observer: Observer) -> None:
+def test_a_gap_in_the_sequence_does_not_count_as_overtaking(observer: Observer) -> None:
     work_on(observer, event(0), event(5), event(9))
     assert observer.measured("x").overtaken == 0
 

@@ -42,7 +42,7 @@ def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path
         (("--plot", "santa.abc"), "Cannot write santa.abc"),
     ],
 )
-def test_a_wrong_option_is_told_without_a_traceback(words: tuple[str, ...], said: str) -> None:
+def test_a_wrong_option_is_reported_without_a_traceback(words: tuple[str, ...], said: str) -> None:
     ran = santa(*words)
     assert ran.returncode == 2
     assert said in ran.stderr

@@ -42,7 +42,7 @@ def test_what_servers_cannot_say_while_one_is_away_is_asked_until_it_is_back(
         (NoRespondersError(), 3, CannotConnect),
     ],
 )
-def test_what_is_no_matter_of_time_fails_at_once_and_what_is_away_for_long_in_the_end(
+def test_a_permanent_failure_fails_at_once_and_a_long_absence_in_the_end(
     error: Exception, seconds: float, raised: type[Exception]
 ) -> None:
     async def ask() -> None:

@@ -105,7 +105,7 @@ def test_what_came_by_a_broken_connection_is_forgotten() -> None:
     assert [one.data for one in told.messages[AT_ONCE]] == [b"new", b"new"]
 
 
-def test_a_header_tells_its_fields_and_the_status() -> None:
+def test_a_header_is_read_with_its_fields_and_status() -> None:
     assert fields_of(HEADER) == {"Nats-Msg-Id": "MSG 1"}
     header = b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 7\r\n\r\n"
     assert fields_of(header) == {"Status": "408", "Nats-Pending-Messages": "7"}

@@ -48,7 +48,7 @@ def test_a_server_that_cannot_count_what_is_unfinished_is_named(version: str, ol
     asyncio.run(story())
 
 
-def test_a_refusal_that_is_cut_off_is_still_told() -> None:
+def test_a_refusal_that_is_cut_off_is_still_reported() -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b'INFO {"server_id":"a","auth_required":true}\r\n')
         await writer.drain()
@@ -65,7 +65,7 @@ def test_a_refusal_that_is_cut_off_is_still_told() -> None:
     asyncio.run(story())
 
 
-def test_a_refusal_is_told_although_the_connection_is_reset_while_it_is_closed() -> None:
+def test_a_refusal_is_reported_although_the_connection_is_reset_while_it_is_closed() -> None:
     async def speak_in_clear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -83,7 +83,7 @@ def test_a_refusal_is_told_although_the_connection_is_reset_while_it_is_closed()
     asyncio.run(story())
 
 
-def test_a_connection_that_breaks_as_soon_as_it_is_made_is_made_anew() -> None:
+def test_a_connection_that_breaks_as_soon_as_it_is_made_is_made_again() -> None:
     async def story() -> None:
         callers = 0
 

@@ -52,18 +52,18 @@ NO_REPORT = [
 
 
 @pytest.mark.parametrize("data", NO_HELLO)
-def test_what_no_worker_says_is_no_greeting(data: bytes) -> None:
+def test_what_no_worker_says_is_not_a_greeting(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         hello_in(data)
 
 
 @pytest.mark.parametrize("data", NO_REPORT)
-def test_what_no_worker_says_is_no_report(data: bytes) -> None:
+def test_what_no_worker_says_is_not_a_report(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         report_in(data)
 
 
-def test_garbage_neither_ends_nor_stalls_a_master_and_is_told_once(
+def test_garbage_neither_ends_nor_stalls_a_master_and_is_reported_once(
     server: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:

@@ -99,7 +99,7 @@ def test_a_worker_of_a_pipeline_begins(server: Servers, seed: int) -> None:
 
 
 @pytest.mark.usefixtures("lossy")
-def test_what_is_unfinished_is_told(server: Servers, seed: int) -> None:
+def test_what_is_unfinished_is_reported(server: Servers, seed: int) -> None:
     async def story() -> None:
         stream = from_iterable([{"key": n} for n in range(10)]).pipe(group_by("key"), spread())
         client = await connect(server.urls)

@@ -164,7 +164,7 @@ def test_what_may_be_stored_is_never_tried_after_the_server_may_have_forgotten_i
     "answer",
     [b"{}", b"OK", b"7", b"[]", b"null", b'{"error": "no"}', b'{"error": {}}', b'{"stream": "s"}'],
 )
-def test_an_answer_of_somebody_else_is_not_that_it_is_stored_and_is_told_once(
+def test_an_answer_of_another_service_does_not_count_as_stored_and_is_reported_once(
     answer: bytes, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = then(answer, 3, STORED)
@@ -265,7 +265,9 @@ def test_a_refusal_that_passes_is_waited_out_within_the_window(refusal: bytes, r
 
 
 @pytest.mark.parametrize("refusal", FOR_GOOD, ids=description)
-def test_a_refusal_for_good_is_told_in_the_words_of_the_server(refusal: bytes, run: Run) -> None:
+def test_a_refusal_for_good_is_reported_in_the_words_of_the_server(
+    refusal: bytes, run: Run
+) -> None:
     server = then(refusal, 1000, STORED)
     with pytest.raises(PublishFailed, match=description(refusal)):
         run(publish(server))

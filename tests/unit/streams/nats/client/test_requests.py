@@ -16,7 +16,7 @@ SILENT = 3.5
 
 
 @pytest.mark.parametrize("easily", [False, True])
-def test_a_request_that_gives_no_sign_of_life_is_made_anew(easily: bool) -> None:
+def test_a_request_that_gives_no_sign_of_life_is_made_again(easily: bool) -> None:
     loop = VirtualTimeLoop()
 
     async def story() -> None:

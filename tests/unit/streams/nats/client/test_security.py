@@ -87,7 +87,7 @@ def test_the_address_or_the_environment_says_who_we_are(
     assert connects(guarded.urls)
 
 
-def test_a_server_that_nobody_vouches_for_is_told_nothing(guarded: Servers) -> None:
+def test_a_server_that_nobody_vouches_for_gets_nothing(guarded: Servers) -> None:
     with pytest.raises(CannotConnect, match=r"can be trusted .*NATS_CA") as raised:
         connects(with_user(guarded, "me:right"))
     assert "right" not in str(raised.value)
@@ -341,7 +341,7 @@ def test_what_is_said_of_the_first_address_goes_for_the_others() -> None:
     )
 
 
-def test_a_server_that_ends_a_tls_connection_is_no_news(
+def test_the_end_of_a_tls_connection_is_not_reported(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NATS_CA", str(folder / "ca.pem"))

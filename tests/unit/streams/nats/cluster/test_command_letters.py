@@ -69,7 +69,7 @@ def test_dead_letters_are_read_where_there_are_none_and_beside_what_is_not_one(
     assert (again.returncode, "1 event published again" in again.stderr) == (0, True)
 
 
-def test_what_is_no_json_goes_to_the_dead_letters_as_text(
+def test_what_is_not_json_goes_to_the_dead_letters_as_text(
     penstock: Penstock, server: Servers, tmp_path: Path
 ) -> None:
     on = ("--on", server.urls[0], "--name", "bad")

@@ -24,7 +24,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield servers
 
 
-def test_a_server_without_jetstream_is_told_to_have_it(penstock: Penstock, tmp_path: Path) -> None:
+def test_a_server_without_jetstream_is_reported(penstock: Penstock, tmp_path: Path) -> None:
     with Servers(tmp_path / "plain", settings="jetstream: false") as servers:
         ran = penstock("publish", "pipe.py", "--on", servers.urls[0])
         assert ran.returncode == 2
@@ -32,7 +32,7 @@ def test_a_server_without_jetstream_is_told_to_have_it(penstock: Penstock, tmp_p
         assert "Traceback" not in ran.stderr
 
 
-def test_wrong_credentials_are_told(penstock: Penstock, locked: Servers) -> None:
+def test_wrong_credentials_are_reported(penstock: Penstock, locked: Servers) -> None:
     url = locked.urls[0].replace("nats://", "nats://penstock:wrong@")
     ran = penstock("status", "--on", url)
     assert ran.returncode == 2
@@ -50,7 +50,7 @@ def test_an_event_that_is_too_large_for_the_server_is_named(
     assert "Traceback" not in ran.stderr
 
 
-def test_a_stream_with_other_settings_is_left_alone_and_the_difference_told(
+def test_a_stream_with_other_settings_is_left_alone_and_the_difference_reported(
     penstock: Penstock, server: Servers, tmp_path: Path
 ) -> None:
     on = ("--on", server.urls[0], "--name", "differs")
@@ -66,7 +66,7 @@ def test_a_stream_with_other_settings_is_left_alone_and_the_difference_told(
     assert penstock("publish", "pipe.py", *on).returncode == 0
 
 
-def test_a_stream_that_the_servers_have_no_room_for_is_told(
+def test_a_stream_that_the_servers_have_no_room_for_is_reported(
     penstock: Penstock, server: Servers
 ) -> None:
     on = ("--on", server.urls[0], "--name", "large", "--room", str(1 << 60))
@@ -88,7 +88,7 @@ def test_a_stream_that_the_servers_have_no_room_for_is_told(
         (("run", "pipe.py", "--workers", "2", "--on", "a"), "give one"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_runs(
+def test_what_is_impossible_is_reported_before_anything_runs(
     penstock: Penstock, words: tuple[str, ...], said: str
 ) -> None:
     ran = penstock(*words)

@@ -353,7 +353,7 @@ TestLane.settings = settings(
 )
 
 
-def test_what_tells_duplicates_is_kept_as_long_as_they_may_be_read_again() -> None:
+def test_what_identifies_duplicates_is_kept_as_long_as_they_may_be_read_again() -> None:
     lane = Lane()
     lane.publish_a_batch(["a"], [], 0.0, False)
     lane.time_passes(1.0)

@@ -153,7 +153,7 @@ def test_whatever_an_error_says_its_letter_is_written(error: Exception, said: st
     assert (found.value, found.error, found.message) == ({"part": 1}, type(error).__name__, said)
 
 
-def test_a_record_stands_in_its_letter_by_its_fields() -> None:
+def test_a_record_is_in_its_letter_by_its_fields() -> None:
     class Order(msgspec.Struct):
         number: int
 
@@ -225,7 +225,7 @@ def test_a_stream_that_never_had_a_letter_has_none() -> None:
     "foreign",
     [b"", b"hello", b"7", b"[]", b"{}", b'{"value": 1, "error": "E"}', b"\xff\xfe"],
 )
-def test_a_message_that_is_no_letter_is_named_and_hides_no_other(foreign: bytes) -> None:
+def test_a_message_that_is_not_a_letter_is_named_and_hides_no_other(foreign: bytes) -> None:
     good = written({"part": 1}, ValueError("no"))
     said: list[str] = []
     assert [one.value for one in read(good, foreign, good, foreign=said)] == [{"part": 1}] * 2

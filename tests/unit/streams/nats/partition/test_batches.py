@@ -165,7 +165,7 @@ def test_events_without_a_key_are_where_their_duplicates_are(server: Servers) ->
     asyncio.run(story())
 
 
-def test_a_key_that_can_be_none_is_told_when_it_is_published(server: Servers) -> None:
+def test_an_invalid_key_is_reported_when_it_is_published(server: Servers) -> None:
     stored = Stored(server, Layout("batches-odd", None, "key", partitions=5, batch=4))
     with pytest.raises(TypeError, match="unhashable"):
         asyncio.run(stored.publish({"key": [1]}))
@@ -199,7 +199,9 @@ def test_a_batch_that_would_be_too_large_is_several_messages(server: Servers) ->
     asyncio.run(story())
 
 
-def test_identities_that_are_no_texts_or_whole_numbers_are_kept_apart(server: Servers) -> None:
+def test_identities_that_are_neither_strings_nor_whole_numbers_are_kept_apart(
+    server: Servers,
+) -> None:
     async def story() -> None:
         stored = Stored(server, Layout("batches-ids", "id", "key", partitions=1, batch=100))
         ids: list[Any] = [1, "1", 1.5, None, [1], ["1"], {"a": 1}, True, 2**62]

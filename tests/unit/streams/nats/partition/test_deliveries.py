@@ -176,7 +176,7 @@ def test_a_batch_with_identities_that_are_none_goes_to_the_dead_letters() -> Non
     loop.close()
 
 
-def test_a_message_that_cannot_be_taken_in_is_told_of_and_not_passed_over(
+def test_a_message_that_cannot_be_read_is_reported_and_not_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loop = VirtualTimeLoop()

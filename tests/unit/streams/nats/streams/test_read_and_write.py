@@ -231,7 +231,7 @@ def test_an_event_that_takes_longer_than_the_lease_is_delivered_once(server: Ser
     asyncio.run(story())
 
 
-def test_a_message_that_is_no_object_is_reported_routed_or_the_end(
+def test_a_message_that_is_not_an_object_is_reported_routed_or_the_end(
     server: Servers, tmp_path: Path
 ) -> None:
     async def story() -> None:
@@ -374,7 +374,7 @@ def test_what_is_written_while_no_server_is_there_is_written_when_one_is(tmp_pat
         asyncio.run(story(servers))
 
 
-def test_what_is_as_large_as_a_server_takes_is_written_and_a_byte_more_is_told(
+def test_what_is_as_large_as_a_server_takes_is_written_and_a_byte_more_is_reported(
     server: Servers,
 ) -> None:
     async def story() -> None:

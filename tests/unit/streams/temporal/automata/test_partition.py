@@ -70,7 +70,7 @@ def test_the_classes_are_those_of_comparing_all_states_again_and_again(graph: Gr
     assert found == plain(graph)
 
 
-def test_a_state_is_looked_at_again_only_if_what_it_leads_to_was_told_apart() -> None:
+def test_a_state_is_examined_again_only_if_its_successors_were_separated() -> None:
     states = 2_000
     looks = 0
 

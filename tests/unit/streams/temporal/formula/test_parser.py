@@ -115,7 +115,7 @@ def test_an_error_points_at_the_first_token_that_cannot_go_on(text: str, positio
 
 
 @pytest.mark.parametrize("text", ['a & "b c', 'a & "', r'a & "b\"'])
-def test_a_name_whose_quotes_do_not_end_is_told_as_that(text: str) -> None:
+def test_a_name_whose_quotes_do_not_end_is_reported_as_that(text: str) -> None:
     with pytest.raises(FormulaSyntaxError, match='`"` stands, without another one, at position 4'):
         parse(text)
 
@@ -127,7 +127,7 @@ def test_an_error_in_a_text_of_several_lines_shows_the_line() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 7, b"a", ["a"]], ids=str)
-def test_what_is_no_text_is_a_type_error(wrong: Any) -> None:
+def test_anything_but_a_string_is_a_type_error(wrong: Any) -> None:
     with pytest.raises(TypeError, match="a formula is a text"):
         parse(wrong)
 

@@ -73,7 +73,7 @@ def assert_coalesced(periods: list[Period]) -> None:
         ([(5, 6), (3, 6), (3, 5)], [(3, 6, 2)]),
     ],
 )
-def test_the_count_of_rows_is_told_by_period(table: list[Row], periods: list[Any]) -> None:
+def test_the_count_of_rows_is_emitted_by_period(table: list[Row], periods: list[Any]) -> None:
     assert count(table) == periods
 
 
@@ -111,13 +111,13 @@ def test_rows_may_be_objects_of_json_with_texts_and_without_an_end() -> None:
     ("aggregate", "values"),
     [("sum", [5, 3, 4]), ("avg", [5.0, 1.5, 4.0]), ("min", [5, 1, 4]), ("max", [5, 2, 4])],
 )
-def test_other_aggregates_are_told_in_the_same_way(aggregate: Any, values: list[Any]) -> None:
+def test_other_aggregates_are_emitted_in_the_same_way(aggregate: Any, values: list[Any]) -> None:
     table = [(0, 2, 5), (2, 4, 1), (2, 4, 2), (4, 9, 4)]
     periods = sequenced(table, aggregate, begin=0, end=1, of=2)
     assert shown(periods) == list(zip([0, 2, 4], [2, 4, 9], values, strict=True))
 
 
-def test_a_sum_that_stays_the_same_is_one_period_whoever_contributes() -> None:
+def test_a_sum_that_stays_the_same_is_one_period_whichever_rows_contribute() -> None:
     table = [(0, 3, 5), (3, 6, 2), (3, 6, 3)]
     assert shown(sequenced(table, "sum", begin=0, end=1, of=2)) == [(0, 6, 5)]
 
@@ -276,7 +276,7 @@ def test_rows_of_different_kinds_are_refused(table: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("amount", [nan, inf, None, "3", True, [1], Decimal("sNaN")])
-def test_an_amount_that_is_no_finite_number_is_refused(amount: Any) -> None:
+def test_an_amount_that_is_not_a_finite_number_is_refused(amount: Any) -> None:
     with pytest.raises(RowTypeError, match=r"row 1: .* is not an amount") as raised:
         sequenced([(0, 1, 1), (0, 1, amount)], "sum", begin=0, end=1, of=2)
     assert raised.value.row == 1

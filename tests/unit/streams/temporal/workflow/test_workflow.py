@@ -211,7 +211,7 @@ def fails_when_run(formula: str, workflow: Workflow, path: tuple[str, ...]) -> b
 
 
 @given(workflows(), selectors, selectors, st.none() | st.sampled_from(FORMULAS), st.integers(1, 3))
-def test_the_paths_told_are_those_that_exist_in_order_of_length(
+def test_the_paths_found_are_those_that_exist_in_order_of_length(
     small: Workflow, initial: Any, final: Any, formula: str | None, least: int
 ) -> None:
     workflow = with_facts(small)
@@ -236,7 +236,7 @@ def test_the_paths_told_are_those_that_exist_in_order_of_length(
 
 
 @given(workflows(), selectors, selectors)
-def test_arcs_that_see_the_path_or_the_visited_tell_the_same(
+def test_arcs_that_see_the_path_or_the_visited_steps_agree(
     workflow: Workflow, initial: Any, final: Any
 ) -> None:
     told = [
@@ -283,7 +283,7 @@ def lassos(workflow: Workflow, rule: Rule) -> Iterator[tuple[tuple[str, ...], tu
 
 
 @given(workflows(), selectors, st.sampled_from(FORMULAS))
-def test_a_lasso_is_told_where_there_is_one(small: Workflow, initial: Any, formula: str) -> None:
+def test_a_lasso_is_found_where_there_is_one(small: Workflow, initial: Any, formula: str) -> None:
     workflow = with_facts(small)
     rule = Rule("r", initial, formula=formula)
 
@@ -399,7 +399,7 @@ def test_many_lassos_are_all_different_and_each_breaks_the_rule(
         assert (found[0].loop, len(found[0].path)) <= (shortest.loop, len(shortest.path))
 
 
-def test_lassos_that_go_round_in_different_ways_are_all_told() -> None:
+def test_lassos_with_different_loops_are_all_found() -> None:
     nodes = {"a": {"goto": "b"}, "b": {"goto": ["b", "c", "d"]}, "c": {"goto": "b"}, "d": {}}
     workflow = Workflow([Node(name, **facts) for name, facts in nodes.items()])
     told = [str(one) for one in counter_examples(workflow, Rule("r", "a", formula="F d"))]
