@@ -32,8 +32,9 @@ from penstock.streams.execution.handler import (
     is_being_cancelled,
     not_awaited,
 )
-from penstock.streams.failures.policy import ErrorPolicy, OnError, blame, check_policy, routed_by
+from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, finish_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.streams.failures.policy import blame
+from penstock.streams.protocol.blame import blame, is_ours
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
 
@@ -38,11 +38,6 @@ def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:
 
 def _is_foreign(kind: type) -> bool:
     return not (is_ours(kind.__module__) or _SIGNALS.isdisjoint(vars(kind)))
-
-
-def is_ours(module: str) -> bool:
-    """Whether a module belongs to this library."""
-    return module.partition(".")[0] == "penstock"
 
 
 class UserStage:

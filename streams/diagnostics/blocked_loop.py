@@ -17,7 +17,6 @@ from threading import Event, Lock, Thread, get_ident, get_native_id
 from penstock.streams.clock import clock_of, queued_of
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.diagnostics.stack import standing
-from penstock.streams.runtime.context import Run
 
 __all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
 
@@ -46,25 +45,25 @@ class Watchdog:
         self._stop: Event | None = None
         self._process = os.getpid()
 
-    def watch(self, run: Run) -> None:
-        """Watch the loop of `run`, which runs now, until `leave`."""
+    def watch(self, loop: asyncio.AbstractEventLoop, blocks: Blocks) -> None:
+        """Watch a loop, which runs now, for a run, whose `blocks` these are, until `leave`."""
         self._after_fork()
         with self._lock:
-            if run.loop not in self._loops:
-                self._loops[run.loop] = _Watched(run.loop)
-            self._loops[run.loop].runs.append(run)
+            if loop not in self._loops:
+                self._loops[loop] = _Watched(loop)
+            self._loops[loop].blocks.append(blocks)
             if self._stop is None and self._every is not None:
                 self._stop = stop = Event()
                 arguments = (stop, self._every)
                 Thread(None, self._patrol, "penstock watchdog", arguments, daemon=True).start()
 
-    def leave(self, run: Run) -> None:
-        """`run` has ended."""
+    def leave(self, loop: asyncio.AbstractEventLoop, blocks: Blocks) -> None:
+        """The run has ended."""
         self._after_fork()
         with self._lock:
-            watched = self._loops.get(run.loop)
-            if watched is not None and run in watched.runs:
-                watched.runs.remove(run)
+            watched = self._loops.get(loop)
+            if watched is not None and blocks in watched.blocks:
+                watched.blocks.remove(blocks)
                 self._forget_the_left()
 
     def _after_fork(self) -> None:
@@ -74,7 +73,7 @@ class Watchdog:
 
     def _forget_the_left(self) -> None:
         for loop, watched in list(self._loops.items()):
-            if loop.is_closed() or not watched.runs:
+            if loop.is_closed() or not watched.blocks:
                 del self._loops[loop]
         if self._stop is not None and not self._loops:
             self._stop.set()
@@ -94,10 +93,10 @@ class Watchdog:
 
 
 class _Watched:
-    """A loop, and the runs on it."""
+    """A loop, and the `blocks` of the runs on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.runs: list[Run] = []
+        self.blocks: list[Blocks] = []
         self._loop = loop
         self._now = clock_of(loop)
         self._queued_of = queued_of(loop)
@@ -134,19 +133,19 @@ class _Watched:
 
     def _answer(self) -> None:
         self._thread, self._native = get_ident(), get_native_id()
-        for run in self.runs:
-            run.blocks.turned()
+        for blocks in self.blocks:
+            blocks.turned()
         self._answered = True
 
     def _tell(self) -> None:
         found = standing(self._thread)
-        affected = [run.blocks for run in self.runs]
+        affected = [*self.blocks]
         if found is None or not affected or self._answered:
             return
         seconds = f"{LOOKS * _EVERY:g} s"
         blocks: Blocks | None
         if found.who is not None:
-            blocks = affected[0] if found.run is None else found.run.blocks
+            blocks = found.blocks or affected[0]
             who = found.who
             if found.is_own:
                 what = f"{_OWN_CODE} {seconds}, in {who}{found.event}"

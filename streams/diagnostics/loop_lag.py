@@ -15,12 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from threading import get_native_id
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.streams.clock import queued_of
-
-if TYPE_CHECKING:
-    from penstock.streams.runtime.context import Run
 
 __all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
 
@@ -48,11 +45,18 @@ class Blocks:
     `who` is the name of the stage in all warnings of it.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop | None,
+        now: Callable[[], float],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.loop = loop
+        self.now = now
+        self._report = warn
         self._quiet_until: dict[str, float] = {}
         self._seen = float("-inf")
-        self._queued_of = queued_of(run.loop if run.has_loop else None)
+        self._queued_of = queued_of(loop)
         self._queued = self.queued()
         # A dict, because it keeps the order.
         self.at_work: dict[BlockingWatch, None] = {}
@@ -71,7 +75,7 @@ class Blocks:
         The time for which the thread was kept from running is counted from the last reported loop
         iteration: the amount subtracted is too large rather than too small.
         """
-        began = self._run.now() - seconds
+        began = self.now() - seconds
         seconds -= self.queued() - self._queued
         if seconds > BLOCKED:
             text = f"{who} blocked the loop for {seconds:.2f} s"
@@ -89,7 +93,7 @@ class Blocks:
 
     def seen(self) -> None:
         """A block was reported while it lasted: its end need not be reported."""
-        self._seen = self._run.now()
+        self._seen = self.now()
 
     def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:
         """The loop was blocked from then until now; `is_own`: in a stage with our handler."""
@@ -98,10 +102,16 @@ class Blocks:
             self._warn(who, f"{text}: everything else on the loop stood still", advice)
 
     def _warn(self, who: str, text: str, advice: str) -> None:
-        now = self._run.now()
+        now = self.now()
         if now >= self._quiet_until.get(who, now):
             self._quiet_until[who] = now + _QUIET
-            self._run.errors.warn(f"{text}. {advice}")
+            self._report(f"{text}. {advice}")
+
+
+class Watched(Protocol):
+    """A running on a loop that may be blocked."""
+
+    blocks: Blocks
 
 
 class BlockingWatch:
@@ -114,13 +124,13 @@ class BlockingWatch:
 
     def __init__(
         self,
-        run: Run,
+        run: Watched,
         who: str,
         progress: Callable[[], tuple[int, ...] | None],
         *,
         is_own: bool = False,
     ) -> None:
-        self._run = run
+        self._blocks = run.blocks
         self.who = who
         self._progress = progress
         self._is_own = is_own
@@ -133,7 +143,7 @@ class BlockingWatch:
         """Work begins."""
         self._patience = _PATIENCE
         if self._timer is None:
-            self._run.blocks.at_work[self] = None
+            self._blocks.at_work[self] = None
             self._set()
 
     def end(self) -> None:
@@ -145,24 +155,25 @@ class BlockingWatch:
 
     def _leave(self) -> None:
         self._timer = None
-        del self._run.blocks.at_work[self]
+        del self._blocks.at_work[self]
 
     def _look(self) -> None:
-        late = self._run.now() - self._due
+        late = self._blocks.now() - self._due
         if late <= BLOCKED:
             return
-        late -= self._run.blocks.queued() - self._queued
+        late -= self._blocks.queued() - self._queued
         if late > BLOCKED:
             text = f"the loop was blocked for {late:.2f} s while {self.who} was at work"
             if self._is_own:
                 in_flight, *_ = self._progress() or (0,)
                 text += f", events in flight now: {in_flight:,}"
-            self._run.blocks.ended(self.who, text, self._due, is_own=self._is_own)
+            self._blocks.ended(self.who, text, self._due, is_own=self._is_own)
 
     def _set(self) -> None:
-        self._due = self._run.now() + _EVERY
-        self._queued = self._run.blocks.queued()
-        self._timer = self._run.loop.call_later(_EVERY, self._tick)
+        self._due = self._blocks.now() + _EVERY
+        self._queued = self._blocks.queued()
+        assert self._blocks.loop is not None
+        self._timer = self._blocks.loop.call_later(_EVERY, self._tick)
 
     def _tick(self) -> None:
         self._look()

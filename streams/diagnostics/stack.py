@@ -6,11 +6,10 @@ import sys
 from types import FrameType
 from typing import Any, NamedTuple, TypeGuard
 
-from penstock.streams.boundary.user_stage import is_ours
-from penstock.streams.failures.policy import event_name
+from penstock.streams.diagnostics.loop_lag import Blocks
+from penstock.streams.protocol.blame import event_name, is_ours
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.runtime.context import Run
 
 __all__ = ["Standing", "standing"]
 
@@ -25,10 +24,10 @@ _SERVE_US_TOO = {"reactivex", *sys.stdlib_module_names}
 
 
 class Standing(NamedTuple):
-    """`who` is the innermost stage, None outside any; only some stages know their `run`."""
+    """`who` is the innermost stage, None outside any; `blocks` if the stage knows its run."""
 
     who: str | None
-    run: Run | None
+    blocks: Blocks | None
     event: str
     """What to add about the event in progress, if it is in a local variable of the stage."""
     place: str
@@ -64,7 +63,7 @@ def standing(thread: int) -> Standing | None:
             event = at.f_locals.get("event")
             return Standing(
                 _who(stage, info, called),
-                _attribute(stage, Run, "run", "_run"),
+                _blocks(stage),
                 _at_work(stage, event, called),
                 _place(called, innermost or frame),
                 called is None,
@@ -90,6 +89,12 @@ def _info(stage: object) -> StageInfo | None:
     if info is None:
         info = _attribute(getattr(stage, "_faults", None), StageInfo, "_info")
     return info
+
+
+def _blocks(stage: object) -> Blocks | None:
+    runs = (getattr(stage, name, None) for name in ("run", "_run"))
+    found = (getattr(run, "blocks", None) for run in runs)
+    return next((blocks for blocks in found if isinstance(blocks, Blocks)), None)
 
 
 def _attribute(thing: object, kind: type[Any], *names: str) -> Any:

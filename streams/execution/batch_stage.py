@@ -11,10 +11,11 @@ from penstock.streams.execution.batch_settings import BatchSettings, by_contract
 from penstock.streams.execution.batch_window import Gathering
 from penstock.streams.execution.call import Calls
 from penstock.streams.execution.handler import is_being_cancelled, opened_pool
-from penstock.streams.failures.policy import ErrorPolicy, blame
+from penstock.streams.failures.policy import ErrorPolicy
 from penstock.streams.keyed.queues import release
 from penstock.streams.limits import Outcome
 from penstock.streams.protocol.acknowledgement import Nobody, may_begin
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run

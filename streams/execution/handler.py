@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from reactivex import Observable
 
-from penstock.streams.boundary.user_stage import is_ours
 from penstock.streams.errors import (
     BuildError,
     UnfinishedResult,
@@ -18,6 +17,7 @@ from penstock.streams.errors import (
     cancelled_inside,
     describe,
 )
+from penstock.streams.protocol.blame import is_ours
 from penstock.streams.validation import is_count
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, cast
 
-from penstock.streams.errors import BadArgument, BuildError, describe
+from penstock.streams.errors import BadArgument, BuildError
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.validation import is_count
@@ -26,7 +27,6 @@ __all__ = [
     "Route",
     "blame",
     "check_policy",
-    "event_name",
     "retry",
     "route",
     "routed_by",
@@ -158,23 +158,6 @@ def routed_by(*policies: object) -> tuple[StageInfo, ...]:
     """The sinks of dead letters that these policies send to."""
     lasts = (policy.then if isinstance(policy, Retry) else policy for policy in policies)
     return tuple(last.sink.info for last in lasts if isinstance(last, Route))
-
-
-def blame(error: BaseException, info: StageInfo, event: Event[Any]) -> None:
-    """Note the stage and the event on the user's exception, which keeps its type."""
-    note = f"in {info}, on the event {event_name(event)}"
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
-
-
-def event_name(event: Event[Any]) -> str:
-    """The name of an event in messages: its value, and its source's identifier if it has one."""
-    token = event.token
-    if token is None:
-        return describe(event.value)
-    # A bare number, as of read_jsonl, is that of a line; other sources name theirs.
-    mark = f"line {token}" if isinstance(token, int) else token
-    return f"{describe(event.value)} ({mark})"
 
 
 class Placed(Protocol):

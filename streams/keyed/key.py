@@ -9,8 +9,9 @@ from types import BuiltinMethodType, MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.streams.errors import WrongType
-from penstock.streams.failures.policy import ErrorPolicy, OnError, blame
+from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.io.stamps import seconds_of
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 

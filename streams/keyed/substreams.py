@@ -8,7 +8,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.streams.errors import BuildError, HoldExceeded
-from penstock.streams.failures.policy import blame
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.keyed.grouped import Group
@@ -17,6 +16,7 @@ from penstock.streams.keyed.place import Place
 from penstock.streams.keyed.queues import hand_over
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import Joined
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription, is_second
 from penstock.streams.protocol.time_slice import LARGEST, TimeSlice

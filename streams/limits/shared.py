@@ -18,11 +18,19 @@ from penstock.streams.limits.limiter import Limiter, Outcome
 if TYPE_CHECKING:
     import asyncio
 
-    from penstock.streams.runtime.context import Run
-
 __all__ = ["Member", "Shared"]
 
 _numbers = count(1)
+
+
+class Running(Protocol):
+    """A running, which may have an event loop."""
+
+    @property
+    def has_loop(self) -> bool: ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
 
 
 class Member(Protocol):
@@ -38,7 +46,7 @@ class Member(Protocol):
         ...
 
     @property
-    def place(self) -> tuple[Run, int]:
+    def place(self) -> tuple[Running, int]:
         """The running that it is part of, and its number there."""
         ...
 

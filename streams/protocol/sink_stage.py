@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.streams.failures.policy import blame
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import (
     UNBOUNDED,

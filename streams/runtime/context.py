@@ -65,13 +65,14 @@ class Run:
         # it does.
         if outer is None:
             self._loop = _running_loop()
+            self.now = clock_of(self._loop)
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
-            self.letters, self.blocks = DeadLetterChannels(self), Blocks(self)
+            self.letters = DeadLetterChannels(self)
+            self.blocks = Blocks(self._loop, self.now, self.errors.warn)
         else:
-            self._loop = outer._loop
+            self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
-        self.now: Callable[[], float] = clock_of(self._loop)
         # Its own. `on_failed` is told of an error that no subscriber can receive.
         self.on_failed: Callable[[BaseException], None] | None = None
         self.sources: list[Source] = []

@@ -16,10 +16,10 @@ _SHOWN_TEXT = 2_000
 
 
 class ErrorLog:
-    """What goes wrong in a running: `warn` reports it, in a line of text."""
+    """What goes wrong in a running; `on_warning` gets each report, a line of text."""
 
     def __init__(self) -> None:
-        self.warn: Callable[[str], None] = logging.getLogger("penstock").warning
+        self.on_warning: Callable[[str], None] = logging.getLogger("penstock").warning
         # Called when a stage stops because of an error, before its calls in flight have ended.
         self.on_stopping: Callable[[BaseException], None] | None = None
         self.ended_by: BaseException | None = None
@@ -28,6 +28,10 @@ class ErrorLog:
         self.bad_lines = 0
         self.closed_early: dict[str, int] = {}
         """Groups that ended before their time, by cause."""
+
+    def warn(self, text: str) -> None:
+        """Report something."""
+        self.on_warning(text)
 
     def count(self, error: BaseException) -> None:
         """An event failed in a stage that carries on; the first few are reported at once."""

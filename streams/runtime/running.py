@@ -62,7 +62,7 @@ class Running:
         self._done: asyncio.Future[None] = loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         if not is_virtual(loop):
-            WATCHDOG.watch(run)
+            WATCHDOG.watch(loop, run.blocks)
         # The caller gets the handle first; the stream begins with the loop's next step.
         self._beginning: asyncio.Handle | None = run.call_soon(None, self._begin)
 
@@ -286,7 +286,7 @@ class Running:
         finally:
             if self._deadline is not None:
                 self._deadline.cancel()
-            WATCHDOG.leave(self._run)
+            WATCHDOG.leave(self._run.loop, self._run.blocks)
             self._ended = self._run.now()
             self._state = "closed"
             if self._error is not None and not self._waiting:

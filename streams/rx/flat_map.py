@@ -12,9 +12,9 @@ from reactivex.abc import DisposableBase
 from reactivex.operators import take
 
 from penstock.streams.errors import HoldExceeded, PenstockError, describe
-from penstock.streams.failures.policy import blame
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber

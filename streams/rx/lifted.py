@@ -13,8 +13,8 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
 from penstock.streams.errors import PenstockError
-from penstock.streams.failures.policy import blame
 from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber, is_second

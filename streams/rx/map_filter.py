@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from penstock.streams.execution.handler import check_plain, handler_name
-from penstock.streams.failures.policy import blame
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.filter_stage import FilterStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber

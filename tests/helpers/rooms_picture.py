@@ -24,11 +24,11 @@ IMAGE = HOME / "docs/images/rooms.svg"
 ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("pages", "errors", "clock"),
     ("extras", "protocol", "validation"),
-    ("failures", None, "limits"),
+    ("failures", "diagnostics", "limits"),
     (None, "runtime", None),
     (None, "boundary", None),
     (None, "flowable", None),
-    (None, "keyed", "diagnostics"),
+    (None, "keyed", None),
     ("io", "execution", "testing"),
     ("sql_queue", "rx", "pipeline"),
     ("nats", "temporal", "streams"),

@@ -45,7 +45,7 @@ class Dog(Watchdog):
 
         def attach(downstream: Any, run: Any) -> None:
             self.run = run
-            self.watch(run)
+            self.watch(run.loop, run.blocks)
             source.attach(downstream, run)
 
         return Flowable(attach, source.info)
@@ -360,7 +360,7 @@ def patrols() -> list[threading.Thread]:
 
 async def watched_by(dog: Dog, work: Callable[[int], None]) -> None:
     await dog.watching(from_iterable([1])).pipe(adaptive_flat_map(work)).to(collect([])).run()
-    dog.leave(dog.run)
+    dog.leave(dog.run.loop, dog.run.blocks)
 
 
 def test_who_comes_and_goes_within_a_turn_does_not_seem_blocked(
@@ -370,8 +370,8 @@ def test_who_comes_and_goes_within_a_turn_does_not_seem_blocked(
 
     def work(value: int) -> None:
         for _ in range(50):
-            dog.leave(dog.run)
-            dog.watch(dog.run)
+            dog.leave(dog.run.loop, dog.run.blocks)
+            dog.watch(dog.run.loop, dog.run.blocks)
 
     run(watched_by(dog, work))
     assert warnings() == []
@@ -384,7 +384,7 @@ def test_a_fork_has_a_thread_of_its_own(run: Run) -> None:
     def work(value: int) -> None:
         child = os.fork()
         if not child:
-            dog.watch(dog.run)
+            dog.watch(dog.run.loop, dog.run.blocks)
             os._exit(len(patrols()) != 1)
         assert os.waitpid(child, 0)[1] == 0
 

@@ -6,8 +6,9 @@ import pytest
 
 from penstock import adaptive_flat_map
 from penstock.streams.errors import BuildError
-from penstock.streams.failures.policy import Backoff, blame, check_policy, retry
+from penstock.streams.failures.policy import Backoff, check_policy, retry
 from penstock.streams.protocol.acknowledgement import Nobody
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run as StreamRun
@@ -84,7 +85,7 @@ def test_a_run_keeps_its_warnings_where_its_owner_wants_them(run: Run) -> None:
 
     async def story() -> None:
         stream_run = StreamRun()
-        stream_run.errors.warn = told.append
+        stream_run.errors.on_warning = told.append
         stream_run.late_error(ValueError("late"))
 
     run(story())
