@@ -1,4 +1,4 @@
-"""What every test may ask for: the public test kit's own fixtures."""
+"""Fixtures of the public test kit, and options of all tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytest_plugins = [
     "tests.helpers.servers.nats",
 ]
 
-# A deadline would be an assertion about the machine. Where the same commit must give the same
-# answer twice, the examples are the same ones too; elsewhere new ones are tried.
+# A deadline would be an assertion about the machine. In CI the examples are always the same, so
+# that a commit gives the same answer twice; elsewhere new ones are tried.
 settings.register_profile("default", deadline=None)
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("repeatable" if os.environ.get("CI") else "default")
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
-        # A worker of pytest-xdist takes that of the process that started it: all of them must
+        # A worker of pytest-xdist takes the seed of the process that started it: all must
         # collect the same tests.
         given: dict[str, int] = getattr(config, "workerinput", {})
         drawn = 0 if os.environ.get("CI") else random.randrange(1_000_000)

@@ -1,4 +1,4 @@
-"""What goes wrong where the loop calls a stage ends the run, which would else stand still."""
+"""An error in a call of the loop to a stage ends the run, which would otherwise hang."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ held_back = adaptive_flat_map(fails, on_error="skip", overload=lambda _: 1.0)
 tried_again = adaptive_flat_map(fails, on_error=retry(2, Backoff(1)))
 grouped = group_by(lambda n: n, each=lambda group: group, idle=0.5)
 
-# The stage, what it has the loop call, and how it comes to that.
+# The stage, its callback on the loop, and how that is scheduled.
 CASES: list[tuple[str, type, str, tuple[Any, ...]]] = [
     ("adaptive_flat_map", Workers, "_pass_on", (adaptive_flat_map(work, Fixed(4)),)),
     ("adaptive_flat_map", Limited, "_go_on_again", (held_back,)),
@@ -141,8 +141,8 @@ def test_an_error_that_nobody_can_receive_is_logged(
     assert "broken" in caplog.text
 
 
-# Where something else sees to errors: the watches and the control of a running do not fail it, and
-# what belongs to a connection has no run.
+# Where errors are handled elsewhere: the watches and the control of a running do not fail it, and
+# the parts of a connection have no run.
 NOT_A_STAGES = {
     "loop_lag.py",
     "inbox.py",

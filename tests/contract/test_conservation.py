@@ -42,11 +42,11 @@ Actions = st.lists(
 
 
 class Trouble(Exception):
-    """What handlers and sinks raise here."""
+    """The error that handlers and sinks raise here."""
 
 
 def check(running: Running, source: MemorySource[Any] | Inbox[Any]) -> dict[str, Any]:
-    """The law, and that the source has heard the same."""
+    """Check the law, and that the source has the same counts."""
     numbers = running.statistics()
     parts = ("finished", "failed", "returned", "waiting", "in_flight")
     assert all(numbers[part] >= 0 for part in parts)
@@ -80,7 +80,7 @@ async def act(
         elif action == "cancel":
             running.cancel()
         check(running, source)
-    # Whatever was done, it comes to an end.
+    # Whatever was done, it ends.
     running.resume()
 
 
@@ -207,7 +207,7 @@ def test_in_is_the_sum_of_all_that_became_of_it(
         assert numbers["unfinished"] == 0
         assert numbers["state"] == "closed"
         assert (shared.in_flight, shared.free) == (0, limit)
-        # A source that can hears of every event, and keeps those that are not done.
+        # A source that acknowledges is notified of every event, and keeps those that are not done.
         left = numbers["returned"]
         assert len(source.acked) + left == numbers["in"]
         if running.report().exit_status == 0:
@@ -216,7 +216,7 @@ def test_in_is_the_sum_of_all_that_became_of_it(
                 action.startswith("drain") for _, action in actions
             )
 
-    # Nothing here comes from outside: a stall is at once one.
+    # Nothing here comes from outside: a stall is certain at once.
     run_virtual(story(), stall=0.01)
 
 

@@ -45,7 +45,7 @@ ORDER = [
     "penstock",
 ]
 
-# Arrows that still run up, each with what it carries.
+# Imports that still run up, each with its reason.
 EXCEPTIONS = {
     ("boundary", "flowable"): "what enters becomes a stream, and `connect` takes one",
     ("boundary", "rx"): "a plain Observable is subscribed to on the loop's scheduler",

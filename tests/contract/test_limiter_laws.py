@@ -1,4 +1,4 @@
-"""Every limiter keeps the laws, but for the flaws that the published ones are known for."""
+"""Every limiter keeps the laws, except for the known flaws of the published ones."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class Growing:
 
 
 class Remembering(Growing):
-    """One object for all: what it does depends on what was before."""
+    """One object for all: its behaviour depends on earlier runs."""
 
 
 class Resigned(Growing):
-    """Comes down at a drop, for good."""
+    """Falls at a drop, for good."""
 
     resigned = False
 
@@ -111,7 +111,7 @@ def test_a_limiter_that_goes_on_from_the_last_run_is_reported() -> None:
 
 
 class Forgetful(Growing):
-    """Hears of the last completion of a list only."""
+    """Uses only the last completion of a list."""
 
     def on_completions(self, completions: list[Completion]) -> None:
         self.on_complete(*completions[-1])
@@ -140,7 +140,7 @@ def test_a_limiter_that_counts_differently_in_lists_is_reported(
 
 
 class Dividing(Growing):
-    """Divides by what a call took."""
+    """Divides by the time that a call took."""
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome
@@ -183,7 +183,7 @@ class Turning(Growing):
         if self.told == 50:
             if isinstance(self._other, Exception):
                 raise self._other
-            setattr(self, "limit", self._other)  # noqa: B010  What no type checker lets pass.
+            setattr(self, "limit", self._other)  # noqa: B010  No type checker accepts this otherwise.
 
 
 class Asynchronous(Growing):

@@ -1,4 +1,4 @@
-"""Memory follows what is in flight and in the window, not what has ever gone through."""
+"""Memory follows what is in flight and in the window, not the events that have passed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.streams.testing import run_virtual
 
 Event = dict[str, float]
 
-# Events in a second of their own time.
+# Events per second of their own time.
 A_SECOND = 20_000
 
 
 class Keys:
-    """`n` events, each of a key of its own; looks now and then how many objects are alive."""
+    """`n` events, each with a different key; counts the live objects now and then."""
 
     def __init__(self, n: int) -> None:
         self._n = n
-        # What earlier tests have left must not be freed meanwhile.
+        # Objects of earlier tests must not be freed meanwhile.
         gc.collect()
         self._before = sys.getallocatedblocks()
         self.peak = 0

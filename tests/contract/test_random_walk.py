@@ -1,4 +1,4 @@
-"""What holds in every pipeline, held against pipelines that are made and treated by chance."""
+"""What holds in every pipeline, checked on random pipelines with random disturbances."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import pytest
 
 from tests.helpers.random_walk import FEATURES, RandomWalk
 
-# How often any two of the features meet at least, in so many walks. All pairs of them can.
+# How often any two of the features meet at least, per number of walks. All pairs can.
 TIMES, OF = 50, 10_000
-# Of so many walks each feature is in one of 30 at least.
+# From this many walks on, each feature is in at least one of 30.
 FEW = 300
 
-# Seconds of real time that no walk takes; the longest ones take less than one.
+# Seconds of real time that no walk needs; the longest ones take less than one.
 LONG = 120.0
 
 
 @contextmanager
 def ends(seconds: float) -> Iterator[None]:
-    """AssertionError for a block that has not ended by then: virtual time cannot stop a loop."""
+    """AssertionError if the block has not ended in time: virtual time cannot stop a loop."""
     late: list[bool] = []
 
     def stop() -> None:

@@ -1,5 +1,5 @@
-"""A StopIteration out of a user's function, of which Python makes the end of an iterator, or a
-RuntimeError that says nothing."""
+"""A StopIteration from a user's function, which Python would turn into the end of an iterator, or
+into a RuntimeError that says nothing."""
 
 from __future__ import annotations
 

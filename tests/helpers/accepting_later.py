@@ -1,4 +1,4 @@
-"""A sink that says nothing of what it keeps."""
+"""A sink that accepts events later, with any bound."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["AcceptingLater"]
 
 
 class AcceptingLater(Sink[Any]):
-    """Takes all that comes, and accepts each so many seconds later.
+    """Takes every event, and accepts each a number of seconds later.
 
-    It says that it holds `bound` events (None: nobody knows), whatever it does hold.
+    It declares that it holds `bound` events (None: unknown), however many it holds.
     """
 
     def __init__(self, seconds: float, bound: int | None = 0) -> None:

@@ -1,4 +1,4 @@
-"""What formulas mean, word for word from their definitions, with nothing of the library's ways.
+"""The meaning of formulas, word for word from their definitions, without the library's methods.
 
 Letters are sets of names. An infinite word is a stem and a loop.
 """
@@ -42,7 +42,7 @@ class _Infinite:
         return place + 1 if place + 1 < len(self.letters) else self.begin
 
     def later(self, place: int) -> list[int]:
-        """This place and the following ones, until all have come."""
+        """This place and the following ones, until all have been visited."""
         places = [place]
         for _ in range(2 * len(self.letters)):
             places.append(self.next(places[-1]))
@@ -97,7 +97,7 @@ class _Infinite:
 
 
 def binary(operator: str, left: list[bool], right: list[bool]) -> bool:
-    """A binary operator on the values of its operands from now on; enough of them to see."""
+    """A binary operator on enough of its operands' values from now on."""
     span = range(len(left))
     until = any(right[k] and all(left[:k]) for k in span)
     return {

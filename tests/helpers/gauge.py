@@ -1,4 +1,4 @@
-"""Handlers that take a second, and one that knows how many of its calls are open."""
+"""Handlers that take a second, and one that counts its open calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Gauge:
-    """A handler that takes some seconds and knows how many of its calls are open."""
+    """A handler that takes some seconds and counts its open calls."""
 
     def __init__(self, seconds: Callable[[Any], float] = lambda _: 1.0) -> None:
         self.open = self.peak = 0

@@ -13,7 +13,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore(Store):
-    """Rows in lists; every call gives the loop its turn, as a database does."""
+    """Rows in lists; every call yields to the loop, as a database does."""
 
     def __init__(self, payloads: Iterable[str]) -> None:
         self.url = "sqlite:///in-memory"
@@ -70,7 +70,7 @@ class MemoryStore(Store):
         raise NotImplementedError
 
     async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Asked for what other readers have, which there are none of."""
+        """Called for the rows of other readers; there are none."""
         return []
 
     async def close(self) -> None:

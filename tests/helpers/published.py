@@ -1,4 +1,4 @@
-"""The orders that were published for the job spreader, by the number of feeders."""
+"""The published orders of the job spreader, by the number of feeders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Handlers that do at random what handlers do, and say at once when they are called wrongly.
+"""Handlers with random behaviour, which report at once when they are called wrongly.
 
-What happens to a value is drawn from the value and the name of the walk alone, so a model without
-any time in it says what must come of it (`of`), however the calls were interleaved.
+The fate of a value is drawn from the value and the name of the walk alone, so a model without time
+gives its expected results (`of`), however the calls were interleaved.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 __all__ = ["BatchHandler", "Gauge", "Handler", "InTurn", "Notes", "Outcome", "Trouble", "Value"]
 
 Value = tuple[int, ...]
-"""The number that the source gave, and one more for each step that made another value of it."""
+"""The number that the source gave, and one more for each step that made a new value of it."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What comes of a value: `results`, and `extra` ones of attempts that have failed.
+    """The outcome of a value: `results`, and `extra` ones of attempts that have failed.
 
-    No event depends on what becomes of these.
+    No event depends on the latter.
     """
 
     results: list[Value]
@@ -33,11 +33,11 @@ class Outcome:
 
 
 class Trouble(Exception):
-    """What handlers and sinks raise here."""
+    """The error that handlers and sinks raise here."""
 
 
 class Notes:
-    """What the parts of one walk say: the features that were met, and what was wrong."""
+    """The notes of the parts of one walk: features that were met, and faults."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -53,7 +53,7 @@ class Notes:
         return random.Random(f"{self.name} {what}").random()
 
     def blame(self, what: str) -> None:
-        """Note what must not be; handlers that raised it would only have failed."""
+        """Record a fault; a handler that raised it would only have failed."""
         self.wrong.append(what)
 
 
@@ -62,13 +62,13 @@ class Gauge:
 
     def __init__(self, notes: Notes, most: int | None) -> None:
         self.notes, self.most = notes, most
-        # What a limit that moves is now.
+        # The present value of a limit that moves.
         self.now: Callable[[], int] | None = None
         self.open = 0
 
     def begin(self, who: str) -> None:
         self.open += 1
-        # A call that is cancelled before it has begun does not say that it has ended.
+        # A call that is cancelled before it has begun does not report its end.
         if self.most is not None and self.open > self.most and not self.notes.aborts:
             self.notes.blame(f"{who}: {self.open} calls at once, {self.most} may be")
         if self.now is not None and self.open > self.now():
@@ -79,7 +79,7 @@ class Gauge:
 
 
 class InTurn:
-    """The order of a key's events, and that one at a time is worked on, retries included."""
+    """Checks that a key's events are in order and one at a time, retries included."""
 
     def __init__(self, notes: Notes, key: Callable[[Value], Any]) -> None:
         self.notes, self.key = notes, key
@@ -94,7 +94,7 @@ class InTurn:
         return value
 
     def _place(self, value: Value) -> tuple[int, Value]:
-        """That of the event, then that among the children which share its turn."""
+        """The place of the event, then that among the children that share its turn."""
         parent = value
         while parent not in self._places:
             if not parent:
@@ -124,7 +124,7 @@ class InTurn:
         self._busy.pop(self.key(value), None)
 
     def comes_out(self) -> Callable[[Value], None]:
-        """A check that results of each key come in the order of its events."""
+        """Check that results of each key come in the order of its events."""
         last: dict[Any, tuple[int, Value]] = {}
 
         def check(result: Value) -> None:
@@ -137,7 +137,7 @@ class InTurn:
 
 
 class Handler:
-    """A handler of `adaptive_flat_map`, of any kind, and what it has seen."""
+    """A handler of `adaptive_flat_map`, of any kind, and its record."""
 
     KINDS = ("plain", "later", "mixed", *("async",) * 5, "several", "several", "rows")
     ASYNC = ("async", "several")
@@ -187,7 +187,7 @@ class Handler:
 
     @property
     def iterates(self) -> bool:
-        """Whether a call brings any number of results."""
+        """Whether a call has any number of results."""
         return self.kind in ("several", "rows")
 
     def fate(self, value: Value) -> str:
@@ -197,7 +197,7 @@ class Handler:
         return self.fates[int(draw / self.trouble * len(self.fates))]
 
     def fails(self, value: Value, attempt: int) -> bool:
-        """Whether this attempt does; where it is a matter of the last moment, whether it did."""
+        """Whether this attempt fails; where that is decided at the last moment, whether it did."""
         fate = self.fate(value)
         if fate.endswith("once"):
             return attempt == 1
@@ -213,7 +213,7 @@ class Handler:
         return [(*value, 100 * attempt + n) for n in range(count)]
 
     def of(self, value: Value) -> Outcome:
-        """What must come of a value, and whether it succeeds in the end."""
+        """The expected results of a value, and whether it succeeds in the end."""
         extra: list[Value] = []
         for attempt in range(1, self.times + 1):
             results = self._results(value, attempt)
@@ -314,7 +314,7 @@ class Handler:
         fate = self.fate(value)
         self._check_task()
         if fate == "leaves":
-            # Nobody but the handler itself cancels its task.
+            # Only the handler itself cancels its task.
             self.notes.aborts = True
             self.notes.met.add("cancel from inside")
             task = asyncio.current_task()
@@ -339,7 +339,7 @@ class Handler:
             await asyncio.sleep(self.timeout)
         else:
             how = self.waits[int(self.notes.draw(self.number, "wait", value) * len(self.waits))]
-            if how == "turns of the loop":
+            if how == "loop iterations":
                 for _ in range(1 + int(3 * self.notes.draw(self.number, "turns", value))):
                     await asyncio.sleep(0)
             elif how == "a future":
@@ -355,11 +355,11 @@ class Handler:
         if fate == "is cancelled" or (fate == "is cancelled once" and attempt == 1):
             self.notes.met.add("cancel from inside")
             if self.notes.aborts and self.kind in ("plain", "mixed"):
-                # It would cancel whoever lets the events come, once the stage was cancelled.
+                # Once the stage was cancelled, it would cancel the code that sends the events.
                 raise Trouble(value)
             raise asyncio.CancelledError
         if fate == "hangs and returns":
-            # Too late for anybody to get it.
+            # Too late for anybody to receive it.
             return (*value, -1)
         if fate != "at the last moment" and self.fails(value, attempt):
             raise Trouble(value)
@@ -386,7 +386,7 @@ class Handler:
 
 
 class BatchHandler(Handler):
-    """A handler of `batch`. Its calls are made again with halves, so attempts say little."""
+    """A handler of `batch`. Its calls are repeated with halves, so attempts show little."""
 
     KINDS = ("plain", "later", "async", "async")
     ASYNC = ("async",)

@@ -1,4 +1,4 @@
-"""Random pipelines for tests of what holds in all of them, and the most that is in them at once."""
+"""Random pipelines for tests of what holds in all of them, and the most events in them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _JOBS, _WINDOW = 4, 1
 
 
 class Trouble(Exception):
-    """What handlers raise here."""
+    """The error that handlers raise here."""
 
 
 class Stream(Server):
@@ -88,9 +88,9 @@ async def _connect(*_: Any, **__: Any) -> Stream:
 
 
 class RandomPipeline:
-    """A pipeline, what it was made of, and the most events that were unfinished in it.
+    """A pipeline, its parts, and the most events that were unfinished in it.
 
-    A `large` one has the bounds that are there by default, and more events than these let in.
+    A `large` one has the default bounds, and more events than these admit.
     """
 
     def __init__(self, rng: random.Random, *, large: bool = False) -> None:
@@ -101,7 +101,7 @@ class RandomPipeline:
         self.count = 1500 if large else rng.choice([10, 30, 60, 150])
         self.limit = rng.choice([None, None, (1, 1), (2, 20)])
         self._pools: list[tuple[WorkPool, Pipeline]] = []
-        # One stage of letters may be all there is, so that nothing hides what it holds.
+        # One stage of letters may be the only stage, so that nothing hides what it holds.
         self._routes = rng.choice([1, 1, 20])
         self._sinks_of_letters: list[Any] = []
         self._running: Any = None
@@ -110,7 +110,7 @@ class RandomPipeline:
 
     @contextmanager
     def _few_letters(self) -> Iterator[None]:
-        """Small pipelines have no more events than letters may wait, so that fewer may."""
+        """Lower the bound of letters, which small pipelines would never reach."""
         most = MOST_LETTERS if self.large else 8
         with (
             patch("penstock.streams.protocol.stage.MOST_LETTERS", most),
@@ -132,7 +132,7 @@ class RandomPipeline:
         return value % self.keys
 
     def half(self, value: Any) -> bool:
-        """A predicate of events that cannot judge every other one."""
+        """A predicate that fails on every other event."""
         self.look()
         if value == []:
             # A buffer by time emits empty lists for ever. Letters about them would never get fewer,
@@ -145,14 +145,14 @@ class RandomPipeline:
 
     @property
     def most(self) -> int:
-        """What `draw` says, and what pools hold, of which it says that there is no bound."""
+        """The bound that `draw` prints, plus what pools hold, for which it prints none."""
         stages = self.pipeline.describe(self.limit)
         unbounded = [stage for stage in stages if stage.holds is None]
         assert {stage.name for stage in unbounded} <= {"offer"}
         most = sum(stage.bounded for stage in stages)
         numbers = self._running.statistics()["stages"]
         for stage in unbounded:
-            # A worker may have results that it has not told yet.
+            # A worker may have results that it has not reported yet.
             jobs = max(_JOBS, numbers[stage.number - 1]["peak_in_flight"])
             most += (jobs + _WINDOW) * stage.weight
         return most
@@ -167,7 +167,7 @@ class RandomPipeline:
         for _ in range(rng.choice([0, 1, 1, 2, 3])):
             stream = stream.pipe(*self._stages())
         if rng.random() < 0.2:
-            # Nobody works on these: a turn lasts until its event is finished.
+            # There is no working stage: a turn lasts until its event is finished.
             stream = stream.pipe(self._group_by(*self._inside()), spread())
         pipeline = stream.pipe(ops.map(self.look)).to(*self._sinks())
         names = [stage.name for stage in pipeline.describe()]
@@ -297,7 +297,7 @@ class RandomPipeline:
         return *grouped, lambda source: pool.offer(source, **options)
 
     def _sink_of_letters(self) -> Any:
-        """A new one, or one that another stage has as well."""
+        """A new one, or one that another stage uses too."""
         if self._sinks_of_letters and self.rng.random() < 0.2:
             return self.rng.choice(self._sinks_of_letters)
         kind = self.rng.choice(["at once", "slow", "slow", "patient"])

@@ -1,4 +1,4 @@
-"""Random pipelines of everything that meets in a working stage, and what holds in each of them."""
+"""Random pipelines of everything that meets in a working stage, and the checks of each."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ FEATURES = (
     "demand of 1",
 )
 
-# What happens in the middle of a walk, and may be the moment to do something to it.
+# Events in a walk at which something may be done to it.
 _LATE = ("cancel from inside", "failing sink", "drain", "iterator", "children that share a turn")
 
 # Fates that are the same at each attempt.
 _ALWAYS = ("at the last moment", "hangs on", "hangs and returns")
 
-# Errors that end a running here, or that are told after the first one.
+# Errors that end a running here, or that are reported after the first one.
 _EXPECTED = (
     Trouble,
     TimeoutError,
@@ -91,7 +91,7 @@ _EXPECTED = (
 
 
 class Jumping:
-    """A limiter whose limit jumps between its bounds at every few completions."""
+    """A limiter whose limit jumps between its bounds every few completions."""
 
     reason = "by chance"
 
@@ -122,10 +122,10 @@ class Jumping:
 
 
 class RandomWalk:
-    """A pipeline that is made and treated by chance; `name` gives the same one again.
+    """A random pipeline with random disturbances; `name` gives the same one again.
 
-    `run` runs it on a virtual loop and raises AssertionError for all that must not be. `met` are
-    the features that it had and that did something.
+    `run` runs it on a virtual loop and raises AssertionError for everything that must not happen.
+    `met` are the features that it had and that did something.
     """
 
     def __init__(self, name: str) -> None:
@@ -140,7 +140,7 @@ class RandomWalk:
         self.running: Running | None = None
         self.limit = (2, 20) if rng.random() < 0.08 else None
         self.count = rng.choice([3, 10, 20, 40])
-        # The way that most events take in most pipelines: few options, many events.
+        # The path of most events in most pipelines: few options, many events.
         self._is_usual = rng.random() < 0.15
         if self._is_usual:
             self.count = rng.choice([60, 120])
@@ -182,7 +182,7 @@ class RandomWalk:
         parts = [f"{kind} of {self.count}", *self.made_of, f"actions {self.actions}"]
         return f"{self.name}: " + "\n    ".join(parts)
 
-    # What it is made of.
+    # Its parts.
 
     def _emit(self) -> Iterator[Value]:
         for n in range(self.count):
@@ -268,7 +268,7 @@ class RandomWalk:
         if inside:
             operators += " in groups"
         self.made_of.append(f"group_by each {operators}")
-        # What holds events must not stand where they have a turn.
+        # An operator that holds events must not be where they have a turn.
         if operators.startswith("delay"):
             inside = (rx.delay(0.1), *inside)
         elif operators.startswith("chunk"):
@@ -367,7 +367,7 @@ class RandomWalk:
             # The next attempt of the head of the order takes no slot of a shared limit, and gives
             # one back: see the test of it in test_adaptive_flat_map_shared.py.
             gauge.most = None
-        # Results that wait behind an event that is to be tried again go on when that is given back.
+        # Results that wait behind an event that is to be tried again go on when that is returned.
         self._is_loud |= ordered and times > 1
         window = rng.choice([1, 2, 5, 256])
         handler = Handler(
@@ -384,9 +384,9 @@ class RandomWalk:
             trouble=trouble,
             waits=rng.choice(
                 [
-                    ["nothing", "turns of the loop", "a future", "time"],
+                    ["nothing", "loop iterations", "a future", "time"],
                     ["nothing"],
-                    ["turns of the loop"],
+                    ["loop iterations"],
                     ["time"],
                     ["nothing", "time"],
                 ]
@@ -568,7 +568,7 @@ class RandomWalk:
         function: Any = accept if kind == "plain" else later
         return for_each(function, on_error=on_error), lambda: values, does_fail
 
-    # What is done to it.
+    # Disturbances.
 
     def _actions(self) -> list[tuple[float, str]]:
         rng = self.rng
@@ -582,7 +582,7 @@ class RandomWalk:
         return chosen
 
     def _plan_inside(self) -> None:
-        """Some of it is done from inside: as a call or a result begins or ends."""
+        """Plan some of them from inside: when a call or a result begins or ends."""
         kept: list[tuple[float, str]] = []
         for delay, action in self.actions:
             is_end = action.startswith(("drain", "cancel"))
@@ -608,7 +608,7 @@ class RandomWalk:
             self._act(action, 0.1)
 
     def _look(self) -> None:
-        """Called wherever a call begins or ends."""
+        """Called whenever a call begins or ends."""
         self._looks += 1
         if self.running is None:
             return
@@ -636,7 +636,7 @@ class RandomWalk:
             return self.running.statistics()
 
     def _check_windows(self) -> None:
-        """No more results wait than the window, and one for each call that could be open."""
+        """Check that at most `window` results wait, plus one for each call that could be open."""
         working = [stage for stage in self._snapshot()["stages"] if "undelivered" in stage]
         for stage, handler in zip(working, self.handlers, strict=True):
             most = handler.gauge.most
@@ -702,7 +702,7 @@ class RandomWalk:
         self._is_retuned = True
         handler.gauge.now = None
         if handler.gauge is self._shared_gauge:
-            # Its calls go on under another limit than they began with.
+            # Its calls continue under a different limit than they began with.
             handler.gauge.most = None
         most = self.rng.choice([1, 2, 6])
         if handler.gauge.most is not None:
@@ -719,7 +719,7 @@ class RandomWalk:
             for sink in self._held:
                 sink.accept(int(3 * self.rng.random()) + 1)
             self._act(action, delay)
-        # Whatever was done, it comes to an end.
+        # Whatever was done, it ends.
         self._resume()
         for sink in self._held:
             sink.accept(1_000_000)
@@ -727,14 +727,14 @@ class RandomWalk:
     # The run.
 
     def run(self) -> None:
-        """Run it to its end; AssertionError if anything is not as it must be."""
+        """Run it to its end; AssertionError if any check fails."""
         with self._listening():
             run_virtual(self._story(), stall=0.01, horizon=10_000)
         assert not self.notes.wrong, "\n".join(self.notes.wrong[:10])
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Whatever is logged must be of an error that was meant."""
+        """Everything that is logged must be about an expected error."""
         logger = logging.getLogger("penstock")
         listener = _Listener(self.notes)
         logger.addHandler(listener)
@@ -809,7 +809,7 @@ class RandomWalk:
         if sorted(sink.values) != list(range(8)):
             self.notes.blame(f"the other pipeline gave {sink.values}")
 
-    # What holds at the end.
+    # Checks at the end.
 
     def _check_end(self, running: Running, error: BaseException | None) -> None:
         blame = self.notes.blame
@@ -823,7 +823,7 @@ class RandomWalk:
         if not is_whole and not self._may_end(error):
             blame(f"it ended as {outcome} by {error!r}")
         parts = ["waiting", "in_flight", "retrying", "stuck", "open"]
-        # What an iterator brings once its stage was cancelled goes nowhere.
+        # Values of an iterator after its stage was cancelled are discarded.
         parts += ["undelivered"] if is_whole else []
         for stage in numbers["stages"]:
             for part in parts:
@@ -846,7 +846,7 @@ class RandomWalk:
             self.notes.blame(f"{letters} letters came of {routed} events")
 
     def _check_told(self) -> None:
-        """Limiters have heard of each call once."""
+        """Check that limiters have received each call once."""
         for handler, limiter in self._told:
             calls = handler.tried.total()
             if limiter.heard != calls and not self._is_retuned:
@@ -878,7 +878,7 @@ class RandomWalk:
         self.emitted = len(self.numbers)
 
     def _expected(self, n: int) -> Outcome:
-        """What must come of the source's n-th event."""
+        """The expected results of the source's n-th event."""
         values: list[Value] = [(n,)]
         extra: list[Value] = []
         fails = False
@@ -926,7 +926,7 @@ class RandomWalk:
             self.notes.blame(f"{n} ({ending}): {sorted(lost)} did not come, {sorted(more)} did")
 
     def _check_fates(self, expected: dict[int, Outcome], is_whole: bool) -> None:
-        """An event of which all succeeds is done, and one of which something fails is not."""
+        """Check that an event is done if all of it succeeds, and not if something fails."""
         if self._gathers:
             return
         for n, outcome in expected.items():

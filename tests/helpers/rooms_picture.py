@@ -1,4 +1,4 @@
-"""Draw the rooms, what each imports, and the path of one event through them, as an SVG.
+"""Draws the rooms, the imports of each, and the path of one event through them, as an SVG.
 
     python -m tests.helpers.rooms_picture
 
@@ -154,13 +154,13 @@ def _boxes() -> dict[str, Box]:
 
 
 def _imports() -> dict[str, list[str]]:
-    """What each room imports, the highest first."""
+    """The imports of each room, the highest first."""
     found = arrows()
     return {room: [to for to in reversed(ORDER) if (room, to) in found] for room in ORDER}
 
 
 def _below(room: str, imports: dict[str, list[str]]) -> list[str]:
-    """What a room imports without the exceptions and what the rest of these import anyway."""
+    """What a room imports, without the exceptions and without what its other imports reach."""
     direct = {to for to in imports[room] if (room, to) not in EXCEPTIONS}
     return [to for to in imports[room] if to in direct - _reached(direct, imports)]
 

@@ -1,12 +1,12 @@
-"""The pages tell the truth: every code block is run, and prints what stands under it.
+"""The pages are true: every code block is run, and prints the text under it.
 
-The rules, which also stand in CONTRIBUTING.md:
+The rules, which are also in CONTRIBUTING.md:
 
     python   a whole script; one that begins with a line such as `# double.py` is kept in the
              page's folder under that name
     sh       run by bash in the page's folder, standard output and error together
-    text     directly under one of the two: what it prints, where `...` stands for anything;
-             anywhere else: words, which are not run
+    text     directly under one of the two: its output, where `...` stands for anything;
+             anywhere else: text, which is not run
 
 The blocks of a page run from top to bottom in one folder, which begins with a copy of
 `examples`. A line of `sh` that begins with `make` is not run, because it builds an environment:
@@ -106,7 +106,7 @@ def without_make(code: str) -> tuple[str, list[str]]:
 
 
 def complaints(block: Block, folder: Path) -> Iterator[str]:
-    """What is wrong with a block, after it was run."""
+    """The faults of a block, after it was run."""
     if block.language == "text":
         return
     if block.language == "python":

@@ -1,4 +1,4 @@
-"""The page of statistics has a line for every number and every reason, and for nothing else."""
+"""The page of statistics has a line for every number and every reason, and no others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = (HOME / "docs/statistics.md").read_text(encoding="utf-8")
 PACKAGES = ("streams", "operators", "sources", "sinks")
 LIMITS = HOME / "streams/limits"
 
-# Under which heading, and as which stage, the page has the numbers of a function.
+# The heading, and the stage, under which the page has the numbers of a function.
 STAGES = {
     "streams/runtime/report.py:snapshot": ("The whole pipeline", ""),
     "streams/runtime/report.py:_numbers_of": ("Every stage", ""),
@@ -74,7 +74,7 @@ def trees(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
 
 
 def texts_of(node: ast.AST | None) -> set[str]:
-    """A text, or both of a choice between two."""
+    """A string, or both of a conditional expression."""
     if isinstance(node, ast.IfExp):
         return texts_of(node.body) | texts_of(node.orelse)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -135,7 +135,7 @@ def numbers_on_the_page() -> dict[tuple[str, str], set[str]]:
 
 
 CODE = numbers_in_the_code()
-# What the page says once of all.
+# What the page says once for all.
 OF_EVERY_SOURCE = set(_TOTALS) | {"dropped"}
 OF_FAULTS = CODE["streams/failures/policy.py:statistics"]
 
@@ -183,7 +183,7 @@ def test_every_cause_of_a_dropped_event_has_a_line() -> None:
 
 
 def parameters(*modules: ast.Module) -> dict[str, int]:
-    """At which place of its arguments a function of these modules takes a reason."""
+    """The position of the reason among the arguments of each function of these modules."""
     places: dict[str, int] = {}
     for tree in modules:
         for node in ast.walk(tree):
@@ -195,7 +195,7 @@ def parameters(*modules: ast.Module) -> dict[str, int]:
 
 
 def reasons_in(tree: ast.AST, places: dict[str, int]) -> set[str]:
-    """What is assigned to a `reason`, or given as one."""
+    """The strings that are assigned to a `reason`, or passed as one."""
     reasons: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -218,7 +218,7 @@ def reasons_in(tree: ast.AST, places: dict[str, int]) -> set[str]:
 
 
 def reasons(*, of_sizes: bool) -> set[str]:
-    # What is common to limiters stands in their base class, and what is the stage's in these.
+    # Reasons common to limiters are in their base class, and those of the stage in these.
     base = ast.parse((LIMITS / "windowed.py").read_text(encoding="utf-8"))
     stages = {
         HOME / "streams" / name

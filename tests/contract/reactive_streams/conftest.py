@@ -10,7 +10,7 @@ from tests.helpers.reactive_streams.far_away import Connection, Looks, look
 
 @pytest.fixture(autouse=True, scope="module")
 def in_memory() -> Iterator[None]:
-    """Sources that look far away find what they look for in this process."""
+    """Sources of remote servers find them in this process."""
     with (
         patch("penstock.streams.nats.streams.reading.connect", Connection.make),
         patch("penstock.streams.sql_queue.open_store", Looks),

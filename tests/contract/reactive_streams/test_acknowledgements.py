@@ -1,4 +1,4 @@
-"""What sources that acknowledge make of the ends of their events."""
+"""How sources that acknowledge handle the ends of their events."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ async def test_rule_3_12_a_cancel_in_the_middle_returns_what_is_in(case: Case) -
 @every_case
 @virtual
 async def test_rule_3_13_after_cancel_the_subscriber_is_let_go(case: Case) -> None:
-    # What is there already need not be searched, which takes longer than the test.
+    # Existing objects need not be searched, which takes longer than the test.
     gc.freeze()
     probe = Probe[Any](request=2)
     stream = case.of(20)

@@ -1,5 +1,5 @@
 """Any order of request, cancel, emit, complete, fail and waiting, against a model of two facts:
-how much was asked for, and whether the stream is done."""
+how much was requested, and whether the stream is done."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Interleaving(RuleBasedStateMachine):
         self.probe: Probe[Any] = Probe(hold=True) if self.has_door else Below(hold=True)
         self.requested = 0
         self.cancelled = False
-        # What must not change any more: after a cancel, and above after the publisher's end.
+        # Must not change any more: after a cancel, and above after the publisher's end.
         self.last_signals: list[Any] | None = None
         self.last_calls: list[Any] | None = None
         self.do(self._connect)
@@ -63,7 +63,7 @@ class Interleaving(RuleBasedStateMachine):
         async def step() -> None:
             act()
             if self.case.calls_in_pool:
-                # A thread is as fast as it likes: hypothesis needs the same story each time.
+                # The speed of a thread varies: hypothesis needs the same story each time.
                 await self.link.settle(0.0)
 
         self.loop.run_until_complete(step())
@@ -155,7 +155,7 @@ class Interleaving(RuleBasedStateMachine):
             self.loop.close()
 
     async def _to_the_end(self) -> None:
-        """With demand enough and every event finished, a stream that ends above ends below."""
+        """With enough demand and every event finished, a stream that ends above ends below."""
         if self.publisher.active:
             self.publisher.complete()
         self.probe.request(1_000)

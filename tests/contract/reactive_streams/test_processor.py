@@ -11,7 +11,7 @@ from penstock.streams.testing import ManualPublisher, Probe
 from tests.helpers.reactive_streams.case import Case
 from tests.helpers.reactive_streams.harness import CASES, connected, every_operator, manual, virtual
 
-# Sources that wait for a database or another process have suites of their own.
+# Sources that wait for a database or another process have their own suites.
 names = " ".join(case.name for case in CASES)
 
 

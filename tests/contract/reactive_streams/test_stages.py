@@ -1,7 +1,7 @@
-"""What each source and each operator keeps towards the next stage, with no door between.
+"""The rules that each source and operator keeps towards the next stage, without correction.
 
-A door forgives: it holds back what was not asked for, and drops what comes after the end or after
-a cancel. Between two stages nobody does.
+`StrictSubscriber` forgives: it holds back what was not requested, and drops what comes after the
+end or after a cancel. Between two stages nothing does.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ LARGEST = 2**63 - 1
 
 
 def demanding(everywhere: list[Any], others: list[Any]) -> Any:
-    """Demands to make of every case, and others that differ to the door alone, of one case."""
+    """Demands for every case, and for one case others that differ only for `StrictSubscriber`."""
     (plain,) = [case for case in CASES if case.name == "from_iterable"]
     pairs = [(case, demand) for case in CASES for demand in everywhere]
     pairs += [(plain, demand) for demand in others]

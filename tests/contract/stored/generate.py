@@ -1,10 +1,10 @@
-"""Writes the folder `first`: what version 0.1.0 stores, for later versions to be tested on.
+"""Writes the folder `first`: data stored by version 0.1.0, for tests of later versions.
 
     python -m tests.contract.stored.generate
 
 The folder was made by version 0.1.0, before its packages moved into one, and is not made again:
 run by a later version, this program records what that one stores. It starts a PostgreSQL and a
-NATS server of its own and takes half a minute. What it leaves of each:
+NATS server and takes half a minute. Its files:
 
 queue.sqlite.sql, queue.postgresql.sql
     The tables `queue` and `keyed`, with rows in every status and leases of two readers: those of
@@ -13,8 +13,8 @@ queue.sqlite.sql, queue.postgresql.sql
 nats.json
     Streams, key-value buckets (which are streams) and consumers, as
     `tests.contract.stored.recording` takes them: two pipelines whose workers were killed, one whose
-    worker was drained, a work pool whose master was killed, and a stream of somebody else's that
-    was read in part.
+    worker was drained, a work pool whose master was killed, and a stream of another owner that was
+    read in part.
 letters.jsonl
     Dead letters, as `route(dead_letters(...))` writes them.
 events.jsonl, events.position
@@ -129,7 +129,7 @@ async def fill_queue(store: Store) -> None:
     """Rows 1 to 11 of `queue`."""
     await store.put(['{"n": 1}'])
     for _ in range(4):
-        # Row 1 has one attempt left, and may be what its readers died of.
+        # Row 1 has one attempt left, and may have crashed its readers.
         await store.claim(1, Terms("reader-a", 0.1))
         await asyncio.sleep(0.3)
     await store.put([json.dumps({"n": n}) for n in range(2, 9)])
@@ -193,7 +193,7 @@ def tables(folder: Path) -> None:
         dumped = postgres.dump()
     finally:
         postgres.stop()
-    # Its comments, and what only psql understands.
+    # Its comments, and commands of psql.
     lines = [line for line in dumped.splitlines() if line and not line.startswith(("--", "\\"))]
     (FOLDER / "queue.postgresql.sql").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -309,7 +309,7 @@ def kill_a_master(url: str) -> None:
 
 
 async def a_stream(url: str) -> None:
-    """A stream of somebody else's, of which a durable reader has acknowledged six messages."""
+    """A stream of another owner, of which a durable reader has acknowledged six messages."""
     client = await connect([url])
     js: Any = jetstream(client)
     await js.add_stream(StreamConfig(name="orders", subjects=["orders.*"]))
@@ -321,7 +321,7 @@ async def a_stream(url: str) -> None:
         async for _ in read_jetstream("orders", "reader", url):
             read += 1
             if read == 7:
-                # The one in hand is given back.
+                # The current one is given back.
                 break
     await client.close()
 
@@ -332,7 +332,7 @@ def nats(folder: Path) -> None:
         url = servers.urls[0]
         asyncio.run(a_stream(url))
         drained(Pipe(folder, url, "drained"))
-        # Each at once, for the leases of workers end soon.
+        # Each at once, because the leases of workers end soon.
         recorded = asyncio.run(record(url))
         killed(Pipe(folder, url, "plain"), 3, events(1, 21, "b"), "--partitions", "3")
         recorded = asyncio.run(record(url)) | recorded

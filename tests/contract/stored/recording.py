@@ -1,7 +1,7 @@
-"""What a NATS server has stored, as JSON; and another server that is given the same.
+"""Records what a NATS server has stored, as JSON, and plays it to another server.
 
-A store's directory would be bulky and opaque. A bucket of keys and values is a stream as well, so
-streams and consumers are all there is.
+A store's directory would be large and opaque. A bucket of keys and values is a stream as well, so
+there are only streams and consumers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.streams.nats.client.connection import connect, jetstream
 
 __all__ = ["play", "record"]
 
-# A condition of the writing, not of what is written.
+# A condition of the write, not part of the data.
 _CONDITIONS = "Nats-Expected-"
 
 
@@ -31,7 +31,7 @@ async def _ask(client: Client, what: str, **about: Any) -> dict[str, Any]:
 
 
 async def record(url: str) -> dict[str, Any]:
-    """All streams of a server by name: configuration, birth, messages and durable consumers."""
+    """All streams of a server by name: configuration, creation, messages and durable consumers."""
     client = await connect([url])
     try:
         listed = await _ask(client, "STREAM.LIST")
@@ -62,7 +62,7 @@ async def _stream(client: Client, name: str) -> dict[str, Any]:
         )
     return {
         "config": info["config"],
-        # As floors name the stream that they are of.
+        # As floors name their stream.
         "created": str((await js.stream_info(name)).created),
         "messages": messages,
         "consumers": [
@@ -74,16 +74,16 @@ async def _stream(client: Client, name: str) -> dict[str, Any]:
 
 
 async def play(url: str, recorded: dict[str, Any], *names: str) -> None:
-    """Give a server the streams of these names that were recorded.
+    """Give a server the recorded streams of these names.
 
-    Messages have the numbers and subjects that they had, but for those of buckets, whose numbers
-    nobody keeps. Entries that say when their stream was made, and when messages were stored, say
-    what is so on this server.
+    Messages keep their numbers and subjects, except those of buckets, whose numbers do not matter.
+    Entries about the time at which their stream was made, or messages were stored, get the times of
+    this server.
     """
     client = await connect([url])
     try:
         born: dict[str, datetime] = {}
-        # Buckets last, for their entries name streams, and some end soon.
+        # Buckets last, because their entries name streams, and some expire soon.
         for name in sorted(names, key=lambda name: name.startswith("KV_")):
             await _play(client, recorded[name], born)
     finally:
@@ -106,7 +106,7 @@ async def _play(client: Client, stream: dict[str, Any], born: dict[str, datetime
             data = _moved(data, born)
         subject = message["subject"]
         if transform is not None and not subject.endswith(".batch"):
-            # Servers put it under the subject that it had, or else the test fails below.
+            # Servers store it under its subject, or else the test fails below.
             subject = transform["src"].replace("*", subject.rpartition(".")[2])
         stored = await js.publish(subject, data, headers=message["headers"] or None)
         found = await js.get_msg(name, stored.seq)
@@ -118,7 +118,7 @@ async def _play(client: Client, stream: dict[str, Any], born: dict[str, datetime
 
 
 def _moved(entry: bytes, born: dict[str, datetime]) -> bytes:
-    """The floor of a partition, of the stream that is there now."""
+    """The floor of a partition, for the stream that exists now."""
     said = loads(entry)
     now, then = born[said["of"]], datetime.fromisoformat(said["of"])
     said["of"] = str(now)
@@ -128,7 +128,7 @@ def _moved(entry: bytes, born: dict[str, datetime]) -> bytes:
 
 
 async def _consumer(client: Client, stream: str, config: dict[str, Any], count: int) -> None:
-    """Make one, which has acknowledged so many messages."""
+    """Make one that has acknowledged a number of messages."""
     name = config["durable_name"]
     await _ask(
         client, f"CONSUMER.DURABLE.CREATE.{stream}.{name}", stream_name=stream, config=config

@@ -1,4 +1,4 @@
-"""Dead letters and a position that version 0.1.0 has left in files: see
+"""Dead letters and a position that version 0.1.0 left in files: see
 `tests.contract.stored.generate`.
 """
 
@@ -24,7 +24,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """The position, of a file with the same bytes: only its number on this disk is another."""
+    """The position, for a file with the same bytes: only its inode differs."""
     file = tmp_path / "events.jsonl"
     shutil.copy(FOLDER / "events.jsonl", file)
     said = json.loads((FOLDER / "events.position").read_text(encoding="utf-8"))
@@ -78,6 +78,6 @@ def test_dead_letters_are_read_as_events_and_new_ones_are_appended_alike(tmp_pat
     for letters in (then, now):
         for letter in letters:
             del letter["created"], letter["failed"]
-    # What JSON cannot hold is a text by now, and an error quotes it as one.
+    # What JSON cannot hold is a string by now, and an error quotes it as one.
     assert now[:3] + now[4:] == then[:3] + then[4:]
     assert now[3].keys() == then[3].keys()

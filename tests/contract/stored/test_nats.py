@@ -1,4 +1,4 @@
-"""What version 0.1.0 has left on a NATS server: see `tests.contract.stored.generate`.
+"""Data that version 0.1.0 left on a NATS server: see `tests.contract.stored.generate`.
 
 Each test gives the server the streams and buckets of one name, and goes on with them.
 """
@@ -29,7 +29,7 @@ RECORDED: dict[str, Any] = json.loads(
 
 @pytest.fixture
 def penstock(tmp_path: Path) -> Penstock:
-    """The command, beside the pipeline of then, whose handler no longer hangs."""
+    """The command, with the pipeline of that version, whose handler no longer hangs."""
     text = PIPELINE.replace('event.get("slow")', "False")
     (tmp_path / "pipe.py").write_text(text, encoding="utf-8")
 
@@ -49,13 +49,13 @@ def penstock(tmp_path: Path) -> Penstock:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Any:
-    """A server of the test's own: a name may be played once."""
+    """A server for this test alone: a name may be played once."""
     with Servers(tmp_path / "nats") as servers:
         yield servers
 
 
 def put(server: Servers, name: str) -> tuple[str, ...]:
-    """Play all that a pipeline of that name has; what names it in a command."""
+    """Play all that a pipeline of that name has; return its arguments for a command."""
     of_it = (name, f"{name}-dead", f"KV_{name}", f"KV_penstock_floors-{name[9:]}")
     url = server.urls[0]
     asyncio.run(play(url, RECORDED, *(one for one in of_it if one in RECORDED)))
@@ -73,7 +73,7 @@ def ids_by_key(output: str) -> dict[str, list[int]]:
 def finished_by_a_worker(
     tmp_path: Path, penstock: Penstock, on: tuple[str, ...]
 ) -> dict[str, list[int]]:
-    """What one worker makes of all that is left."""
+    """The output of one worker for all that is left."""
     with Worker(tmp_path, *on, "--lease", "2") as worker:
         eventually(
             lambda: re.search(r": 0 \w+ unfinished", penstock("status", *on).stdout) is not None
@@ -89,7 +89,7 @@ def test_partitions_whose_workers_were_killed_are_gone_on_with_where_they_were(
     on = put(fresh, "penstock-plain")
     before = penstock("status", *on).stdout
     assert before.startswith("plain: 6 events unfinished, 20 kept, 2 dead letters")
-    # Event 11 has cost three workers, the last of which had nothing else at work.
+    # Event 11 has crashed three workers, the last of which worked on nothing else.
     assert finished_by_a_worker(tmp_path, penstock, on) == {
         "b": [16],
         "c": [12, 17],

@@ -1,4 +1,4 @@
-"""Queues that version 0.1.0 has left in tables: see `tests.contract.stored.generate`."""
+"""Queues that version 0.1.0 left in tables: see `tests.contract.stored.generate`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @pytest.fixture
 def stored(database: str) -> str:
-    """The URL of a database that holds what was stored."""
+    """The URL of a database with the stored data."""
     if database.startswith("sqlite"):
         script = (FOLDER / "queue.sqlite.sql").read_text(encoding="utf-8")
         with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as connection:
@@ -55,7 +55,7 @@ async def column(store: Store, name: str) -> list[Any]:
 
 
 async def read(url: str, table: str = "queue", **options: Any) -> list[dict[str, Any]]:
-    """What a reader gets that waits for nobody."""
+    """The rows of a reader that does not wait for others."""
     values: list[dict[str, Any]] = []
     source = read_table(url, table, follow=False, wait_for_leases=False, **options)
     await source.to(collect(values)).run()

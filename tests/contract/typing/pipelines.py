@@ -1,4 +1,4 @@
-"""What mypy and pyright have to find out by themselves; it is checked, not run."""
+"""Pipelines whose types mypy and pyright must infer; this file is checked, not run."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def loop() -> None:
         assert_type(number, int)
 
 
-# Lines, and what is made of them.
+# Lines, and values decoded from them.
 assert_type(read_jsonl(), Flowable[dict[str, Any]])
 assert_type(read_lines(), Flowable[str])
 assert_type(read_jsonl(decode=Order), Flowable[Order])
@@ -154,7 +154,7 @@ assert_type(read_lines(decode=bytes.decode), Flowable[str])
 assert_type(read_lines(decode=lambda line: len(line)), Flowable[int])
 
 
-# A sign of overload, or for how long to begin nothing, as for adaptive_flat_map.
+# Whether an error means overload, or the seconds to hold back, as for adaptive_flat_map.
 def wait_after(error: Exception) -> bool | float:
     return 2.5 if isinstance(error, TimeoutError) else False
 

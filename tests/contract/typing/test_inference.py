@@ -1,7 +1,6 @@
 """Types flow through a whole pipeline without annotations on lambdas.
 
-Each checker is started once, on one file, which takes it seconds: that is what it costs to ask
-the real ones.
+Each checker is started once, on one file, which takes seconds: the cost of running the real ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What mypy, which names the first of several overloads, says of a handler that does not fit."""
+"""What mypy, which names the first of several overloads, reports for a wrong handler."""
 
 from __future__ import annotations
 

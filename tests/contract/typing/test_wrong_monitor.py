@@ -1,4 +1,4 @@
-"""What the checkers say of a monitor over the wrong element."""
+"""What the type checkers report for a monitor over the wrong element."""
 
 from __future__ import annotations
 

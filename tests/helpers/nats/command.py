@@ -1,4 +1,4 @@
-"""What the tests of the command on many machines share: a pipeline, events, a worker."""
+"""Shared by the tests of the command on many machines: a pipeline, events, a worker."""
 
 from __future__ import annotations
 

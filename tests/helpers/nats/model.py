@@ -1,4 +1,4 @@
-"""A model of the servers: one partition of a stream, a table, and what can get lost."""
+"""A model of the servers: one partition of a stream, a table, and lost messages."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NONE: Mapping[str, str] = {}
 
 
 class Server:
-    """One partition of a stream: whoever asks is given what comes next, by the newest consumer.
-    One that is made `lags` that many messages, as a copy of the stream does that is behind."""
+    """One partition of a stream: a request gets the next messages, from the newest consumer.
+    A new consumer `lags` that many messages, like a copy of the stream that is behind."""
 
     def __init__(self) -> None:
         self.stored: list[tuple[float, Message]] = []
@@ -54,7 +54,7 @@ class Server:
         self._requests.clear()
 
     def forget_requests(self) -> None:
-        """As when another server has come to lead the consumer."""
+        """As when another server becomes the leader of the consumer."""
         self._requests.clear()
 
     def beat(self) -> None:
@@ -83,8 +83,8 @@ class Server:
 
 
 class Table:
-    """A table in which an entry is written only where nobody has written since; a writing may get
-    lost on its way, or its answer, and the last one may arrive late, or again."""
+    """A table in which an entry is written only if nobody has written since; a write may get lost
+    on its way, or its answer, and the last one may arrive late, or again."""
 
     def __init__(self) -> None:
         self.entries: dict[str, tuple[bytes, int]] = {}
@@ -94,7 +94,7 @@ class Table:
 
     @property
     def floor(self) -> int:
-        """That of the one partition."""
+        """The floor of the one partition."""
         value, _ = self.entries.get("p.0", (b'{"floor": 0}', 0))
         return int(json.loads(value)["floor"])
 
@@ -131,7 +131,7 @@ class Table:
 
 
 class Client:
-    """One worker's connection; what it sends and gets is in order, and may get lost."""
+    """One worker's connection; its messages are in order, and may get lost."""
 
     def __init__(self, server: Server) -> None:
         self.server = server

@@ -16,7 +16,7 @@ from penstock.streams.work_pulling.wire import CONSUMER, Wire
 __all__ = ["Job", "Stand"]
 
 Job = tuple[int, int]
-"""Its number, and how often it went out before."""
+"""Its number, and how often it was sent before."""
 
 
 class Stand:
@@ -61,19 +61,19 @@ class Stand:
         return number, generation
 
     async def say(self, hello: bytes, report: bytes) -> None:
-        """Send the master messages with any content, as a greeting, a report and a question."""
+        """Send the master a message with this content as a greeting, a report and a question."""
         await self._client.publish(self._wire.hello, hello)
         await self._client.publish(self._wire.reports(self._epic), report)
         await self._client.publish(self._wire.about, report)
 
     async def report(self, what: dict[str, list[Any]]) -> None:
-        """Report, and wait until the master knows."""
+        """Report, and wait until the master has confirmed."""
         nothing: dict[str, Any] = {"done": [], "failed": [], "returned": [], "asked": []}
         report = {"worker": "all", "capacity": 4, **nothing, **what}
         await self._client.request(self._wire.reports(self._epic), dumps(report), timeout=30)
 
     async def queued(self) -> int:
-        """How many parcels are on the server, after what the master has sent so far."""
+        """How many parcels are on the server, once what the master has sent so far is stored."""
         await self._client.request(self._wire.about, b"", timeout=30)
         return int((await self._js.stream_info(self._wire.stream)).state.messages)
 

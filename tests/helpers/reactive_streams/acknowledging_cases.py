@@ -1,7 +1,7 @@
-"""Every source that learns how its events ended, and what it makes of that.
+"""Every source that learns how its events ended, and how it handles that.
 
-All have the numbers 0, 1, 2, ... They are asked by what is on their other side: the table, the
-server, the next reader of the file, the callers that wait.
+All have the numbers 0, 1, 2, ... They are checked on their other side: the table, the server, the
+next reader of the file, the callers that wait.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Acknowledging(ABC):
     """One source, over the first `n` numbers."""
 
     comes_again = frozenset({"fail", "give back"})
-    """The ends after which an event is the source's again."""
+    """The endings after which the source has an event again."""
     block = 0
-    """What forgets events in their order alone forgets so many at once, else 0."""
+    """For a source that forgets events only in order: how many at once; else 0."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -50,7 +50,7 @@ class Acknowledging(ABC):
 
     @abstractmethod
     async def outcome(self) -> tuple[list[int], list[int]]:
-        """When it has ended: the numbers that are over, and those that come again; any order."""
+        """At the end: the numbers that are done, and those that come again; in any order."""
 
 
 class _Own(Acknowledging):
@@ -77,7 +77,7 @@ class _Memory(Acknowledging):
 
 
 class _Lines(Acknowledging):
-    """A file with a position: what the next reader does not see is over."""
+    """A file with a position: lines that the next reader does not see are done."""
 
     def __init__(self, n: int, line: Callable[[int], str], read: Callable[..., Flowable[Any]]):
         super().__init__(n)
@@ -120,7 +120,7 @@ class _Messages(Acknowledging):
 
 
 class _Partition(Acknowledging):
-    """A partition of a cluster, with several events a message: its floor rises in order."""
+    """A partition of a cluster, with several events per message: its floor rises in order."""
 
     block = 4
 
@@ -157,7 +157,7 @@ class _Partition(Acknowledging):
 
 
 class _Puts(Acknowledging):
-    """Callers that wait: an event that failed is over, for its caller has been told."""
+    """Callers that wait: an event that failed is done, because its caller got the error."""
 
     comes_again = frozenset({"give back"})
 

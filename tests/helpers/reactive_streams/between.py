@@ -1,6 +1,6 @@
-"""The protocol that stages speak among themselves, as the tests of the rules speak it.
+"""The protocol between stages, for the tests of the rules.
 
-Nothing else here knows that protocol: where it changes, so does this file, and no test.
+Only this file knows that protocol: when it changes, so does this file, and no test.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ How = Literal["finish", "drop", "fail", "forgive", "give back"]
 
 
 class Below(Probe[Any]):
-    """A probe that is attached to a stage itself, where the next stage would stand.
+    """A probe that is attached to a stage itself, in the place of the next stage.
 
-    It takes nothing on trust: what a door would put right is recorded as it comes. It keeps the
-    stages' own contract: it asks for at least 1, and asks for nothing and cancels nothing once the
-    stream has ended or was cancelled.
+    It trusts nothing: what a `StrictSubscriber` would correct is recorded as it comes. It keeps the
+    stages' own contract: it requests at least 1, and requests and cancels nothing after the stream
+    has ended or was cancelled.
 
     `on_value(below)` is called inside each signal that brings a value.
     """
@@ -65,7 +65,7 @@ class Below(Probe[Any]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nobody above any more."""
+        """Whether the stream has ended or was cancelled."""
         return self.ended or self.left
 
     def request(self, n: int) -> None:
@@ -81,16 +81,16 @@ class Below(Probe[Any]):
         assert events, "an empty list was sent"
         for event in events:
             if self.left:
-                # What is given in one call cannot be called back: whoever leaves returns it.
+                # Events of one call cannot be withdrawn: a stage that leaves returns them.
                 event.give_back()
                 continue
-            # At once, for a stage that has lost count may never stop.
+            # At once, because a stage that has lost count may never stop.
             assert len(self.values) < self.requested, f"{event.value!r} was not asked for"
             self.on_next(event)
 
 
 def attached(stream: Flowable[Any], below: Below, run: Run) -> None:
-    """Put `below` under the last stage of `stream`."""
+    """Attach `below` to the last stage of `stream`."""
     run.on_failed = below.on_error
     try:
         _attach(stream, below, run)
@@ -99,7 +99,7 @@ def attached(stream: Flowable[Any], below: Below, run: Run) -> None:
 
 
 def _attach(stream: Flowable[Any], subscriber: Subscriber[Any], run: Run) -> None:
-    # Not by `attach`, which puts a guard before what is not the library's own.
+    # Not by `attach`, which wraps a stage that is not the library's own.
     stream._attach(subscriber, run)
 
 
@@ -125,7 +125,7 @@ def end(events: list[Event[Any]], how: How) -> None:
 
 
 def finished(publisher: ManualPublisher[Any]) -> list[Any]:
-    """The values that the publisher was told the finish of."""
+    """The values whose finish the publisher was notified of."""
     return publisher.ledger.ended(Ending.FINISHED)
 
 
@@ -153,14 +153,14 @@ def absorbs(stream: Flowable[Any]) -> bool:
 
 
 def source_of(make: Callable[[Subscriber[Any], Run], SourceStage[Any]], name: str) -> Flowable[Any]:
-    """The stream of a source of which only the running one is at hand."""
+    """The stream of a source that exists only as a running stage."""
     return Flowable(lambda subscriber, run: make(subscriber, run).start(), StageInfo(name))
 
 
 def anew(
     make: Callable[[Run], Flowable[Any]], name: str, above: Flowable[Any] | None = None
 ) -> Flowable[Any]:
-    """A stream that is made anew for each connection."""
+    """A stream that is made again for each connection."""
     return Flowable(
         lambda subscriber, run: _attach(make(run), subscriber, run), StageInfo(name), above
     )
@@ -176,7 +176,7 @@ def broken(error: Exception) -> Flowable[Any]:
 
 
 def begun(pipeline: Pipeline) -> Callable[[], Coroutine[Any, Any, None]]:
-    """Begin to run a pipeline at once, a `Running` would with the loop's next step; its cancel."""
+    """Begin to run a pipeline at once, not in the next loop iteration; return its cancel."""
     run = Run()
     sink = pipeline.sinks[0].open(run, lambda _: None)
     _attach(pipeline.flowable, sink, run)
@@ -209,7 +209,7 @@ class _Unpacked:
 
 
 def acknowledging(n: int, told: Callable[[str, int], None]) -> Flowable[int]:
-    """0, 1, ... n - 1 of a source that tells `told("ack" or "nack", number)` how each ended."""
+    """0, 1, ... n - 1 of a source that calls `told("ack" or "nack", number)` as each ends."""
     return source_of(lambda subscriber, run: _Acknowledging(subscriber, run, n, told), "telling")
 
 
@@ -227,7 +227,7 @@ class _Acknowledging(SourceStage[int]):
 
 
 def counted(stream: Flowable[Any], blame: Callable[[str], None]) -> Flowable[Any]:
-    """`stream`, of which `blame` hears what it sends that it must not send."""
+    """`stream`; `blame` is called for what it sends and must not send."""
     return Flowable(
         lambda subscriber, run: _attach(stream, _Counted(subscriber, blame), run),
         StageInfo("counted"),
@@ -236,7 +236,7 @@ def counted(stream: Flowable[Any], blame: Callable[[str], None]) -> Flowable[Any
 
 
 class _Counted:
-    """Counts what is asked for and what comes."""
+    """Counts requests and events."""
 
     def __init__(self, subscriber: Subscriber[Any], blame: Callable[[str], None]) -> None:
         self._subscriber = subscriber

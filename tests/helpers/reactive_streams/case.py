@@ -1,6 +1,6 @@
-"""What the tests of the rules know of a source or an operator.
+"""A case: what the tests of the rules know about a source or an operator.
 
-All streams are over the numbers 0, 1, 2, ... A case says what comes of the first n of them.
+All streams are over the numbers 0, 1, 2, ... A case says what the first n of them become.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Case", "Numbers", "numbers_up_to"]
 
 
 class Numbers:
-    """0, 1, 2, ... `n` of them; then the end, or `error`. Knows how often it is open."""
+    """0, 1, 2, ... `n` numbers; then the end, or `error`. Counts how often it is open."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Numbers:
 class Case:
     """One source, or one operator over `from_iterable`.
 
-    `over(numbers)` is the stream. `outputs(n)` are the values that come of 0 .. n - 1.
-    `operator` is what stands between a publisher and a subscriber, None for a source.
+    `over(numbers)` is the stream. `outputs(n)` are the values that 0 .. n - 1 become.
+    `operator` is the operator between a publisher and a subscriber, None for a source.
     """
 
     name: str
@@ -57,9 +57,9 @@ class Case:
     outputs: Callable[[int], list[Any]]
     operator: Callable[[Any], Any] | None = None
     ordered: bool = True
-    """Whether the values have an order that the inputs decide."""
+    """Whether the inputs decide the order of the values."""
     lossless: bool = True
-    """Whether values that nobody has asked for wait."""
+    """Whether values that are not requested yet wait."""
     synchronous: bool = True
     """Whether values come inside `request` (rules 3.10 and 3.11)."""
     waiting_errors: bool = False
@@ -68,8 +68,8 @@ class Case:
     """Whether the numbers are pulled one by one, and may be endless or raise."""
     calls_in_pool: bool = False
     sees_end: bool = True
-    """Whether the end is known with the last value; what takes items out of iterators would
-    have to pull ahead of the demand."""
+    """Whether the end is known with the last value; a reader of iterators would have to pull
+    ahead of the demand."""
 
     def of(self, n: int) -> Flowable[Any]:
         """The stream over the first n numbers."""
@@ -80,7 +80,7 @@ class Case:
         return list(values) if self.ordered else sorted(values)
 
     def wanted(self, n: int) -> list[Any]:
-        """What should come of n numbers, to be compared with `seen`."""
+        """The expected values of n numbers, to be compared with `seen`."""
         return self.outputs(n) if self.ordered else sorted(self.outputs(n))
 
     def __str__(self) -> str:

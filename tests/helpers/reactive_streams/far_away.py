@@ -1,4 +1,4 @@
-"""In-memory stand-ins for servers and databases that sources look at, for virtual time."""
+"""In-memory fakes of the servers and databases of sources, for virtual time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Connection", "Looks", "look"]
 
 
 class Connection(Client):
-    """A connection to a server of its own; the stream `first_7` has {"n": 0} to {"n": 6}.
+    """A connection to its own fake server; the stream `first_7` has {"n": 0} to {"n": 6}.
 
-    `told` is what the latest one was told of each message: +ACK, -NAK or +TERM.
+    `told` has the answers to each message of the latest one: +ACK, -NAK or +TERM.
     """
 
     told: ClassVar[list[tuple[int, bytes]]]
@@ -46,7 +46,7 @@ class Connection(Client):
         await asyncio.sleep(0)
 
     async def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
-        # One consumer gets each message once, whatever it says of them.
+        # One consumer gets each message once, however it answers.
         if reply:
             await super().publish(subject, payload, reply)
         elif subject.startswith("$JS.ACK"):
@@ -55,7 +55,7 @@ class Connection(Client):
 
 
 class Looks:
-    """A queue of which a look says how many there were before."""
+    """A queue whose every look returns the number of looks before."""
 
     def __init__(self, *_: object) -> None:
         self.number = -1

@@ -1,4 +1,4 @@
-"""How the tests of the rules connect a case, and wait for it."""
+"""Connects a case for the tests of the rules, and waits for it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ every_pulling_case = pytest.mark.parametrize(
 
 
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run an asynchronous test on a virtual-time loop of its own.
+    """Run an asynchronous test on a new virtual-time loop.
 
     Processes that start and end on a busy machine get a minute.
     """
@@ -81,7 +81,7 @@ class Link:
             await asyncio.sleep(min(seconds, 30.0))
 
     def unfinished(self) -> int:
-        """How many events the sources have given out and not been told the end of."""
+        """How many events of the sources have not ended."""
         unfinished = 0
         for source in self.run.sources:
             numbers = source.statistics()
@@ -90,7 +90,7 @@ class Link:
         return unfinished
 
     def told(self) -> list[Any]:
-        """The errors that the loop was told of; any that no test asks for fails it."""
+        """The errors reported to the loop; one that the test does not expect fails it."""
         told, self._told = self._told, []
         return told
 
@@ -122,7 +122,7 @@ async def connected(
 async def standing_below(
     stream: Flowable[Any], below: Below, case: Case | None = None
 ) -> AsyncIterator[Link]:
-    """Put `below` under a stream's last stage; afterwards as `connected` does."""
+    """Attach `below` to a stream's last stage; afterwards as `connected` does."""
     async with no_leaks():
         run = Run()
         link = Link(run, case is not None and case.calls_in_pool)

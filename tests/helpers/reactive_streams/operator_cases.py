@@ -73,7 +73,7 @@ class _FailsFirst:
 
 
 def _own(source: Observable[int]) -> Observable[int]:
-    """An Rx operator that the library has never heard of."""
+    """An Rx operator that the library does not know."""
 
     def subscribe(
         observer: ObserverBase[int], scheduler: SchedulerBase | None = None
@@ -144,7 +144,7 @@ def _working(name: str, handler: Any, outputs: Any = numbers_up_to, **facts: Any
 
 
 def _offered(ordered: bool) -> Callable[[Any], Any]:
-    """Each connection has a pool of its own, with a worker that leaves with it."""
+    """Each connection has its own pool, with a worker that ends with it."""
 
     def operator(source: Flowable[int]) -> Flowable[int]:
         def make(run: Run) -> Flowable[int]:
@@ -319,7 +319,7 @@ OPERATORS = [
     ),
     _operator("delay", ops.delay(0.5), numbers_up_to, synchronous=False),
     _operator("start_with", ops.start_with(-1), lambda n: [-1, *range(n)]),
-    # Timers and second sources. Lists of nothing come by the clock, not by the numbers.
+    # Timers and second sources. Empty lists come by the clock, not by the numbers.
     _operator(
         "buffer_with_time",
         _both(ops.buffer_with_time(0.5), ops.filter(bool)),

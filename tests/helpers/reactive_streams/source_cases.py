@@ -58,7 +58,7 @@ async def _async_numbers(numbers: Iterable[int]) -> AsyncIterator[int]:
 
 
 def _observable(numbers: Iterable[int]) -> Observable[int]:
-    """A plain Observable: a value every PACE seconds, whoever has asked for it or not."""
+    """A plain Observable: a value every PACE seconds, requested or not."""
 
     def subscribe(
         observer: ObserverBase[int], scheduler: SchedulerBase | None = None
@@ -107,7 +107,7 @@ def _decoded_lines(numbers: Iterable[int]) -> Flowable[int]:
 
 
 def rows_of(store: MemoryStore) -> Flowable[Any]:
-    """`read_table` of what is in a store."""
+    """`read_table` of the rows in a store."""
     info = StageInfo("read_table")
     manner = Manner(Backoff(), batch=3, follow=False, poll=1.0, patience=0.0)
     return source_of(
@@ -126,7 +126,7 @@ def _messages(numbers: Iterable[int]) -> Flowable[int]:
 
 
 def _puts(numbers: Iterable[int]) -> Flowable[int]:
-    """What is put into an inbox; it would never end by itself."""
+    """An inbox with some values; it would never end by itself."""
 
     def make(run: Run) -> Inbox[int]:
         values: Inbox[int] = inbox(16)
@@ -148,7 +148,7 @@ def _puts(numbers: Iterable[int]) -> Flowable[int]:
 
 
 def _looks(numbers: Iterable[int]) -> Flowable[Any]:
-    """It would never end by itself."""
+    """The stream of `queue_stats`; it would never end by itself."""
     return queue_stats("sqlite:///queue.db", every=0.01).pipe(ops.take(len(list(numbers))))
 
 

@@ -1,4 +1,4 @@
-"""NATS servers for tests: one for all, three that nobody disturbs, three of a test's own."""
+"""NATS servers for tests: one for all, three that no test disturbs, three for one test."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def postgres(postgres_server: Postgres) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database, of each kind in turn."""
+    """The URL of an empty database, once of each kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/work.db"
     url: str = request.getfixturevalue("postgres")

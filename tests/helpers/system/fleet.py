@@ -1,7 +1,7 @@
 """Worker processes, publishers, and the log that the workers' handlers write.
 
-A fleet kills, freezes and wakes its workers; what it did to which is in the log too. Servers are
-stopped and frozen by `Servers`, connections are cut by `Wire`.
+A fleet kills, freezes and wakes its workers, and records that in the log too. Servers are stopped
+and frozen by `Servers`, connections are cut by `Wire`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.helpers.system.log import Entry, Log, entries_of
 __all__ = ["ENVIRONMENT", "PATIENCE", "PIPELINE", "Fleet"]
 
 PATIENCE = 90.0
-"""Seconds after which something does not happen any more, on however slow a machine."""
+"""Seconds after which something will not happen any more, even on a slow machine."""
 
 PIPELINE = """
 import asyncio
@@ -153,7 +153,7 @@ class Fleet:
         self._reap()
 
     def freeze(self, name: str) -> None:
-        """Stop a worker where it stands, until it is woken."""
+        """Suspend a worker until it is woken."""
         self.workers[name].send_signal(signal.SIGSTOP)
         self._hand.note("frozen", process=name)
 
@@ -162,11 +162,11 @@ class Fleet:
         self.workers[name].send_signal(signal.SIGCONT)
 
     def errors(self, name: str) -> str:
-        """What a worker, or "publisher" with its number, wrote to standard error."""
+        """The standard error of a worker, or of "publisher" with its number."""
         return (self._folder / f"{name}.err").read_text(encoding="utf-8")
 
     def _reap(self) -> None:
-        """Write down who has ended."""
+        """Record who has ended."""
         for name in [one for one in self._there if self.workers[one].poll() is not None]:
             self._there.remove(name)
             self._hand.note("gone", process=name)
@@ -192,8 +192,8 @@ class Fleet:
         poison: tuple[str, int] | None = None,
         times: int = 1,
     ) -> None:
-        """Publish events in turn over the clients, in this process, so many per second, each of
-        them so many times."""
+        """Publish events of the clients in rotation, in this process: how many per second, and each
+        how many times."""
 
         async def events() -> AsyncIterator[dict[str, Any]]:
             loop = asyncio.get_running_loop()
@@ -239,13 +239,13 @@ class Fleet:
         self.publishers.append(process)
         return process
 
-    # What the servers know.
+    # Reading the servers.
 
     async def settled(self, *names: str) -> None:
-        """Wait until these workers are there and have shared out the partitions."""
+        """Wait until these workers are there and have shared the partitions."""
         client = await connect(self.urls)
         try:
-            # One answer may take longer than the server is given for it.
+            # One answer may take longer than its timeout.
             roster = await answered(lambda: self.layout.roster(client, self._lease))
 
             async def are_settled() -> bool:
@@ -287,7 +287,7 @@ class Fleet:
             await client.close()
 
     async def letters(self, count: int) -> list[Letter]:
-        """The dead letters, when there are so many."""
+        """The dead letters, when there are `count`."""
         client = await connect(self.urls)
         try:
             found: list[Letter] = []
@@ -303,18 +303,18 @@ class Fleet:
             await client.close()
 
     async def _until_servers_say(self, true: Callable[[], Awaitable[bool]]) -> None:
-        # Not by a timeout, whose one cancellation a client may swallow.
+        # Not by a timeout, whose single cancellation a client may swallow.
         deadline = time.monotonic() + PATIENCE
         while not await true():
             assert time.monotonic() < deadline, self._story()
             await asyncio.sleep(0.05)
 
     async def lay_wire(self) -> None:
-        """Lead to a server by a wire that can be cut."""
+        """Connect to a server by a wire that can be cut."""
         self.wire = Wire(self.urls[0])
         await self.wire.lay()
 
-    # Reading what was written down.
+    # Reading the log.
 
     def entries(self) -> list[Entry]:
         self._reap()

@@ -24,8 +24,8 @@ What = Literal["there", "start", "end", "cancel", "sink", "gone", "frozen", "wok
 class Entry(NamedTuple):
     """`start`, `end`, `cancel` of a handler's work on one event, and its arrival at the `sink`.
 
-    A process that is `there`, `gone` (killed, or ended), `frozen` or `woken` has entries of its
-    own, written by itself or by whoever did it, without a client.
+    A process that is `there`, `gone` (killed, or ended), `frozen` or `woken` has its own entries,
+    written by itself or by the process that did it, without a client.
     """
 
     at: float
@@ -36,20 +36,20 @@ class Entry(NamedTuple):
 
 
 class Log:
-    """One process's hand in the log at `path`."""
+    """One process's writer for the log at `path`."""
 
     def __init__(self, path: str | Path, process: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._process = process
 
     def note(self, what: What, client: str = "", seq: int = 0, process: str = "") -> None:
-        """Write one entry, about another process where one is named."""
+        """Write one entry, about another process if one is named."""
         entry = Entry(time.monotonic(), process or self._process, what, client, seq)
         os.write(self._file, dumps(list(entry), option=OPT_APPEND_NEWLINE))
 
     @contextmanager
     def working(self, client: str, seq: int) -> Iterator[None]:
-        """The handler works on an event inside of the block."""
+        """The handler works on an event inside the block."""
         self.note("start", client, seq)
         try:
             yield
@@ -70,9 +70,9 @@ class Log:
 
 
 def entries_of(path: str | Path) -> list[Entry]:
-    """What is in a log, by time; entries of one process stay in their order.
+    """The entries of a log, by time; entries of one process stay in their order.
 
-    A line without its end is being written just now.
+    A line without its end is still being written.
     """
     with open(path, "rb") as file:
         lines = [line for line in file if line.endswith(b"\n")]

@@ -1,4 +1,4 @@
-"""A poller of a table for the fault runs: what it does, and where it is to be hurt.
+"""A poller of a table for the fault runs: its work, and where it fails.
 
 `pollers.py` starts it as a process, by `penstock run`.
 """
@@ -43,13 +43,13 @@ STEPS: tuple[Step, ...] = ("claiming", "claimed", "handling", "writing", "commit
 
 @dataclass(frozen=True)
 class Orders:
-    """What a poller is to do.
+    """The orders of a poller.
 
-    `by` says whether it keeps the order of each client; `results`, whether what comes of events
-    goes into a table of the same database, or only into the log. Handlers take up to `seconds`.
-    `dies` is the step at whose `nth` time it kills itself. `ahead` is by how many seconds its clock
-    is wrong, from the `ahead_from`th event on, or the start. `locked_for` is how many seconds a
-    lock of the file is waited for, where that is not as usual.
+    `by` says whether it keeps the order of each client; `results`, whether results go into a table
+    of the same database, or only into the log. Handlers take up to `seconds`. `dies` is the step
+    at whose `nth` time it kills itself. `ahead` is the error of its clock in seconds, from the
+    `ahead_from`th event on, or the start. `locked_for` is how many seconds it waits for a lock of
+    the file, if not the usual time.
     """
 
     url: str
@@ -68,7 +68,7 @@ class Orders:
 
 
 def pipeline_of(log: str, name: str, orders: str) -> Pipeline:
-    """The pipeline of the poller `name`, whose orders are written as JSON.
+    """The pipeline of the poller `name`, whose orders are JSON.
 
     An event may say that it `kills` its poller, `blocks` it for more than a lease, or `fills` its
     disk for a while: the `pages` that a file of SQLite may have, or the bytes of any of its
@@ -131,7 +131,7 @@ class _Poller:
             self._fill(event.get("fills"))
             await asyncio.sleep(random.uniform(0, orders.seconds))
         if orders.results:
-            # On its way: whether it got there is asked of the table.
+            # On its way: the table shows whether it arrived.
             self._arrived(event)
         return event
 
@@ -149,11 +149,11 @@ class _Poller:
             return
         loop = asyncio.get_running_loop()
         if what == "files":
-            # More than the log will have.
+            # More than the log will need.
             _let_write(1 << 17)
             loop.call_later(_FILLED, _let_write, resource.RLIM_INFINITY)
         else:
-            # Not below what there is already.
+            # Not below the present size.
             self._let_have(1)
             loop.call_later(_FILLED, self._let_have, 1_000_000)
 
@@ -177,7 +177,7 @@ def _set_clock(ahead: float) -> None:
 
 
 def _doom(step: Step, nth: int) -> None:
-    """Let the stores of this process kill it at a step of theirs."""
+    """Let the stores of this process kill it at one of their steps."""
     claims = {
         # By key PostgreSQL claims in a transaction as well, which is broken off then.
         *(sqlite_sql.CLAIM, sqlite_sql.CLAIM_OF_KEYS),
@@ -207,7 +207,7 @@ def _end_after(
 
 
 def _after(store: type[Any], name: str, then: Callable[..., None]) -> None:
-    """Have a store call `then` with what a method of it was called with, when that is done."""
+    """Have a store call `then` after one of its methods, with the same arguments."""
     method = getattr(store, name)
 
     def done(self: Any, *arguments: Any, **options: Any) -> Any:

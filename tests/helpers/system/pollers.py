@@ -1,7 +1,7 @@
 """Processes that read one table, and the log that their handlers write.
 
-It kills, freezes and wakes them; what it did to which is in the log too. What became of rows and
-results is asked of the database.
+`Pollers` kills, freezes and wakes them, and records that in the log too. The outcome of rows and
+results is read from the database.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ Event = tuple[str, int]
 
 class Pollers:
     """Pollers of a table with `events` of each client, numbered from 1; killed at the end of the
-    block. `special` adds fields to some of the events, `padding` so many letters to all. `bad` are
-    payloads that fail for good, by the number of the row that each comes before. Some of the
-    clients may have `names` of their own."""
+    block. `special` adds fields to some of the events, `padding` a number of letters to all. `bad`
+    are payloads that fail for good, by the number of the row that each precedes. Some of the
+    clients may have special `names`."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Pollers:
     # Processes.
 
     def start(self, **changes: Any) -> str:
-        """Start one, with some of its orders changed; returns its name."""
+        """Start one, with some of its orders changed; return its name."""
         self._count += 1
         name = f"poller {self._count}"
         orders = replace(self.orders, **changes)
@@ -144,7 +144,7 @@ class Pollers:
         self._log.note("frozen", process=name)
 
     def freeze_between_writes(self, name: str) -> None:
-        """The same, at a moment when it keeps nobody from any row."""
+        """The same, at a moment when it blocks no row for others."""
         while True:
             self.freeze(name)
             process = self._processes[name].pid
@@ -159,40 +159,40 @@ class Pollers:
         self._processes[name].send_signal(signal.SIGCONT)
 
     def ended(self, name: str) -> int:
-        """Wait for the end of one; its exit status."""
+        """Wait for the end of one; return its exit status."""
         status = self._processes[name].wait(PATIENCE)
         self.reap()
         return status
 
     def drained(self, name: str) -> dict[str, Any]:
-        """Let one end; what its source counted."""
+        """Drain one; return the counts of its source."""
         self._processes[name].send_signal(signal.SIGTERM)
-        # Drained, or with rows that are another's.
+        # Drained, or with rows that another has.
         assert self.ended(name) in (3, 4), self.said(name)
         return self.counted(name)
 
     def counted(self, name: str) -> dict[str, Any]:
-        """What the source of one that has ended by itself had counted."""
+        """The counts of the source of one that has ended by itself."""
         report = loads(self.said(name)[self.said(name).index('\n{"') :])
         numbers: dict[str, Any] = report["statistics"]["stages"][0]
         return numbers
 
     def said(self, name: str) -> str:
-        """What one wrote to standard error."""
+        """The standard error of one."""
         return "\n" + self._errors(name).read_text(encoding="utf-8")
 
     def _errors(self, name: str) -> Path:
         return self._folder / f"{name}.err"
 
     def reap(self) -> int:
-        """Write down who has ended; how many did."""
+        """Record who has ended; return how many did."""
         gone = [name for name, process in self._processes.items() if process.poll() is not None]
         for name in gone:
             del self._processes[name]
             self._log.note("gone", process=name)
         return len(gone)
 
-    # What was written down.
+    # Reading the log.
 
     def verdict(self, *, given_up: Collection[Event] = ()) -> Verdict:
         return check(entries_of(self.path), self.sent, given_up)
@@ -201,7 +201,7 @@ class Pollers:
         return len(self.verdict().sunk)
 
     def stale_starts(self, process: str) -> list[Event]:
-        """What a process began after it woke, though it had arrived elsewhere before."""
+        """Events that a process began after it woke, although they had arrived elsewhere before."""
         sunk: set[Event] = set()
         stale: list[Event] = []
         woken = False
@@ -214,7 +214,7 @@ class Pollers:
                     stale.append((client, seq))
         return stale
 
-    # What the database knows.
+    # Reading the database.
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]], *, make: bool = False) -> T:
         async def asking() -> T:
@@ -237,7 +237,7 @@ class Pollers:
     # Waiting, and the promises.
 
     def until(self, true: Callable[[], bool], *, replace: bool = False) -> None:
-        """Wait; with `replace` a poller that ends is followed by another."""
+        """Wait; with `replace` a poller that ends is replaced by another."""
         deadline = time.monotonic() + PATIENCE
         while not true():
             gone = self.reap()
@@ -266,9 +266,9 @@ class Pollers:
         repeats: bool = True,
         overlapping: bool = False,
     ) -> None:
-        """Every event but those that are `dead` arrived, and its result is there once; with `by`
-        clients have one at a time, in order, and so are their results. Without `repeats` each was
-        worked on once. Pollers that could not know that they had lost what they had begun are
+        """Check that every event except the `dead` ones arrived, and that its result is there once;
+        with `by` that clients have one at a time, in order, and so their results. Without `repeats`
+        each was processed once. Pollers that could not know that they had lost their work are
         `overlapping`."""
         self.until_done()
         verdict = self.verdict(given_up=dead)
@@ -290,7 +290,7 @@ class Pollers:
 
 
 def is_being_written(url: str) -> bool:
-    """Whether somebody has begun a transaction in a database and does not end it."""
+    """Whether a process has begun a transaction in a database and does not end it."""
     try:
         if url.startswith("sqlite"):
             db = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=0, isolation_level=None)
@@ -298,7 +298,7 @@ def is_being_written(url: str) -> bool:
                 db.execute("BEGIN IMMEDIATE")
             return False
         with psycopg.connect(url, autocommit=True) as connection:
-            # A statement that is under way ends by itself.
+            # A running statement ends by itself.
             time.sleep(0.1)
             rows = connection.execute(
                 "SELECT FROM pg_stat_activity WHERE application_name = 'penstock' "

@@ -7,8 +7,8 @@ from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "campaign.py"
 RECIPIENTS = 20_000
-# What one sender may have sent before the servers know of it: the outcomes that wait for an
-# answer, and the mail in its hands.
+# Mails that one sender may have sent before the servers know: the outcomes that wait for an
+# answer, and the current mail.
 IN_HAND = 512 + 1
 
 
