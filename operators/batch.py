@@ -42,9 +42,12 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+_Results = Sequence[R | Exception]
+
+
 @overload
 def batch(
-    handler: Callable[[list[T]], Awaitable[None]],
+    handler: Callable[[list[T]], Awaitable[None]] | Callable[[list[T]], None],
     max_size: int = ...,
     max_wait: float = ...,
     latency: float | None = ...,
@@ -57,33 +60,7 @@ def batch(
 
 @overload
 def batch(
-    handler: Callable[[list[T]], Awaitable[Sequence[R | Exception]]],
-    max_size: int = ...,
-    max_wait: float = ...,
-    latency: float | None = ...,
-    *,
-    parallel: int = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-) -> Callable[[Flowable[T]], Flowable[R]]: ...
-
-
-@overload
-def batch(
-    handler: Callable[[list[T]], None],
-    max_size: int = ...,
-    max_wait: float = ...,
-    latency: float | None = ...,
-    *,
-    parallel: int = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-) -> Callable[[Flowable[T]], Flowable[None]]: ...
-
-
-@overload
-def batch(
-    handler: Callable[[list[T]], Sequence[R | Exception]],
+    handler: Callable[[list[T]], Awaitable[_Results[R]]] | Callable[[list[T]], _Results[R]],
     max_size: int = ...,
     max_wait: float = ...,
     latency: float | None = ...,
