@@ -139,30 +139,6 @@ class _Window(FilterStage[T]):
     An entry is a bare int, which the garbage collector need not visit; there may be millions.
     """
 
-    __slots__ = (
-        *(
-            "_base",
-            "_bound",
-            "_coming",
-            "_event_time",
-            "_faults",
-            "_forgotten",
-            "_key",
-            "_max_keys",
-        ),
-        *(
-            "_now",
-            "_owed",
-            "_peak",
-            "_room",
-            "_seconds",
-            "_seen",
-            "_time_key",
-            "_times",
-            "_unfinished",
-        ),
-    )
-
     def __init__(
         self,
         downstream: Subscriber[T],

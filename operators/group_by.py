@@ -52,8 +52,6 @@ def group_by(
     by: Callable[[T], K],
     buffer: int = ...,
     each: None = ...,
-    idle: float = ...,
-    max_groups: None = ...,
     *,
     on_error: OnError = ...,
 ) -> Callable[[Flowable[T]], Flowable[Group[K, T]]]: ...
@@ -64,8 +62,6 @@ def group_by(
     by: str | int,
     buffer: int = ...,
     each: None = ...,
-    idle: float = ...,
-    max_groups: None = ...,
     *,
     on_error: OnError = ...,
 ) -> Callable[[Flowable[T]], Flowable[Group[Any, T]]]: ...

@@ -22,7 +22,7 @@ from itertools import accumulate
 from math import floor, inf, sqrt
 from operator import mul
 from struct import pack
-from typing import Protocol, TextIO, cast
+from typing import Any, TextIO
 
 from penstock.streams.extras import missing_extra
 
@@ -51,43 +51,17 @@ _CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
 _LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
 
 
-class _Histogram(Protocol):
-    def record_value(self, value: int, count: int) -> bool: ...
-    def set_start_time_stamp(self, time_stamp_msec: float) -> None: ...
-    def set_end_time_stamp(self, time_stamp_msec: float) -> None: ...
-
-
-class _LogWriter(Protocol):
-    def output_comment(self, comment: str) -> None: ...
-    def output_log_format_version(self) -> None: ...
-    def output_legend(self) -> None: ...
-    def output_interval_histogram(
-        self, histogram: _Histogram, *, max_value_unit_ratio: float
-    ) -> None: ...
-
-
-# Imported when they are called: slow to import, and only an interval log needs them.
-
-
-def require_interval_log() -> None:
-    """Raise MissingExtra if no interval log can be written."""
+# Any: the package has no types. Imported when it is called, as it is slow and seldom needed.
+def _hdrh(module: str) -> Any:
     try:
-        import_module("hdrh.log")
+        return import_module(f"hdrh.{module}")
     except ImportError as error:
         raise missing_extra("An interval log needs hdrhistogram", "hdr") from error
 
 
-def _new_histogram() -> _Histogram:
-    from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
-
-    return cast(_Histogram, HdrHistogram(1, _HIGHEST, _DIGITS))
-
-
-def _new_log_writer(stream: TextIO) -> _LogWriter:
-    require_interval_log()
-    from hdrh.log import HistogramLogWriter  # type: ignore[import-untyped]
-
-    return cast(_LogWriter, HistogramLogWriter(stream))
+def require_interval_log() -> None:
+    """Raise MissingExtra if no interval log can be written."""
+    _hdrh("log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +197,7 @@ class IntervalLog:
 
     def __init__(self, stream: TextIO, started: float) -> None:
         self._stream = stream
-        self._writer = _new_log_writer(stream)
+        self._writer = _hdrh("log").HistogramLogWriter(stream)
         self._writer.output_comment("[Logged with penstock, values in microseconds]")
         self._writer.output_log_format_version()
         date = datetime.fromtimestamp(started, UTC).isoformat(" ")
@@ -238,7 +212,7 @@ class IntervalLog:
         """
         if any(character == "," or character.isspace() for character in tag):
             raise ValueError(f"a tag has no commas or white space, got {tag!r}")
-        copy = _new_histogram()
+        copy = _hdrh("histogram").HdrHistogram(1, _HIGHEST, _DIGITS)
         for value, n in histogram.cells():
             copy.record_value(value, n)
         copy.set_start_time_stamp(start * 1000)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 import zlib
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from penstock.streams.errors import InputCorrupt
 from penstock.streams.extras import missing_extra
@@ -108,7 +109,8 @@ class Unpacked:
 
     def _unpack(self, kind: Kind) -> Callable[[], bytes | None]:
         make, failure = _unpackers(kind, self._name)
-        frame: _Unpacker | None = None
+        # Any: a decompressor of zstd's package, or one like it.
+        frame: Any = None
 
         def read() -> bytes | None:
             nonlocal frame
@@ -126,7 +128,7 @@ class Unpacked:
                     frame = make()
                 pending, self._pending = self._pending, b""
                 try:
-                    output = frame.decompress(pending, self._size)
+                    output: bytes = frame.decompress(pending, self._size)
                 except failure as error:
                     raise InputCorrupt(
                         f"{self._name} is not a valid {kind} file: {error}"
@@ -141,18 +143,6 @@ class Unpacked:
                     return output
 
         return read
-
-
-class _Unpacker(Protocol):
-    """One member or frame."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 class _Gunzip:
@@ -177,7 +167,7 @@ class _Gunzip:
         return self._stream.decompress(self._stream.unconsumed_tail + data, max_length)
 
 
-def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], _Unpacker], type[Exception]]:
+def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], Any], type[Exception]]:
     """The decompressor of a member or frame, and the errors it raises."""
     if kind == "gzip":
         return _Gunzip, zlib.error
@@ -185,53 +175,30 @@ def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], _Unpacker], type[Exc
     return package.ZstdDecompressor, package.ZstdError
 
 
-class Compressor(Protocol):
+class Compressor(NamedTuple):
     """Compresses blocks, each of which can be read back before the next one is written."""
 
-    def block(self, data: bytes | bytearray, /) -> bytes:
-        """`data`, compressed, to its last byte."""
-        ...
-
-    def end(self) -> bytes:
-        """What must follow the last block."""
-        ...
+    block: Callable[[bytes | bytearray], bytes]
+    """Its argument, compressed, to the last byte."""
+    end: Callable[[], bytes]
+    """What must follow the last block."""
 
 
 def compressor(name: str) -> Compressor | None:
     """The compressor for a file of this name, None if its suffix names none."""
     kind = compression_by_name(name)
-    if kind is None:
-        return None
-    return _Gzip() if kind == "gzip" else _Zstd(name)
+    if kind == "gzip":
+        gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
 
+        def gzipped(data: bytes | bytearray) -> bytes:
+            return gzip.compress(data) + gzip.flush(zlib.Z_SYNC_FLUSH)
 
-class _Gzip:
-    def __init__(self) -> None:
-        self._stream = zlib.compressobj(wbits=_GZIP_WINDOW)
-
-    def block(self, data: bytes | bytearray, /) -> bytes:
-        return self._stream.compress(data) + self._stream.flush(zlib.Z_SYNC_FLUSH)
-
-    def end(self) -> bytes:
-        return self._stream.flush()
-
-
-class _Zstd:
-    def __init__(self, name: str) -> None:
+        return Compressor(gzipped, gzip.flush)
+    if kind == "zstd":
         package = _zstd(name)
-        # Any: the package's own type.
-        self._stream: Any = package.ZstdCompressor(
-            options={package.CompressionParameter.checksum_flag: 1}
-        )
-        self._flush_block: Any = package.ZstdCompressor.FLUSH_BLOCK
-
-    def block(self, data: bytes | bytearray, /) -> bytes:
-        compressed: bytes = self._stream.compress(data, self._flush_block)
-        return compressed
-
-    def end(self) -> bytes:
-        rest: bytes = self._stream.flush()
-        return rest
+        zstd = package.ZstdCompressor(options={package.CompressionParameter.checksum_flag: 1})
+        return Compressor(partial(zstd.compress, mode=zstd.FLUSH_BLOCK), zstd.flush)
+    return None
 
 
 def check_suffix(name: str) -> None:

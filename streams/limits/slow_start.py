@@ -58,29 +58,6 @@ class SlowStart:
     Time: a few additions and one logarithm per completion. Memory: constant.
     """
 
-    __slots__ = (
-        "_ceiling",
-        "_failed_busy",
-        "_failures",
-        "_filling",
-        "_floor",
-        "_freedom",
-        "_full",
-        "_logs",
-        "_logs2",
-        "_paid",
-        "_since",
-        "_size",
-        "_squares",
-        "_succeeded_busy",
-        "_usual",
-        "elasticity",
-        "failed",
-        "limit",
-        "over",
-        "reason",
-    )
-
     def __init__(
         self,
         limit: int,

@@ -136,18 +136,6 @@ class Tally:
     `rounds` are means over parts of them.
     """
 
-    __slots__ = (
-        "busy",
-        "busy2",
-        "failed",
-        "failed_busy",
-        "logs",
-        "logs2",
-        "rounds",
-        "seconds",
-        "successes",
-    )
-
     def __init__(self) -> None:
         self.rounds = Rounds()
         self.clear()
