@@ -1,4 +1,4 @@
-"""The checker of the fault runs finds what is planted in a log, and nothing in a clean one."""
+"""The checker of the fault runs finds faults planted in a log, and none in a clean one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from tests.helpers.servers.postgres import Postgres
 from tests.helpers.system.poller import Orders
 from tests.helpers.system.pollers import Pollers
 
-# So long that there is still work to do when something happens.
+# Long enough that there is still work to do when something happens.
 SECONDS = 0.3
 
 
@@ -62,7 +62,7 @@ def test_readers_whose_connections_are_cut_again_and_again_go_on(
     mortal: Postgres, tmp_path: Path, run_seed: int, by: bool
 ) -> None:
     random_ = random.Random(run_seed)
-    # Nobody waits for a lease: a slow machine loses none by itself.
+    # No test waits for a lease: a slow machine loses none by itself.
     orders = Orders(mortal.url, by=by, results=bool(run_seed % 2), lease=30.0, seconds=0.1)
     with Pollers(orders, tmp_path) as pollers:
         names = pollers.start_two()
@@ -125,7 +125,7 @@ def test_a_reader_outlives_the_process_of_the_server_that_works_for_it(
 
 
 def locked(file: Path) -> sqlite3.Connection:
-    """A connection that keeps everybody else from writing."""
+    """A connection that keeps all others from writing."""
     db = sqlite3.connect(file, isolation_level=None, timeout=20.0)
     db.execute("BEGIN IMMEDIATE")
     return db
@@ -169,7 +169,7 @@ def test_a_reader_goes_on_when_its_disk_has_room_again(
     with Pollers(orders, tmp_path, events=20, special=special, padding=4_000) as pollers:
         poller = pollers.start()
         pollers.check(repeats=False)
-        # What was lost was the disk, not a lease.
+        # The disk failed, not a lease.
         told = pollers.drained(poller)
         assert told["reconnects"] > 0
         assert told["lost_leases"] == 0

@@ -1,4 +1,4 @@
-"""Pipelines with the bounds that are there by default, and more events than these let in."""
+"""Pipelines with the default bounds, and more events than these admit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events whose dead letters are hard to write: no worker ends of them, and no key stands still."""
+"""Events whose dead letters are hard to write: they end no worker and stall no key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.streams.nats.client.connection import connect, jetstream
 from penstock.streams.nats.client.server import Servers
 from tests.helpers.system.fleet import PIPELINE, Fleet
 
-# Nobody waits for a lease here: a slow machine loses none by itself.
+# No test waits for a lease here: a slow machine loses none by itself.
 LEASE = 15.0
 
 FAILING = """

@@ -25,7 +25,7 @@ HARMFUL = PIPELINE.replace("import sys\n", "import os\nimport sys\nimport time\n
 
 
 async def harmed(fleet: Fleet, harm: Callable[[dict[str, object]], None], which: int) -> Letter:
-    """Have one event do harm, replace each worker that ends, and wait for all others."""
+    """Let one event do harm, replace each worker that ends, and wait for all others."""
     await fleet.prepare()
     fleet.start("a", "b", "c")
     await fleet.settled("a", "b", "c")

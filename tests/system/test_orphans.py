@@ -1,4 +1,4 @@
-"""What a run leaves behind that is killed with no chance to clean up: nothing."""
+"""A run that is killed without a chance to clean up leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.streams.nats.client.server import Servers
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find processes")
 
-# Seconds after which something does not happen any more, on however slow a machine.
+# Seconds after which something will not happen any more, even on a slow machine.
 _PATIENCE = 20.0
 
 PIPELINE = """
@@ -59,7 +59,7 @@ def key_of(number: int) -> int:
 
 
 class Runs:
-    """Runs of the command in a folder, and all processes that came of them."""
+    """Runs of the command in a folder, and all their processes."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -76,7 +76,7 @@ class Runs:
         (self._folder / "in.jsonl").write_text(text, encoding="utf-8")
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        # A file: a pipe would be open for as long as an orphan lives.
+        # A file: a pipe would be open for as long as an orphan exists.
         self.said = self._folder / f"{len(self._started)}.err"
         with open(self.said, "wb") as errors:
             running = subprocess.Popen(
@@ -104,7 +104,7 @@ class Runs:
                 os.kill(process, signal.SIGKILL)
 
     def processes(self) -> dict[int, str]:
-        """Those that live, with their command lines, by what they have inherited."""
+        """Those that are alive, with their command lines, by what they have inherited."""
         mark = f"PENSTOCK_TEST={self._mark}".encode()
         found: dict[int, str] = {}
         for place in Path("/proc").iterdir():
@@ -129,7 +129,7 @@ class Runs:
         return [path.name for path in (self._folder / "tmp").glob("penstock-*")]
 
     def left_by_others(self, name: str) -> str:
-        """A folder of a user's there, which servers have used that have ended."""
+        """A user's folder there, used by servers that have ended."""
         folder = self._folder / "tmp" / name
         with Servers(folder):
             return name
@@ -190,7 +190,7 @@ def test_what_a_run_leaves_that_is_killed_with_its_watcher_is_removed_by_the_nex
     # The kernel ends the others.
     assert _eventually(lambda: not runs.processes()), runs.processes()
     assert len(runs.left()) == 1
-    # Not everything of that name is ours, and not all that is ours is over.
+    # Not everything of that name is ours, and not all of ours has ended.
     kept = runs.left_by_others("penstock-kept")
     runs.give(100)
     assert runs.start(*WORKERS).wait(_PATIENCE) == 0, runs.said.read_text()

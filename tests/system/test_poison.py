@@ -1,5 +1,5 @@
-"""Rows, messages and files that nobody can read, at seeded places among good ones: these are all
-processed, in order, and nobody ends of the others."""
+"""Rows, messages and files that cannot be read, at seeded places among good ones: the good ones are
+all processed, in order, and the others end no process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.helpers.system.fleet import ENVIRONMENT, PATIENCE, PIPELINE, Fleet
 from tests.helpers.system.poller import Orders
 from tests.helpers.system.pollers import Pollers
 
-# Nobody waits for a lease here: a slow machine loses none by itself.
+# No test waits for a lease here: a slow machine loses none by itself.
 LEASE = 30.0
 
 # Payloads of a row for a client that has good rows too, and for one whose name cannot be read.
@@ -29,7 +29,7 @@ BAD_ROWS = [
     '{"client": "\\ud83d", "seq": 0}',
     '{"client": "half \\udc00 a pair", "seq": 0}',
 ]
-# PostgreSQL can read no field of these.
+# PostgreSQL cannot read any field of these.
 BAD_IN_POSTGRES = [
     '{"client": "client 8", "seq": 0, "text": "a\\u0000b"}',
     '{"client": "a\\u0000b", "seq": 0}',
@@ -43,7 +43,7 @@ def test_rows_that_cannot_be_read_fail_for_good_and_hold_up_no_reader_and_no_cli
     kinds = BAD_ROWS + (BAD_IN_POSTGRES if database.startswith("postgresql") else [])
     kinds = kinds * 2 + chance.choices(kinds, k=chance.randint(0, 20))
     places = chance.sample(range(300), len(kinds))
-    # Longer than an index of PostgreSQL takes them, and hardly to be compressed.
+    # Too long for an index of PostgreSQL, and hardly compressible.
     long = ["".join(chance.choices(ascii_letters, k=20_000)) for _ in range(2)]
     orders = Orders(database, results=bool(run_seed % 2), lease=LEASE, seconds=0.01)
     bad = dict(zip(places, kinds, strict=True))
@@ -74,7 +74,7 @@ def test_all_dead_letters_are_listed_and_tried_again_whatever_lies_among_them(
         for event in poison:
             event["poison"] = True
         failing = {(event["client"], event["seq"]) for event in poison}
-        # After how many true letters there comes a foreign one.
+        # The number of real letters before each foreign one.
         places = [0, *sorted(chance.choices(range(len(poison) + 1), k=8))]
 
         async def put_among_them() -> None:
@@ -148,7 +148,7 @@ def test_no_event_of_a_batch_is_lost_without_a_word_whatever_its_identity_is(
         identities = odd_identities(chance)
         for event, identity in zip(chance.sample(events, len(identities)), identities, strict=True):
             event["id"] = identity
-        # Those of another program, whose batches say what they please.
+        # Messages of another program, whose batches have any content.
         batches: list[bytes] = []
         odd = [identity for identity in identities if type(identity) is not int]
         for n in range(8):
@@ -295,7 +295,7 @@ def test_a_line_that_a_full_disk_cut_off_spoils_nothing_that_is_appended(
 
 
 def appended(file: Path, before: bytes) -> list[Any]:
-    """The values of the lines behind what was there, which is as it was."""
+    """The values of the lines appended to the old ones, which are unchanged."""
     now = file.read_bytes()
     assert now.startswith(before)
     assert now[len(before) - 1 : len(before) + 1] != b"\n\n"

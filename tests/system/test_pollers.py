@@ -1,7 +1,7 @@
 """What happens to the rows of a table, and to their order, while readers of it fail.
 
-Of the seeded runs of a test one half goes without keys, and one half of either writes results into
-the table's database.
+One half of the seeded runs of a test has no keys, and one half of each writes results into the
+table's database.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.helpers.system.pollers import Pollers
 
 ATTEMPTS, EVENTS = 3, 30
 
-# At which time of a step a poller dies, for how long it works on a row, and its lease.
+# The time of a step at which a poller dies, how long it works on a row, and its lease.
 WHEN: dict[Step, tuple[int, float, float]] = {
     "handling": (25, 0.002, LEASE),
     # A slow claim may be followed by one settlement of all rows.
@@ -38,10 +38,10 @@ def test_a_poller_killed_at_any_step_loses_nothing_and_nothing_is_done_twice(
     with Pollers(orders, tmp_path, clients=10, events=20) as pollers:
         assert pollers.ended(pollers.start(dies=step, nth=nth)) == -signal.SIGKILL
         held = pollers.stats().in_work
-        # That it loses no lease of its own, on however slow a machine.
+        # Long enough to lose no lease by itself, even on a slow machine.
         last = pollers.start(lease=30.0)
         pollers.check()
-        # What the dead one held was delivered again, and nothing else was.
+        # Only rows that the dead one held were delivered again.
         assert pollers.drained(last)["redelivered"] == pollers.stats().repeated == held
 
 
@@ -49,7 +49,7 @@ def test_a_poller_killed_at_any_step_loses_nothing_and_nothing_is_done_twice(
 def test_no_row_is_given_to_two_of_four_pollers(
     database: str, tmp_path: Path, run_seed: int, by: bool
 ) -> None:
-    # Nobody waits for a lease: a slow machine loses none by itself.
+    # No test waits for a lease: a slow machine loses none by itself.
     orders = Orders(database, by=by, results=bool(run_seed % 2), lease=30.0, seconds=0.02)
     with Pollers(orders, tmp_path, clients=40, events=15) as pollers:
         for _ in range(4):
@@ -85,16 +85,16 @@ def test_what_a_reader_did_that_was_frozen_past_its_lease_is_void(
     random_ = random.Random(run_seed)
     orders = Orders(database, by=by, results=True, seconds=0.3)
     with Pollers(orders, tmp_path, clients=10, events=1) as pollers:
-        # For so long that it has something under way when it is frozen.
+        # Long enough that it has work in progress when it is frozen.
         sleeper = pollers.start(seconds=4 * LEASE)
         pollers.until(lambda: len(pollers.verdict().starts) == 10)
         time.sleep(random_.uniform(0, 0.3))
-        # Who is frozen while it writes to a file of SQLite locks it.
+        # A process that is frozen while it writes to a file of SQLite locks it.
         pollers.freeze_between_writes(sleeper)
         pollers.until(lambda: pollers.stats().expired == pollers.stats().in_work)
         held = pollers.stats().in_work
         other = pollers.start()
-        # Where nothing was held, there is nothing else to wait for.
+        # If nothing was held, there is nothing else to wait for.
         pollers.until(lambda: pollers.are_there(other))
         pollers.check()
         pollers.wake(sleeper)
@@ -116,7 +116,7 @@ def test_a_row_that_kills_or_blocks_its_readers_is_dead_and_takes_no_other_with_
         pollers.until(lambda: pollers.verdict().lost <= {poison}, replace=True)
         pollers.until_done(replace=True)
         dead = pollers.dead()
-        # Who was blocked may still finish it when nobody else had taken it.
+        # A blocked poller may still finish a row that no other had taken.
         assert len(dead) == 1 or (what == "blocks" and not dead)
         pollers.check(dead=frozenset({poison} if dead else ()), overlapping=what == "blocks")
         assert pollers.verdict().starts[poison] <= ATTEMPTS

@@ -52,7 +52,7 @@ def test_masters_and_workers_that_start_at_once_end_by_no_error_and_all_epics_co
     chance = random.Random(run_seed)
     file, log = tmp_path / "member.py", tmp_path / "log"
     file.write_text(MEMBER, encoding="utf-8")
-    # Of each pool at least one of either role.
+    # At least one of each role in each pool.
     pools = [f"starts-{run_seed}-{n}" for n in range(chance.randint(1, 3))]
     roles = [(role, pool) for role in ("master", "worker") for pool in pools]
     more = chance.randint(1, 4)
@@ -89,7 +89,7 @@ def test_masters_and_workers_that_start_at_once_end_by_no_error_and_all_epics_co
 
         statuses = {me: members[me].poll() for me in masters}
         assert set(statuses.values()) == {0}, said()
-        # Only what is stopped ends.
+        # Only a process that is stopped ends.
         workers = [one for me, one in members.items() if me not in masters]
         assert [one.poll() for one in workers] == [None] * len(workers), said()
         assert not any("Traceback" in text or "nats:" in text for text in said().values()), said()

@@ -1,4 +1,4 @@
-"""Workers of a pool that are frozen, while others repeat what they had, and woken meanwhile."""
+"""Workers of a pool that are frozen, while others repeat their jobs, and woken meanwhile."""
 
 from __future__ import annotations
 
@@ -93,5 +93,6 @@ def test_a_client_has_one_job_at_a_time_although_frozen_workers_wake_while_other
     assert verdict.lost == set()
     assert verdict.repeated == 0
     assert verdict.misordered == []
-    # What a worker had begun when it was frozen ends when it wakes; it begins nothing that it lost.
+    # Jobs that a worker had begun when it was frozen end when it wakes; it begins none that it
+    # lost.
     assert verdict.overlaps_awake() == []

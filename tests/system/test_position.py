@@ -48,7 +48,7 @@ pipeline = (
 
 
 def entries(log: Path) -> list[tuple[str, str]]:
-    """What was written down, in order; a kill may cut off the last of it."""
+    """The recorded entries, in order; a kill may cut off the last one."""
     text = log.read_text() if log.exists() else ""
     return [(what, line) for what, _, line in (row.partition(" ") for row in text.splitlines())]
 

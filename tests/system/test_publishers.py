@@ -1,4 +1,4 @@
-"""What publishers do while servers are frozen, and with events that servers would not take."""
+"""Publishers while servers are frozen, and with events that servers refuse."""
 
 from __future__ import annotations
 

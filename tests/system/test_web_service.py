@@ -31,9 +31,9 @@ PATIENCE = 60.0
 
 @dataclass
 class Heard:
-    """What the clients were told, by id; what they heard nothing about is in neither.
+    """The answers to the clients, by id; ids without an answer are in neither.
 
-    ``served`` are the clients that were told 200 at least once.
+    ``served`` are the clients that got 200 at least once.
     """
 
     billed: set[str] = field(default_factory=set)
@@ -136,7 +136,7 @@ def test_no_hook_that_a_client_knows_as_accepted_is_lost_by_a_shutdown(
     print(f"{len(heard.client_of)} sent, {len(heard.billed)} told 200, {len(ids)} billed")
     assert len(ids) == len(set(ids)), "billed twice"
     assert heard.billed <= set(ids), "lost"
-    # A hook that was refused may have got in with its duplicate, and not otherwise.
+    # A hook that was refused can only have got in with its duplicate.
     assert heard.refused.keys() & set(ids) <= heard.billed
     assert set(heard.refused.values()) <= {503}
     # Each client sent one after another, all to one customer.

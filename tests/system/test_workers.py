@@ -1,4 +1,4 @@
-"""What happens to servers and workers while a thousand events a second come for 200 keys."""
+"""Faults of servers and workers while a thousand events per second come for 200 keys."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def join(fleet: Fleet, servers: Servers) -> None:
 def test_nothing_is_lost_misordered_or_overlapped_when_a_worker_comes_or_goes(
     disturb: Disturb, three_servers: Servers, tmp_path: Path, run_seed: int
 ) -> None:
-    # What nobody waits for may be long: a slow machine loses no lease by itself.
+    # Long where no test waits for it: a slow machine loses no lease by itself.
     lease = 3.0 if disturb is kill else 8.0
     name = f"workers-{disturb.__name__}-{run_seed}"
     with Fleet(three_servers.urls, tmp_path, name, lease=lease) as fleet:
@@ -76,7 +76,7 @@ def test_a_worker_that_slept_past_its_leases_gives_them_up(
     with Fleet(three_servers.urls, tmp_path, f"workers-sleep-{run_seed}") as fleet:
         verdict = asyncio.run(story(fleet, three_servers, sleep, run_seed))
         assert verdict.misordered == []
-        # What it had under way when it fell asleep ends when it wakes, and nothing new begins.
+        # Work in progress when it fell asleep ends when it wakes, and nothing new begins.
         assert verdict.overlaps_awake() == []
         assert "lost the lease" in fleet.errors("a")
 
@@ -113,7 +113,7 @@ def test_nothing_is_lost_or_misordered_when_servers_go(
     disturb: Disturb, cluster: Servers, tmp_path: Path, run_seed: int
 ) -> None:
     name = f"servers-{disturb.__name__}-{run_seed}"
-    # A window in which a slow machine can choose leaders as well, after an answer was lost.
+    # A window in which even a slow machine can elect leaders, after an answer was lost.
     with Fleet(cluster.urls, tmp_path, name, lease=10.0, partitions=6, window=60.0) as fleet:
         verdict = asyncio.run(story(fleet, cluster, disturb, run_seed))
         assert (verdict.misordered, verdict.overlaps) == ([], [])

@@ -1,4 +1,4 @@
-"""What the matrix of costs measures."""
+"""The measurements of the matrix of costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the comparison with the best fixed limit measures."""
+"""The measurements of the comparison with the best fixed limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.streams.testing.plugin import Run
 
 
 class Servers:
-    """So many calls at once, each of a tenth of a second; the others wait in line."""
+    """A number of calls at once, each of a tenth of a second; the others wait in line."""
 
     def __init__(self, number: int) -> None:
         self._number = number

@@ -1,4 +1,4 @@
-"""An event that comes alone waits for nothing but its handler."""
+"""An event that comes alone waits only for its handler."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.streams.testing.plugin import Run
 
 
 class Iterations:
-    """Counts the iterations of the running loop: a callback that sets itself again in each."""
+    """Counts the iterations of the running loop, by a callback that sets itself again in each."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""A limiter of the user's, or what listens to it, that is broken."""
+"""A broken limiter of the user's, or a broken callback for its changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NONSENSE = [0, -3, math.nan, math.inf, "8", 2.5, None, True]
 
 
 class Limiter:
-    """A limiter of 3 that breaks when it hears of its second completion."""
+    """A limiter of 3 that breaks at its second completion."""
 
     def __init__(self) -> None:
         self.limit: Any = 3
@@ -39,7 +39,7 @@ class Limiter:
 
 
 class Nonsense(Limiter):
-    """One that proposes what is no limit."""
+    """One that proposes an invalid limit."""
 
     def __init__(self, limit: Any) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def later(value: int) -> Any:
 
 
 def stopped(run: Run, operator: Any) -> tuple[BaseException, dict[str, Any], list[int], list[str]]:
-    """Run ten events to the error: it, the last statistics, the results, what was returned."""
+    """Run ten events to the error: the error, the statistics, the results, the returned events."""
 
     async def story() -> tuple[BaseException, dict[str, Any], list[int], list[str]]:
         source, sink = CountedSource(range(10)), MemorySink()
@@ -118,7 +118,7 @@ def test_a_limiter_that_raises_is_named_and_what_is_in_flight_finishes(
 
 
 class Cancelled(Limiter):
-    """One that breaks as if somebody had cancelled it."""
+    """One that breaks as if it had been cancelled."""
 
     def breaks(self) -> None:
         raise asyncio.CancelledError

@@ -20,14 +20,14 @@ from penstock.streams.testing.plugin import Run
 
 
 def block(seconds: float) -> None:
-    """Take the loop's time without giving way, as `time.sleep` does."""
+    """Block the loop, as `time.sleep` does."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.advance(seconds)
 
 
 def starve(seconds: float) -> None:
-    """Let other processes have the processor for so long."""
+    """Let other processes have the processor for this long."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.starve(seconds)
@@ -56,7 +56,7 @@ def test_an_async_handler_that_blocks_the_loop_is_named(
 ) -> None:
     run(CountedSource([0.3]).pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
     (warning,) = warnings(caplog)
-    # At most the time between two looks is not seen.
+    # At most the time between two checks is not seen.
     assert re.match(r"the loop was blocked for 0\.(2[5-9]|30) s", warning)
     assert f"'{handler.__name__}' (stage 2 'adaptive_flat_map') was at work" in warning
     assert "in_threads" in warning
@@ -81,7 +81,7 @@ def test_a_plain_handler_that_blocks_the_loop_is_named(
 def test_short_calls_are_not_a_reason_to_warn(
     run: Run, caplog: pytest.LogCaptureFixture, handler: Any
 ) -> None:
-    # Two of them in a row, without the loop's turn between them, are below 0.1 s.
+    # Two of them in a row, without a loop iteration between them, are below 0.1 s.
     values = [0.04] * 50
     run(CountedSource(values).pipe(adaptive_flat_map(handler, Fixed(1))).to(MemorySink()).run())
     assert warnings(caplog) == []
@@ -219,7 +219,7 @@ def test_a_slow_handler_that_never_waits_gives_the_loop_its_turn(run: Run, kind:
     turns: list[float] = []
 
     def handler(value: int) -> Any:
-        # Quick at first, so that the strides have grown when it becomes slow.
+        # Quick at first, so that the chunks have grown when it becomes slow.
         if value > 600:
             block(0.02)
         return asyncio.sleep(0) if kind == "mixed" and value % 50 == 0 else value
@@ -232,7 +232,7 @@ def test_a_slow_handler_that_never_waits_gives_the_loop_its_turn(run: Run, kind:
         source = CountedSource(range(1000))
         chosen: Any = never_waits if kind in ("async", "timed") else handler
         timeout = 9 if kind == "timed" else None
-        # As many asynchronous calls as there are at once have a step each before the loop's turn.
+        # Each of the asynchronous calls in flight has a step before the next loop iteration.
         limit = Fixed(1 if chosen is never_waits else 4)
         operator = adaptive_flat_map(chosen, limit, timeout=timeout)
         flow = (

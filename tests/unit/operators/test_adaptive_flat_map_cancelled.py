@@ -1,4 +1,4 @@
-"""Handlers that are cancelled, by the pipeline or from inside, and those that leave the process."""
+"""Handlers that are cancelled, by the pipeline or from inside, and those that end the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""That a stage ends, and that nothing in it waits for what cannot come."""
+"""A stage ends, and nothing in it waits for what cannot come."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def grouped(keys: int) -> Callable[[Any], Any]:
 
 
 async def within(waiting: Awaitable[T]) -> T:
-    """What would otherwise wait for ever fails, in virtual time at once."""
+    """A block that would otherwise wait for ever fails, in virtual time at once."""
     async with asyncio.timeout(100):
         return await waiting
 

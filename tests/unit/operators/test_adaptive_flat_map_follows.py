@@ -1,4 +1,4 @@
-"""How a stage follows a limit that moves, and who is told of it."""
+"""How a stage follows a limit that moves, and how it reports that."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Scripted:
 
 
 class Dependency:
-    """Counts its open calls, each of which takes a second unless told otherwise."""
+    """Counts its open calls, each of which takes a second by default."""
 
     def __init__(self, seconds: Callable[[Any], float] = lambda _: 1.0) -> None:
         self.open = self.peak = self.cancelled = 0
@@ -105,7 +105,7 @@ def test_a_limit_shrinks_and_grows_under_load_and_cancels_nothing(run: Run, kind
 def test_the_source_is_asked_for_no_more_than_the_highest_limit_since_the_event_before(
     limits: list[int], seconds: list[float], kind: str
 ) -> None:
-    """Back-pressure: what the source has given and nobody has finished is within the limit."""
+    """Back-pressure: the unfinished events of the source are within the limit."""
     limiter = Scripted(*limits)
     over: list[int] = []
 
@@ -192,7 +192,7 @@ def test_each_stage_of_a_pipeline_follows_its_own_limiter(run: Run) -> None:
 
 
 class Together:
-    """A limiter that hears from the pool: how long each call took, among how many."""
+    """A limiter that gets from the pool how long each call took, among how many."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -211,7 +211,7 @@ def test_calls_in_a_pool_are_measured_as_those_of_an_async_handler(
     loop = virtual_loop
 
     class Pool(Executor):
-        """One worker, which takes two seconds a call; for both kinds, a stage sees no more."""
+        """One worker, which takes two seconds per call; both kinds of pool look like this."""
 
         free_at = 0.0
 
@@ -232,7 +232,7 @@ def test_calls_in_a_pool_are_measured_as_those_of_an_async_handler(
     assert {outcome for _, _, outcome in limiter.told} == {Outcome.SUCCESS}
 
 
-# Who is told.
+# Reports of changes.
 
 
 @pytest.mark.parametrize("kind", ["async", "def"])

@@ -67,7 +67,7 @@ def test_a_handler_may_answer_at_once_or_later(run: Run, ordered: bool) -> None:
 def test_a_handler_that_begins_to_answer_later_keeps_its_limit(run: Run) -> None:
     gauge = Gauge()
     sink = MemorySink()
-    # By then a stride of many events is under way.
+    # By then a chunk of many events is in progress.
     operator = adaptive_flat_map(lambda n: n if n < 200 else gauge(n), Fixed(3))
     run(CountedSource(range(600)).pipe(operator).to(sink).run())
     assert gauge.peak == 3

@@ -1,4 +1,4 @@
-"""`overload=` may say for how long to begin no call."""
+"""`overload=` may return the seconds for which no call begins."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Handler = Callable[[int], Any]
 
 
 def refusing(begun: list[tuple[float, int]], plain: bool) -> Handler:
-    """Refuses 2 once; notes when each call begins."""
+    """Refuses 2 once; records when each call begins."""
     refused: list[int] = []
 
     def handler(number: int) -> int:

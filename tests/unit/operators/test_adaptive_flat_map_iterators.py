@@ -19,7 +19,7 @@ async def count(value: int) -> AsyncIterator[int]:
 
 
 class Counting:
-    """An async iterator that is no generator."""
+    """An async iterator that is not a generator."""
 
     def __init__(self, value: int) -> None:
         self._left = value

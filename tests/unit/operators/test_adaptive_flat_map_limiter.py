@@ -1,4 +1,4 @@
-"""What the limiter is told, and what becomes of its limit."""
+"""The reports to a limiter, and the use of its limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.helpers.gauge import Gauge, declared, later
 
 
 class Recorder:
-    """A limiter that writes down what it is told."""
+    """A limiter that records its completions."""
 
     def __init__(self, limit: int = 2) -> None:
         self.limit = limit

@@ -40,7 +40,7 @@ def test_many_waiting_results_do_not_nest_when_a_reader_asks_one_by_one(run: Run
     async def story() -> None:
         probe = Probe[int](on_event=lambda probe, _: probe.request(1))
         source = CountedSource(range(5000))
-        # The filter asks for one more inside of each value that it drops.
+        # The filter requests one more inside each value that it drops.
         source.pipe(
             adaptive_flat_map(nothing_but, Fixed(900), window=5000), rx.filter(lambda n: n > 4990)
         ).connect(probe)
@@ -75,7 +75,7 @@ def test_nothing_is_emitted_that_was_not_asked_for(run: Run, handler: Any, order
 
 
 class Asked(Stage[int, int]):
-    """Notes what is asked for."""
+    """Records requests."""
 
     def __init__(self, downstream: Subscriber[int], requests: list[int]) -> None:
         super().__init__(downstream)

@@ -18,7 +18,7 @@ EXACT = Backoff(first=1, cap=100, jitter=0)
 
 
 class Flaky:
-    """Fails the first so many attempts at each value, each after `seconds`."""
+    """Fails the first `times` attempts at each value, each after `seconds`."""
 
     def __init__(self, failures: Callable[[int], int], seconds: float = 0) -> None:
         self.attempts: list[tuple[float, int]] = []
@@ -188,7 +188,7 @@ def test_a_drain_lets_waiting_events_be_tried_again(run: Run) -> None:
         async with source.pipe(operator).to(sink).start() as running:
             await asyncio.sleep(0.5)
             await running.drain(10)
-        # 2 had been taken for the place of the first that failed.
+        # 2 had been taken in the place of the first that failed.
         assert sorted(sink.values) == sorted(source.acked) == [0, 1, 2]
 
     run(story())

@@ -1,4 +1,4 @@
-"""Several stages that work with one dependency, under one limit."""
+"""Several stages that call one dependency, under one limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from penstock.streams.testing.plugin import Run
 
 
 class Dependency:
-    """Counts its open calls, and notes who began which in which order."""
+    """Counts its open calls, and records who began which in which order."""
 
     def __init__(self, seconds: Callable[[Any], float] = lambda _: 1.0) -> None:
         self.open = self.peak = 0
@@ -78,7 +78,7 @@ class Scripted:
 
 
 async def together(*flows: Any) -> list[MemorySink]:
-    """Run pipelines side by side to their ends."""
+    """Run pipelines concurrently to their ends."""
     sinks = [MemorySink() for _ in flows]
     await asyncio.gather(*(flow.to(sink).run() for flow, sink in zip(flows, sinks, strict=True)))
     return sinks
@@ -190,7 +190,7 @@ def test_stages_with_work_take_turns(run: Run, limit: int, kinds: tuple[str, ...
 
 
 def test_the_default_finds_what_the_dependency_bears_for_all_that_use_it(run: Run) -> None:
-    """Two limits of their own would each take the load of the other for its weakness."""
+    """Separate limits would each see the load of the other as the dependency's weakness."""
     servers, shared = asyncio.Semaphore(16), Shared()
     done: list[tuple[str, float]] = []
 
@@ -217,7 +217,7 @@ def test_the_default_finds_what_the_dependency_bears_for_all_that_use_it(run: Ru
 
     run(story())
     shares = Counter(name for name, _ in done)
-    # They could do 16 / 0.05 s a second, and a call alone takes 0.05 s.
+    # They could do 16 / 0.05 s per second, and a call alone takes 0.05 s.
     assert len(done) > 0.8 * 3200
     assert sum(seconds for _, seconds in done) / len(done) < 2 * 0.05
     assert abs(shares["a"] - shares["b"]) < 0.05 * len(done)

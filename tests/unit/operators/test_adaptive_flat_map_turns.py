@@ -19,7 +19,7 @@ def key(value: int) -> int:
 
 
 class Watching:
-    """A handler that notes when calls of the same key overlap."""
+    """A handler that records when calls of the same key overlap."""
 
     def __init__(self, seconds: dict[int, float] | None = None) -> None:
         self.at_work: defaultdict[int, int] = defaultdict(int)
@@ -72,7 +72,7 @@ def test_the_last_event_is_worked_on_when_the_source_ends_as_it_is_taken(
 
     chosen: Any = {"async": handler, "plain": lambda n: n, "later": lambda n: handler(n)}[kind]
     sink = MemorySink()
-    # A list is known to be at its end as soon as its last item is out.
+    # The end of a list is known as soon as its last item is out.
     flow = from_iterable(list(range(count))).pipe(
         group_by(lambda _: 0, buffer), spread(), adaptive_flat_map(chosen, Fixed(2))
     )

@@ -26,7 +26,7 @@ from penstock.streams.testing.plugin import Run
 
 
 class Plant:
-    """A handler of batches with a known cost, that notes them."""
+    """A handler of batches with a known cost, which records them."""
 
     def __init__(self, a: float = 1.0, b: float = 0.0) -> None:
         self.batches: list[list[Any]] = []
@@ -306,7 +306,7 @@ def test_the_numbers_show_the_size_the_calls_and_what_waits(run: Run) -> None:
     run(story())
 
 
-# Company.
+# Linger.
 
 
 def test_an_event_waits_for_those_that_are_expected_soon(run: Run) -> None:
@@ -325,7 +325,7 @@ def test_an_event_waits_for_those_that_are_expected_soon(run: Run) -> None:
         probe.cancel()
         return plant.sizes[before:]
 
-    # Nothing is under way, and yet the first is not sent alone.
+    # No call is in flight, and yet the first is not sent alone.
     assert run(story()) == [6, 3]
 
 
@@ -358,7 +358,7 @@ def test_no_event_waits_longer_than_max_wait_beside_a_free_call(
 
 def test_its_bound_counts_what_waits_the_results_and_what_is_tried_again() -> None:
     source = from_iterable([1])
-    # 10 read ahead, 10 results that nobody has taken, and those of two calls.
+    # 10 read ahead, 10 results not taken yet, and those of two calls.
     assert source.pipe(batch(asynchronous, 10, parallel=2)).info.bound == 40
     retrying = batch(asynchronous, 10, parallel=2, on_error=retry(3))
     assert source.pipe(retrying).info.bound == 60

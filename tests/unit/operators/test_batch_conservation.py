@@ -1,4 +1,4 @@
-"""Nothing vanishes in batches: whatever became of its batch, every event ends, and once."""
+"""Nothing vanishes in batches: whatever happens to its batch, every event ends exactly once."""
 
 from __future__ import annotations
 
@@ -149,5 +149,5 @@ def test_in_is_the_sum_of_all_that_became_of_it(
         if running.report().exit_status == 0:
             assert left == 0
 
-    # Nothing here comes from outside: a stall is at once one.
+    # Nothing here comes from outside: a stall is certain at once.
     run_virtual(story(), stall=0.01)

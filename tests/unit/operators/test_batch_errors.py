@@ -16,11 +16,11 @@ from penstock.streams.testing.plugin import Run
 
 
 class Poison(Exception):
-    """What a handler raises here when a batch has a poisonous event."""
+    """The error of a handler when a batch has a bad event."""
 
 
 class Poisoned:
-    """Raises for a batch with a poisonous event in it, as a transaction would."""
+    """Raises for a batch with a bad event in it, as a transaction would."""
 
     def __init__(self, *poisonous: int, times: int = 10**9) -> None:
         self.calls: list[list[int]] = []
@@ -40,7 +40,7 @@ class Poisoned:
 
 
 def after_growing(poisonous: int) -> list[int]:
-    """Enough events before and after a poisonous one for batches to be large."""
+    """Enough events before and after a bad one for batches to be large."""
     return list(range(poisonous + 100))
 
 
@@ -106,7 +106,7 @@ def test_by_default_the_poisonous_event_stops_the_pipeline_and_is_named(run: Run
         run(source.pipe(batch(handler)).to(sink).run())
     assert raised.value.__notes__ == ["in stage 2 'batch', on the event 250"]
     assert source.failed == [250]
-    # What came before it in its batch was done; of what came after it nothing was begun.
+    # The events before it in its batch were done; none of those after it was begun.
     assert sink.values == list(range(250)) == source.acked
     assert handler.done == list(range(250))
     assert source.returned
@@ -118,7 +118,7 @@ def test_an_event_that_failed_is_tried_again_while_others_go_on(run: Run) -> Non
     run(source.pipe(batch(handler, on_error=policy)).to(sink).run())
     assert sorted(sink.values) == list(range(400))
     assert sink.values.index(100) > 101
-    # Those of its first batch are never disturbed again: what is tried again is by itself.
+    # Those of its first batch are never disturbed again: it is tried again alone.
     alone = [values for values in handler.calls if values == [100]]
     assert len(alone) == 3
 

@@ -52,7 +52,7 @@ def by_size(cost: Cost, size: int, wait: float | None = None) -> Any:
 
 
 def rate(operator: Any, seconds: float = 30.0) -> float:
-    """Events a second out of an endless backlog, once it has got going."""
+    """Events per second from an endless backlog, after a start."""
 
     async def story() -> float:
         sink = MemorySink()
@@ -69,7 +69,7 @@ def rate(operator: Any, seconds: float = 30.0) -> float:
 
 
 def latency(operator: Any, every: float, events: int = 600) -> float:
-    """The mean time that an event of the later half takes, when they come at random."""
+    """The mean latency of the later half of events that come at random."""
     came: asyncio.Queue[float] = asyncio.Queue()
 
     async def arrive() -> None:
@@ -99,7 +99,7 @@ def test_under_heavy_load_it_does_97_percent_of_what_the_best_fixed_size_does(na
     cost = PLANTS[name]
     best = max(rate(by_size(cost, size)) for size in SIZES)
     assert rate(by_load(cost)) >= 0.97 * best
-    # It is worth choosing: without batches it would be a fraction.
+    # Batches pay: without them it would be a fraction.
     assert rate(by_size(cost, 1)) <= 0.2 * best
 
 
@@ -118,7 +118,7 @@ def test_in_between_an_event_takes_no_longer_than_with_the_best_fixed_size_and_w
     a_second: int,
 ) -> None:
     cost, every = PLANTS["per call and per event"], 1 / a_second
-    # One a call would not do: that is 19 events a second.
+    # One per call would not do: that is 19 events per second.
     fixed = [by_size(cost, size, wait) for size in (10, 100, 500) for wait in (0.01, 0.05)]
     events = max(1000, 8 * a_second)
     best = min(latency(operator, every, events) for operator in fixed)
@@ -136,7 +136,7 @@ def test_a_latency_bounds_the_calls_and_it_does_what_it_can_within(seconds: floa
         return values
 
     done = rate(batch(handler, latency=seconds))
-    # Whoever waits came when the call before began: twice a call's time in all.
+    # The events that wait came when the previous call began: twice a call's time in total.
     allowed = [size for size in range(1, 501) if 2 * cost(size) <= seconds]
     assert done >= 0.8 * max(size / cost(size) for size in allowed)
     late = [size for size in sizes[len(sizes) // 2 :] if size > max(allowed)]

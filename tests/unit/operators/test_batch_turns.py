@@ -34,7 +34,7 @@ def absolute(group: Group[Any, int]) -> Flowable[int]:
 
 
 class Watching:
-    """A handler of batches that notes when calls with events of one key overlap."""
+    """A handler of batches that records when calls with events of one key overlap."""
 
     def __init__(self, seconds: float = 1.0, slower: float = 0.0) -> None:
         self.calls: list[list[int]] = []
@@ -103,7 +103,7 @@ def test_every_other_group_comes_before_a_second_event_of_one(run: Run) -> None:
     seen: Counter[int] = Counter()
     for value in (value for values in watching.calls for value in values):
         seen[key(value)] += 1
-        # A batch that had to be made smaller leaves some of it to the next.
+        # A batch that had to be made smaller leaves some of its events to the next.
         assert max(seen.values()) - min(seen[k] for k in range(4)) <= 3
     # Whatever the size is, all of them are in every larger call.
     assert all({0, 1, 2, 3} == set(map(key, call)) for call in watching.calls if len(call) == 8)
@@ -276,7 +276,7 @@ def test_a_child_that_is_put_off_comes_before_the_later_ones_of_its_turn(run: Ru
 
 @pytest.mark.parametrize("wait", [0.0, 0.15, 5.0])
 def test_later_events_of_a_group_wait_until_one_has_been_tried_again(run: Run, wait: float) -> None:
-    """Also where its wait is over before those that came with it in one call have begun."""
+    """Also if its wait is over before those that came with it in one call have begun."""
     done: list[int] = []
     source = MemorySource(range(40))
     work = batch(failing_once({8, 9, 20}, done), 8, on_error=retry(2, Backoff(wait, jitter=0)))

@@ -43,7 +43,7 @@ def count(**options: Any) -> Any:
 
 
 def told(items: list[Any], **options: Any) -> list[tuple[Any, ...]]:
-    """What comes out for the items, up to the end."""
+    """The output for the items, up to the end."""
     periods: list[Period] = []
     run(from_iterable(items).pipe(count_over_time(**options)).to(collect(periods)))
     return [(period.begin, period.end, period.value) for period in periods]
@@ -414,7 +414,7 @@ def sized(kept: Any) -> bool:
     return hasattr(kept, "__len__")
 
 
-# Numbers and dates at the rims of what there is.
+# Numbers and dates at the limits of their types.
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_after_a_burst_only_the_keys_of_the_window_are_remembered() -> None:
     burst = [(0.0, n) for n in range(50_000)]
     later = [(20.0 + n, -n) for n in range(1, 100)]
     numbers = statistics_after(burst + later, distinct_within(10, by=1, time=0))
-    # A chunk is looked at when it has come.
+    # A chunk is processed when it has come.
     assert 50_000 <= numbers["peak"] <= 50_000 + 256
     assert numbers["keys"] == 10
 
@@ -328,7 +328,7 @@ def test_a_duplicate_of_an_unfinished_event_shares_its_outcome(ending: str) -> N
     assert len(source.acked) == (3 if forgotten else 0)
     assert len(source.failed) == (3 if ending == "fail" else 0)
     assert len(source.returned) == (3 if ending == "give_back" else 0)
-    # What comes back is offered again: the two that were dropped from the stream as well.
+    # Returned events are offered again: also the two that were dropped from the stream.
     assert source.redeliver() == (0 if forgotten else 3)
 
 
@@ -483,7 +483,7 @@ def test_nonsense_is_refused_when_the_operator_is_built(options: dict[str, Any])
 
 
 def distinct_and_held(operator: Any, **options: Any) -> list[Any]:
-    """What comes of 3,000 events of three keys, of which `operator` holds the first."""
+    """The output for 3,000 events of three keys, of which `operator` holds the first."""
     kept: list[Any] = []
     stream = from_iterable([*[1] * 1_500, *[2] * 1_500, 3])
     distinct = stream.pipe(distinct_within(60, by=lambda n: n, **options), operator)
@@ -521,7 +521,7 @@ def test_no_more_is_asked_for_while_a_thousand_duplicates_wait() -> None:
     probe = Probe[int](request=10, hold=True)
     source.pipe(distinct_within(60, by=lambda n: n)).connect(probe)
     assert probe.values == [1]
-    # Those that wait, the one that they wait for, and what had been asked for.
+    # Those that wait, the one that they wait for, and those that had been requested.
     assert len(source.unsettled) <= 1024 + 10
     probe.events[0].finish()
     assert probe.values == [1, 2]

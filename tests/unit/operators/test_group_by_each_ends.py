@@ -17,7 +17,7 @@ from tests.helpers.in_groups import at_times, each, read
 
 
 def play_out(items: list[tuple[float, Any]], operator: Any, until: float) -> list[Any]:
-    """(time, value) of what comes out of a stream that goes on until the given time."""
+    """(time, value) of the output of a stream that goes on until the given time."""
 
     async def story() -> list[Any]:
         stream = Flowable.from_async_iterable(lambda: at_times([*items, (until, None)]))
@@ -34,7 +34,7 @@ def play_out(items: list[tuple[float, Any]], operator: Any, until: float) -> lis
 def test_a_state_ends_when_its_group_was_empty_for_idle_seconds() -> None:
     items = [(0, "a1"), (5, "a2"), (14.9, "a3"), (25, "a4"), (26, "a5")]
     seen = play_out(items, each(ops.pairwise(), idle=10), until=30)
-    # a3 came within ten seconds, a4 exactly at the end of the state: it starts anew.
+    # a3 came within ten seconds, a4 exactly at the end of the state: it starts a new one.
     assert seen == [(5, ("a1", "a2")), (14.9, ("a2", "a3")), (26, ("a4", "a5"))]
 
 

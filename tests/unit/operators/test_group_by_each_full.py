@@ -215,7 +215,7 @@ def test_whatever_the_operators_do_the_buffer_is_kept_and_everything_ends(
     assert report.statistics["returned"] == 0
     assert source.unsettled == []
     bounds = [stage.bound or 0 for stage in pipeline.describe()]
-    # Outputs that are made of several events are weighed by `penstock draw`.
+    # `penstock draw` counts the events of which outputs are made.
     most = buffer
     assert peak.peak <= buffer + 1 + most * sum(bounds[3:])
 
@@ -239,7 +239,7 @@ def _no_key(value: Any) -> Any:
     "inside",
     [
         lambda stage: (stage,),
-        # Of what several events were made of, and of what is in a group inside the group.
+        # Of events made from several, and of those in a group inside the group.
         lambda stage: (chunk(2), stage),
         lambda stage: (group_by(1), spread(), stage),
         lambda stage: (chunk(2), group_by(0), spread(), stage),
@@ -267,7 +267,7 @@ def test_an_event_that_is_given_up_on_inside_a_group_keeps_its_place_until_its_l
 
 def test_no_group_is_closed_early_for_letters_that_will_be_out() -> None:
     async def story() -> None:
-        # What fails has an odd number; of the others each group's operators hold one.
+        # Events with odd numbers fail; of the others each group's operators hold one.
         source = MemorySource([(n % 3, n) for n in [0, 2, 4, *range(1, 31, 2)]])
         dead, done = MemorySink(hold=True), MemorySink()
         refused = distinct_within(1, lambda pair: 1 / (1 - pair[1] % 2), on_error=route(dead))
@@ -284,7 +284,7 @@ def test_no_group_is_closed_early_for_letters_that_will_be_out() -> None:
 
 
 def test_a_group_is_closed_early_when_the_letters_are_out_and_the_buffer_is_still_full() -> None:
-    # Of each event one half is held by the operators, and the other fails.
+    # One half of each event is held by the operators, and the other fails.
     source, dead, done = MemorySource([("a", n) for n in range(4)]), MemorySink(seconds=5), []
     halves = ops.flat_map(lambda pair: [pair, None])
     refused = distinct_within(1, lambda pair: pair[1], on_error=route(dead))

@@ -24,7 +24,7 @@ def really(virtual_loop: VirtualTimeLoop) -> Callable[[Any], Any]:
 
 
 def test_as_many_calls_as_threads_run_at_once(really: Callable[[Any], Any]) -> None:
-    # Nobody passes before three are there.
+    # No call passes before three are there.
     barrier = threading.Barrier(3, timeout=10)
 
     def meet(value: int) -> tuple[int, str]:

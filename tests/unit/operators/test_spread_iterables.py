@@ -230,12 +230,12 @@ def test_spread_after_spread_takes_iterables_out_of_iterables() -> None:
     assert read(nested.pipe(spread(1), spread(1))).values == ["a1", "a2", "b", "c"]
 
 
-# Time: a source gives the loop its turn every few milliseconds, in the middle of its groups.
+# Time: a source yields to the loop every few milliseconds, in the middle of its groups.
 
 
 def job_spreader(groups: Iterable[Iterable[Any]], feeders: int) -> list[Any]:
-    """The published order, by feeders in a circle: each gives one job and the next has its turn;
-    one that has none takes the next group first, and leaves where there is none."""
+    """The published order, by feeders in a circle: each gives one job, then the next one does; a
+    feeder without jobs first takes the next group, and leaves if there is none."""
     coming, done = iter(groups), list[Any]()
     circle: list[Iterator[Any]] = [iter(())] * feeders
     while circle:
@@ -342,7 +342,7 @@ def test_the_published_order_holds_whatever_takes_how_long(
             yield from slowly([jobs(group)], next(taken))
 
     def handler(group: Iterator[str]) -> Iterator[str]:
-        # A generator would be refused as work that is left to do.
+        # A generator would be refused as unfinished work.
         return map(str, next(slowly([group], next(taken))))
 
     async def story() -> None:

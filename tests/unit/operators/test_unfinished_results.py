@@ -1,4 +1,4 @@
-"""Handlers that hand on work which nobody does: what they returned is no result."""
+"""Handlers that return unfinished work, such as a coroutine, instead of a result."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ REPLIED = "G(a -> X b)"
 
 
 def stay(names: str) -> dict[str, Any]:
-    """Each proposition is one letter, and the event is a text."""
+    """Each proposition is one letter, and the event is a string."""
     return {name: partial(lambda name, event: name in event, name) for name in names}
 
 
 def watch_rule(formula: str, **options: Any) -> Rule:
-    """A rule by the first item of each event, whose propositions are other items of it."""
+    """A rule by the first item of each event, whose propositions are its other items."""
     names = [name for name in options if len(name) == 1]
     tests = {name: itemgetter(options.pop(name)) for name in names}
     usual: dict[str, Any] = {"mode": "ltl3", "evidence": 16, "idle": None, "max_keys": None}
@@ -231,7 +231,7 @@ def test_more_keys_than_allowed_forget_the_one_that_was_used_longest_ago() -> No
     operator = violations("a -> X b", by=0, max_keys=2, **tests)
     stage = numbers(operator, events)
     assert (stage["keys"], stage["evicted"]) == (2, 2)
-    # Of y nothing is known any more, so its c begins a trace of its own.
+    # y has been forgotten, so its c begins a new trace.
     assert stage["violations"] == 1
 
 

@@ -1,4 +1,4 @@
-"""What cannot be meant is refused where it is written, and never by an error of Python's own."""
+"""Invalid arguments are refused where they are written, and never by an error of Python's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from penstock import (
 )
 from penstock.streams.errors import BuildError
 
-NUMBER = object()  # No number at all: `<` and `>` raise TypeError.
+NUMBER = object()  # Not a number: `<` and `>` raise TypeError.
 
 
 def described(wrong: object) -> str:

@@ -1,4 +1,4 @@
-"""What is built has every module of the folders, and nothing else."""
+"""The built package has every module of the folders, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDERS = ("streams", "operators", "sources", "sinks")
 
 @pytest.fixture(params=["with links", "without links"])
 def checkout(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy of what is built, with the links in `penstock` or, as on Windows, without them."""
+    """A copy of the sources, with the links in `penstock` or, as on Windows, without them."""
     copy = tmp_path / "checkout"
     without = shutil.ignore_patterns("__pycache__")
     for name in (*FOLDERS, "penstock"):
@@ -82,7 +82,7 @@ def test_a_checkout_that_is_installed_runs_in_place(checkout: Path, tmp_path: Pa
         "from penstock import group_by, write_jsonl; from penstock.streams import errors; "
         "print(errors.__file__)"
     )
-    # Without what is installed as editable already.
+    # Without the packages installed as editable already.
     command = [sys.executable, "-I", "-S", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -81,7 +81,7 @@ def test_fields_go_into_the_columns_of_a_table(database: str) -> None:
 def test_a_row_and_its_result_are_written_in_one_transaction(database: str) -> None:
     async def work() -> None:
         async with queue(database, 400) as store, queue(database, table="out") as out:
-            # Every transaction that marks a row finds its result there, and the other way round.
+            # Every transaction that marks a row finds its result there, and vice versa.
             stream = read_table(database, follow=False).pipe(adaptive_flat_map(lambda e: e))
             counts: set[tuple[int, int]] = set()
 

@@ -24,7 +24,7 @@ ROWS = 60
 
 @asynccontextmanager
 async def queue(url: str, poison: int | None = None) -> AsyncGenerator[Store]:
-    """A queue with rows of five keys, one of which a handler may not like, and their results."""
+    """A queue with rows of five keys, one of which a handler may fail on, and their results."""
     store = open_store(url)
     await store.open()
     try:
@@ -55,14 +55,14 @@ def pipeline_of(
 
 
 async def finish(url: str, by: str | None = None, *, attempts: int = 3) -> dict[str, Any]:
-    """Do what there is to do; what the source counted."""
+    """Process all rows; return the counts of the source."""
     report = await pipeline_of(url, by, attempts=attempts).run()
     numbers: dict[str, Any] = report.statistics["stages"][0]
     return numbers
 
 
 async def check(store: Store, dead: int = 0) -> None:
-    """Every row is finished or dead with its error; what finished has one result."""
+    """Check that every row is finished with one result, or dead with its error."""
     stats = await measure(store, 60.0)
     assert (stats.waiting, stats.failed, stats.in_work) == (0, 0, 0)
     assert (stats.finished, stats.dead) == (ROWS - dead, dead)

@@ -55,7 +55,7 @@ def slowly(numbers: Inbox[int], into: list[int]) -> Pipeline:
 
 
 async def outcome(put: Coroutine[Any, Any, Any]) -> str:
-    """What became of a put: "fine" or the name of its error."""
+    """The outcome of a put: "fine" or the name of its error."""
     try:
         await put
     except Exception as error:
@@ -208,7 +208,7 @@ def test_a_put_that_waits_raises_the_events_own_error(run: Run) -> None:
                 await running.drain()
 
     run(story())
-    # The letter is accepted before the caller hears of it.
+    # The letter is accepted before the caller is notified.
     assert [letter.value for letter in letters.values] == [1]
     assert isinstance(letters.values[0], DeadLetter)
 
@@ -351,7 +351,7 @@ def test_a_caller_that_is_cancelled_as_room_is_found_withdraws_its_event(run: Ru
         numbers.connect(probe)
         puts = [asyncio.create_task(numbers.put(number, wait=True)) for number in range(3)]
         await asyncio.sleep(1)
-        # 0 leaves and 1 is taken in, which its caller is not told before the loop's next iteration.
+        # 0 leaves and 1 is accepted; its caller is notified in the next loop iteration.
         probe.request(1)
         puts[1].cancel()
         await asyncio.sleep(1)
@@ -390,7 +390,7 @@ def test_a_caller_that_is_cancelled_as_the_running_begins_withdraws_its_event(ru
         puts = [asyncio.create_task(numbers.put(number)) for number in range(3)]
         await asyncio.sleep(1)
         async with numbers.to(collect(seen)).start() as running:
-            # In the turn in which all three are taken in, and there is demand for them.
+            # In the loop iteration in which all three are accepted, and there is demand for them.
             asyncio.get_running_loop().call_soon(puts[1].cancel)
             await asyncio.gather(*puts, return_exceptions=True)
             await running.drain()
@@ -457,7 +457,7 @@ def test_a_caller_that_is_cancelled_before_the_event_has_left_the_inbox_has_put_
                 puts.append(asyncio.create_task(put(number)))
                 for _ in range(dice.choice((0, 0, 1, 2))):
                     await asyncio.sleep(0)
-                # Not one that has not begun: nobody would hear of it.
+                # Not one that has not begun: nobody would be notified.
                 begun = [task for task in puts[:-1] if not task.done()]
                 if begun and dice.random() < 0.6:
                     asyncio.get_running_loop().call_soon(dice.choice(begun).cancel)
@@ -758,7 +758,7 @@ def in_threads(*work: Callable[[], None]) -> list[threading.Thread]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Look every millisecond: what is waited for happens in other threads."""
+    """Check every millisecond: the condition changes in other threads."""
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -553,7 +553,7 @@ def test_a_pipe_that_begins_like_a_compressed_one_is_read_as_it_is(run: Run) -> 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstd])
 def test_a_drain_loses_nothing_of_a_compressed_pipe_that_was_read(run: Run, compress: Any) -> None:
-    # Ten reads of the decompressed bytes come of one read of the pipe.
+    # One read of the pipe gives ten reads of the decompressed bytes.
     lines = b"".join(b'{"n":%d,"text":"%s"}\n' % (n, b"x" * 1000) for n in range(2600))
 
     async def story() -> tuple[int, int]:

@@ -34,7 +34,7 @@ def append(file: Path, text: str) -> Callable[[], object]:
 
 
 async def follow(file: Path, *acts: Act) -> Seen:
-    """What came until five seconds after the last act: (time, line number, n)."""
+    """The events until five seconds after the last act: (time, line number, n)."""
     loop = asyncio.get_running_loop()
     seen: Seen = []
 

@@ -1,4 +1,4 @@
-"""A source that was given where its stream is meant."""
+"""A source function that is used without being called."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def saved(place: Path) -> dict[str, Any]:
 
 
 async def interrupted(source: Flowable[str], fails_at: str, limit: int = 4) -> list[str]:
-    """What was finished until the handler met `fails_at`, working on `limit` at once."""
+    """The events finished until the handler met `fails_at`, with `limit` at once."""
     done: list[str] = []
 
     async def handler(line: str) -> str:
@@ -133,7 +133,7 @@ def test_however_it_is_cut_into_runs_each_line_is_read_once(
     seen: list[bytes] = []
     for count in cuts:
         found = part(count)
-        # The one that was asked for last was not finished: its reader left the loop.
+        # The last one was not finished: its reader left the loop.
         seen += found[:-1] if len(found) >= count else found
     seen += run_virtual(read(read_lines(file, position=place, decode=bytes, max_line=8)))[0]
     whole = file.read_bytes().split(b"\n")

@@ -40,7 +40,7 @@ class Ticking:
 
 @pytest.fixture
 def ticking(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Let `queue_stats` look at a queue that only says when it was looked at."""
+    """Let `queue_stats` measure a fake queue that records the times of the looks."""
 
     def use(store: Ticking) -> None:
         monkeypatch.setattr(penstock.streams.sql_queue, "open_store", lambda *_: store)

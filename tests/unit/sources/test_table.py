@@ -42,7 +42,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def queue(url: str, count: int = 0, table: str = "queue") -> AsyncGenerator[Store, None]:
-    """A queue with so many rows."""
+    """A queue with a number of rows."""
     store = open_store(url, table)
     await store.open()
     try:
@@ -78,7 +78,7 @@ async def numbers_of(source: Flowable[dict[str, Any]]) -> tuple[list[int], Repor
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(20):
         while not await true():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)  # What is waited for happens in a database.
+            await asyncio.sleep(0.005)  # The wait is for a database.
 
 
 def source_numbers(report: Report) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def test_what_is_enqueued_while_the_reader_waits_is_read(database: str) -> None:
     async def work() -> None:
         async with queue(database) as store:
             values: list[Any] = []
-            # So seldom does it look by itself that it must have been told.
+            # It polls so rarely that it must have been notified.
             async with read_table(database, poll=3600).to(collect(values)).start() as running:
                 for n in range(3):
                     await store.put([orjson.dumps({"n": n})])
@@ -525,7 +525,7 @@ def test_what_others_give_back_or_lose_meanwhile_is_read_before_the_end(database
                 return probe.ended or processed == len(probe.values) == probe.requested
 
             while not probe.ended:
-                # Not before all that came is marked: then nothing is held.
+                # Not before all rows are marked: then nothing is held.
                 probe.request(1)
                 await until(answered)
                 if len(probe.values) == 1:
@@ -663,7 +663,7 @@ def long_text() -> str:
 def rows_that_break_claims(postgres: bool) -> dict[str, tuple[str, int]]:
     """Payloads with a key `key`, and the status that each ends with."""
     long = orjson.dumps({"n": 1, "key": long_text()}).decode()
-    # PostgreSQL can read no field of what has a \u0000 anywhere.
+    # PostgreSQL cannot read any field of a payload with \u0000 anywhere.
     nul = -1 if postgres else 1
     return {
         "a key of 20 kB": (long, 1),
@@ -715,7 +715,7 @@ def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
 ) -> None:
     async def work() -> None:
         async with queue(database) as store:
-            # Of each key the rows before and behind the one that kills are innocent.
+            # In each key the rows before and after the one that kills are innocent.
             await store.put([orjson.dumps({"n": n, "key": n // 4}) for n in range(12)])
             killer, deaths, done = 5, 0, 0
             for _ in range(200):
@@ -729,7 +729,7 @@ def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
                     break
                 numbers = [orjson.loads(row.payload or b"")["n"] for row in rows]
                 if killer in numbers:
-                    # Nothing of what was done beside it is written down any more.
+                    # Rows processed beside it are no longer recorded.
                     deaths += 1
                 elif rows:
                     done += len(rows)

@@ -71,7 +71,7 @@ def test_rows_of_a_reader_that_lives_are_waited_for_until_it_has_done_them(
         reading = asyncio.ensure_future(read(database))
 
         await until(waits)
-        # One it has done, the other is given back.
+        # One is done, the other is given back.
         assert await store.settle(Settlement([rows[0]], returned=[rows[1]]), terms) == []
         assert await reading == [3, 4, 2]
         await store.close()

@@ -1,4 +1,4 @@
-"""A database that does not let us do what is needed says so at once."""
+"""Missing rights on a database are reported at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def filled(url: str) -> None:
 
 @pytest.fixture
 def poor(postgres: str) -> Iterator[str]:
-    """The URL for somebody who may connect to the database, and nothing else."""
+    """The URL for a user who may connect to the database, and nothing else."""
     asyncio.run(filled(postgres))
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("CREATE ROLE poor LOGIN")

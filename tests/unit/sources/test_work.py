@@ -235,7 +235,7 @@ async def test_an_event_of_the_epic_that_is_reverted_is_returned_to_its_source()
 
 
 class Broken(BaseException):
-    """Of the kind that no policy survives."""
+    """An error that no policy handles."""
 
 
 @virtual

@@ -1,4 +1,4 @@
-"""Time is read in one place, so that virtual time is all the time there is."""
+"""Time is read in one place only, so that virtual time reaches everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("streams", "operators", "sources", "sinks")
 
 
 def readings(tree: ast.AST) -> Iterator[int]:
-    """The lines that read a clock of the module `time`, or take one from it."""
+    """The lines that read a clock of the module `time`, or import one from it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "time":
             if CLOCKS & {alias.name for alias in node.names}:

@@ -174,7 +174,7 @@ def test_no_fluent_method_of_reactivex_goes_past_pipe(name: str) -> None:
     assert ")(self" not in source.replace("(self._as_observable())", "(self")
 
 
-# Speaking of one stream in many ways.
+# One stream, connected in many ways.
 
 
 def test_a_stream_is_always_true() -> None:
@@ -239,7 +239,7 @@ def test_a_stream_cannot_be_asked_by_in_and_says_what_to_write() -> None:
 
 
 class Bounded:
-    """Hands its stream's own iteration on, for three steps at most."""
+    """Passes its stream's own iteration on, for at most three steps."""
 
     def __init__(self, stream: Flowable[Any]) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""What is easily written and cannot work is refused with what to write instead."""
+"""Common mistakes are refused, with what to write instead."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ def test_smoke_the_whole_kata_runs_on_the_real_loop() -> None:
 
 
 def script(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a script that has a `pipeline`, which prints what comes of it."""
+    """Run a script with a `pipeline`, and return its output."""
     begin = """
         import asyncio
         from penstock import for_each

@@ -1,7 +1,7 @@
 """The default limiter next to the best constant limit, on the plants that it was made with.
 
-The figures of `docs/limits.md` are of more runs. A run in a hundred is unlucky, with other seeds or
-another limiter another one, so the bounds are on means and on all runs but the worst.
+The figures of `docs/limits.md` are of more runs. One run in a hundred is unlucky, and which one
+depends on the seeds and the limiter, so the bounds are on means and on all runs but the worst.
 """
 
 from __future__ import annotations

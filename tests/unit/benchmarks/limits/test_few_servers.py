@@ -1,4 +1,4 @@
-"""The default limiter where a step of one is a half, a third or all of what there is."""
+"""The default limiter where a step of one is a half, a third or all of the capacity."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from benchmarks.limits.simulate import simulate
 
 
 def test_goodput_is_the_same_where_the_default_hears_of_completions_in_lists() -> None:
-    # Of a single run it may differ by a tenth, in either direction: from one different step on,
-    # everything is.
+    # A single run may differ by a tenth, in either direction: after one different step everything
+    # differs.
     ratios: dict[str, float] = {}
     for scenario in PLANTS:
         late, soon = (

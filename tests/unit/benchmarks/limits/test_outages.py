@@ -1,4 +1,4 @@
-"""The default limiter when all calls hang from one moment to another."""
+"""The default limiter when all calls hang for a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limiters that are only compared with keep the laws, but for the flaws they are known for."""
+"""The limiters of the comparison keep the laws, except for their known flaws."""
 
 from __future__ import annotations
 

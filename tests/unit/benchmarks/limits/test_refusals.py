@@ -1,4 +1,4 @@
-"""The default limiter on services that refuse what is one too many, with retries."""
+"""The default limiter on services that refuse calls above their capacity, with retries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_limit_settles_below_the_number_at_which_refusals_begin(
 
 
 class Queueing(Service):
-    """Refuses nothing: what finds no free place waits."""
+    """Refuses nothing: calls without a free place wait."""
 
     def __init__(self, places: int, seed: int, *, broken: float) -> None:
         super().__init__(1_000_000, seed, broken=broken)

@@ -1,4 +1,4 @@
-"""What the oracle and the scores say where the answer is known."""
+"""The oracle and the scores where the answer is known."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_the_least_latency_is_measured_again_after_15_to_30_limits_of_completion
     while step(limiter, 1.2) == 20:
         count += 1
         assert count <= 30 * 20
-    # Latency was 1.2 all the time; now that it is taken for the least there is no queue.
+    # Latency was 1.2 all the time; now that this is the least latency there is no queue.
     assert count >= 15 * 20
     assert limiter.limit == 26
 

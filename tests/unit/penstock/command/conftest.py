@@ -1,4 +1,4 @@
-"""The command as tests use it: in this process where that is enough, else in its own."""
+"""The command for tests: in this process if that is enough, else in a separate one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Result:
 
 @pytest.fixture
 def pipeline_file(tmp_path: Path) -> Path:
-    """A file with the main job's pipeline, in a folder of its own."""
+    """A file with the main job's pipeline, in a new folder."""
     path = tmp_path / "job.py"
     path.write_text(SOURCE)
     return path
@@ -86,11 +86,11 @@ def penstock(clean: None, capfd: pytest.CaptureFixture[str]) -> Callable[..., Re
 
     def run(*words: object) -> Result:
         arguments = [str(word) for word in words]
-        # As in a process of its own, where nobody has set up logging: pytest has.
+        # As in a separate process, where logging is not set up: pytest has set it up here.
         log = logging.getLogger("penstock")
         log.handlers[:], log.propagate = [], False
         try:
-            # A context of its own, as a process has one.
+            # A new context, as in a new process.
             status = copy_context().run(main, arguments)
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else 1
@@ -128,7 +128,7 @@ def _module() -> list[str]:
 
 @pytest.fixture
 def process() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command in a process of its own, to its end."""
+    """Run a command in a separate process, to its end."""
 
     def run(command: list[str], *words: object, **options: Any) -> Any:
         options.setdefault("capture_output", "stdout" not in options)

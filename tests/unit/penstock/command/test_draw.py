@@ -188,7 +188,7 @@ def test_letters_count_wherever_they_can_be_sent(which: tuple[str, str]) -> None
     assert _letters_of(make("skip")) == 0
     assert _letters_of(make(route(MemorySink()))) == 1024
     assert _letters_of(make(route(write_jsonl("dead.jsonl")))) == 2048
-    # The sink says that it holds any number, and so does whoever writes to it.
+    # The sink declares no bound, and so does each stage that writes to it.
     assert _letters_of(make(route(collect([])))) is None
 
 

@@ -1,4 +1,4 @@
-"""What is installed with penstock, and what is said when something is not."""
+"""What is installed with penstock, and the messages when something is not."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_what_was_not_finished_is_listed_by_the_sources_own_marks() -> None:
     text = as_text(Report("cancelled", numbers))
     assert "not finished, by read_jsonl of standard input: 1-3, 7, row 5\n" in text
     assert "read and not begun, by read_jsonl of standard input: the next 1,020 lines" in text
-    # A reader who went away wanted no more.
+    # A reader that went away wanted no more.
     assert "not finished" not in as_text(Report("output closed", numbers))
 
 

@@ -65,7 +65,7 @@ def test_the_latencies_of_the_main_job_are_printed(process: Process, script: lis
     assert result.returncode == 0
     for word in ("waiting (ms)", "service (ms)", "total (ms)", "p999", "3 in, 3 finished"):
         assert word in result.stderr
-    # What is only for terminals is not there.
+    # Output for terminals is absent.
     assert "\x1b" not in result.stderr
 
 

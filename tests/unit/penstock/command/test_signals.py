@@ -13,7 +13,7 @@ import pytest
 
 Write = Callable[[str, str], Path]
 
-# Says on standard error that an event is in work, and works until it is told to go on.
+# Prints on standard error that an event is in work, and waits until its input says to go on.
 HANDLER = """
 import os, sys
 
@@ -41,7 +41,7 @@ class Running:
         self.process.stdin.flush()
 
     def wait_for(self, words: str) -> None:
-        """Read standard error until it has said `words`."""
+        """Read standard error until it contains `words`."""
         assert self.process.stderr is not None
         while words not in self.seen:
             line = self.process.stderr.readline()
@@ -78,7 +78,7 @@ def test_the_first_signal_finishes_what_is_in(
         gate.touch()
         status, out, err = running.end()
     assert status == 4
-    # A pipe cannot be read again, so that what was read of it is finished.
+    # A pipe cannot be read again, so lines that were read are finished.
     assert [json.loads(line)["uuid"] for line in out] == [0, 1, 2, 3, 4]
     assert "penstock: drained on a signal" in err
     assert "5 in, 5 finished" in err

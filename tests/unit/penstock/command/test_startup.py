@@ -7,7 +7,7 @@ from pathlib import Path
 
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
-# Each costs milliseconds at every start, and is for something that a plain run does not do.
+# Each costs milliseconds at every start, and is for something that a plain run does not need.
 SLOW = {
     "gzip",
     "hdrh",

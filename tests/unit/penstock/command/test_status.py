@@ -144,6 +144,6 @@ def _read_all(descriptor: int) -> str:
         while chunk := os.read(descriptor, 65536):
             seen += chunk
     except OSError:
-        # How Linux says that nobody has the other end open any more.
+        # Linux reports like this that the other end is closed.
         pass
     return seen.decode()

@@ -12,7 +12,7 @@ from penstock.streams.testing.plugin import Run
 
 
 class Seconds:
-    """One more number a second, taken for good when it is given out."""
+    """One more number per second, each given out once."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -25,7 +25,7 @@ class Seconds:
 
 
 class Stubborn:
-    """Gives an item out even to who is cancelled while waiting for it."""
+    """Gives an item out even to a caller that is cancelled while waiting for it."""
 
     def __aiter__(self) -> Stubborn:
         return self

@@ -110,7 +110,7 @@ def test_the_stage_shows_its_strategy_as_it_is_written(overflow: str) -> None:
 def test_no_more_than_n_values_ever_wait_and_each_one_dropped_is_counted(
     steps: list[int | None], n: int, name: str
 ) -> None:
-    """A step is a value that comes, or a number of values that are asked for."""
+    """A step is a value that comes, or a number of values that are requested."""
     subject, run = Subject[int](), Run()
     probe = Probe[int](request=1)
     connect(Flowable.of(subject, getattr(penstock, name)(n)), probe, run)
@@ -316,7 +316,7 @@ def test_what_another_thread_pushes_is_kept_as_the_strategy_says(
         subject, probe = Subject[int](), Probe[int](request=1)
         run = Run()
         connect(Flowable.of(subject, overflow), probe, run)
-        # The loop is busy all that time, and one value is asked for.
+        # The loop is busy all that time, and one value is requested.
         pushed(subject, range(1, 8)).join()
         (numbers,) = [numbers() for _, numbers in run.stages]
         assert numbers["buffered"] <= len(kept)

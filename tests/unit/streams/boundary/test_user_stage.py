@@ -27,7 +27,7 @@ Operator = Callable[[Flowable[Any]], Flowable[Any]]
 
 
 class Picky(Stage[int, int]):
-    """A stage of a user's: it raises on 500, and where it is told to."""
+    """A user's stage: it raises on 500, and where the test says so."""
 
     def __init__(self, downstream: Subscriber[int], raises_in: str = "") -> None:
         super().__init__(downstream)
@@ -80,7 +80,7 @@ def beside_groups(source: Flowable[Any]) -> Flowable[Any]:
 
 BLAMED = {
     "after a source": from_iterable(range(1000)).pipe(picky),
-    "where the loop had its turn": MemorySource(range(501)).pipe(picky),
+    "in a new loop iteration": MemorySource(range(501)).pipe(picky),
     "after an async iterable": from_async_iterable(numbers).pipe(picky),
     "after a plain handler": from_iterable(range(1000)).pipe(adaptive_flat_map(lambda n: n), picky),
     "after calls": from_iterable(range(1000)).pipe(adaptive_flat_map(soon, Fixed(8)), picky),
@@ -106,7 +106,7 @@ def test_what_a_users_own_stage_raises_ends_the_pipeline_and_says_where(
     (note,) = error.__notes__
     assert "'picky'" in note
     assert note.endswith("on the event 500")
-    # A source that will give it again has it back.
+    # A source that can give it again gets it back.
     gives_again = isinstance(BLAMED[name].chain()[0], MemorySource)
     assert numbers["failed"] == (0 if gives_again else 1)
     assert numbers["unfinished"] == 0

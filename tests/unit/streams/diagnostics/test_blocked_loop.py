@@ -33,7 +33,7 @@ def virtual() -> VirtualTimeLoop:
 
 
 class Dog(Watchdog):
-    """Looks when the test says so, and by itself once in an hour at most."""
+    """Checks when the test says so, and by itself at most once an hour."""
 
     run: Any
 
@@ -51,13 +51,13 @@ class Dog(Watchdog):
         return Flowable(attach, source.info)
 
     def block(self, seconds: float = 1.5) -> None:
-        """Block the loop for so long that it is noticed."""
+        """Block the loop for long enough to be noticed."""
         for _ in range(LOOKS + 1):
             virtual().advance(seconds / (LOOKS + 1))
             self.look()
 
     def starve(self, share: float) -> None:
-        """Let others have that share of five seconds."""
+        """Let other processes have this share of five seconds."""
         for _ in range(10):
             virtual().starve(0.5 * share)
             virtual().advance(0.5 * (1 - share))
@@ -104,7 +104,7 @@ def test_a_handler_that_blocks_is_named_while_it_does(
     operator: Any = adaptive_flat_map(handler, Fixed(1), timeout=60 if kind == "timed" else None)
     stages: list[Any] = [group_by(itself), spread(), operator] if grouped else [operator]
     run(dog.watching(from_iterable([7])).pipe(*stages).to(collect([])).run())
-    # Nor is the same block told of once more when it has ended.
+    # The same block is not reported again when it has ended.
     (warning,) = warnings()
     assert told == [1]
     assert f"'{handler.__name__}' (stage {4 if grouped else 2} 'adaptive_flat_map')" in warning
@@ -182,7 +182,7 @@ def test_the_library_s_own_code_is_not_blamed_on_a_function_of_the_user(
         stages: dict[str, Any] = {
             "map": rx.map(busy),
             "scan": rx.scan(busy, 0),
-            # What the library calls of Python's own modules is its affair as well.
+            # Python's own modules, called by the library, count as the library.
             "of a module": rx.map(partial(heapq.nsmallest, 1, key=busy)),
         }
         await dog.watching(from_iterable([[7]])).pipe(stages[operator]).to(collect([])).run()

@@ -130,7 +130,7 @@ def test_a_percentile_is_within_three_digits_of_the_exact_one(seconds: list[floa
     for name, percent in PERCENTILES.items():
         rank = max(1, int(percent * len(seconds) / 100 + 0.5))
         exact = ordered[rank - 1]
-        # A microsecond is the least that can be told apart.
+        # A microsecond is the resolution.
         assert getattr(summary, name) == pytest.approx(exact, rel=1e-3, abs=1.1e-6)
     assert summary.min == pytest.approx(ordered[0], rel=1e-3, abs=1.1e-6)
     assert summary.max == pytest.approx(ordered[-1], rel=1e-3, abs=1.1e-6)

@@ -1,4 +1,4 @@
-"""What a source has lost the lease of is not begun by any stage that calls the user's code."""
+"""No stage that calls the user's code begins an event whose lease the source has lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a limiter is told of ended calls, in lists or one by one, and how its limit is followed."""
+"""Reports of ended calls to a limiter, in lists or one by one, and the use of its limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDS: list[Completion] = [(2.0, 1.0, 3, S), (2.0, 1.5, 4, D), (4.0, 1.0, 2, IGNO
 
 
 class OneByOne:
-    """Notes what it hears; the limit is how much that was, and one."""
+    """Records its completions; the limit is their number plus one."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -38,7 +38,7 @@ class InLists(OneByOne):
 
 
 class Overridden(InLists):
-    """Wants every completion, and knows nothing of the lists of its base class."""
+    """Takes every completion, and ignores the lists of its base class."""
 
     def on_complete(
         self, now: float, started: float, in_flight_at_start: int, outcome: Outcome

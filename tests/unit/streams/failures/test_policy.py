@@ -20,7 +20,7 @@ def fails(value: Any) -> Any:
     raise ValueError(value)
 
 
-# Who is to blame.
+# Blame.
 
 
 def test_the_note_names_the_stage_the_event_and_the_sources_mark() -> None:

@@ -1,4 +1,4 @@
-"""Values of usual libraries become JSON as their own library says."""
+"""Values of common libraries become JSON as their own library writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that is read, or written, is not written over by another output of the pipeline."""
+"""A file that is read, or written, is not overwritten by another output of the pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was idle for too long, or longer than all else, has to end."""
+"""Keys that were idle for too long, or for longest when there are too many, end."""
 
 from __future__ import annotations
 

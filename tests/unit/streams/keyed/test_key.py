@@ -1,4 +1,4 @@
-"""What an error in a key says: which field is missing, and what to do about it."""
+"""The message of an error in a key: which field is missing, and what to do about it."""
 
 from __future__ import annotations
 

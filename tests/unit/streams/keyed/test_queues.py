@@ -1,4 +1,4 @@
-"""The keyed queues by themselves, and held against a model that is obviously right."""
+"""The keyed queues by themselves, and compared with a simple model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def queues(*first: Any, feeders: int | None = None) -> KeyedQueues:
 
 
 def in_turn(made: KeyedQueues) -> list[Any]:
-    """What comes out, one at a time, each worked on before the next."""
+    """The output, one at a time, each processed before the next."""
     seen: list[Any] = []
     while taken := made.take(1):
         seen += values(taken)
@@ -219,7 +219,7 @@ def test_the_numbers_name_the_fullest_group() -> None:
 
 
 class Model:
-    """The same, as plainly as it can be said: lists that are searched."""
+    """The same, in the simplest form: lists that are searched."""
 
     def __init__(self, feeders: int | None) -> None:
         self.feeders = feeders

@@ -109,7 +109,7 @@ def test_after_an_event_of_a_group_every_other_waiting_group_gets_one_before_its
             probe.request(demand)
         else:
             event = held.pop(data.draw(st.integers(0, len(held) - 1)))
-            # The group goes to the end of the line, whoever has waited longer is before it.
+            # The group goes to the end of the line, behind all that have waited longer.
             if waiting[event.value[0]]:
                 free[event.value[0]] = None
             event.finish()

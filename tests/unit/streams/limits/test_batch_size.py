@@ -1,4 +1,4 @@
-"""The size of batches against simulated plants: what a call of n events costs is known here."""
+"""The size of batches in simulations where the cost of a call of n events is known."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stumbling(rng: random.Random) -> Iterator[float]:
 
 
 def drifting(deviation: float, calls: float) -> Callable[[random.Random], Iterator[float]]:
-    """A machine whose speed wanders, as others come and go, and is another after so many calls."""
+    """A machine whose speed drifts, as other programs come and go, and changes once."""
     kept = exp(-1 / calls)
 
     def speeds(rng: random.Random) -> Iterator[float]:
@@ -64,7 +64,7 @@ def work(
     for _ in range(calls):
         size = sizes.size
         seconds = cost(size) * (rng.gammavariate(cv**-2, cv**2) if cv else next(speeds))
-        # Whoever waits came when the call before began.
+        # The events that wait came when the previous call began.
         sizes.on_complete(seconds, size, size, 2 * seconds, Outcome.SUCCESS)
         done.append((size, cost(size)))
     return done

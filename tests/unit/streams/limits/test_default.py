@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.streams.limits import Limiter, Outcome, default
 
 Sort = Callable[[float, int], tuple[float, Outcome]]
-"""Of a job that starts at a time as the n-th in flight: its demand in seconds and its outcome."""
+"""For a job that starts at a time as the n-th in flight: its demand in seconds and its outcome."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ def seed_whose_draws(*below_a_half: bool) -> int:
 
 
 def at_level(level: int, learning_rate: float = 0.5) -> HillClimb:
-    """Return a greedy limiter that stands at `level` and has learnt nothing."""
+    """Return a greedy limiter that is at `level` and has learnt nothing."""
     limiter = greedy(learning_rate)
     limiter.limit = level
     return limiter

@@ -1,4 +1,4 @@
-"""The default decides the same, however the completions that it hears of are cut into lists."""
+"""The default decides the same, however completions are cut into lists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARES = {
     "some drops": (0.9, 0.02, 0.08),
     "mostly drops": (0.3, 0.1, 0.6),
 }
-"""Of the outcomes: success, ignored, dropped."""
+"""Weights of the outcomes: success, ignored, dropped."""
 
 
 def completions(draw: random.Random, shares: tuple[float, ...], sort: str) -> list[Completion]:
@@ -60,7 +60,7 @@ SUMS = {
     ("mixed", "some drops"): 360081,
     ("mixed", "mostly drops"): 42081,
 }
-"""Of the limits after each completion, as the default was when it heard only of single ones."""
+"""Digests of the limits after each completion, from the default when it took only single ones."""
 
 
 @pytest.mark.parametrize(("sort", "name"), SUMS)

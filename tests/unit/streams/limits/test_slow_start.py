@@ -62,7 +62,7 @@ def test_a_limit_that_something_else_keeps_from_being_reached_is_not_raised() ->
     for _ in range(100):
         rounds.run(0.01, in_flight=7)
     assert (rounds.start.limit, rounds.start.over) == (8, False)
-    # Nor by an occasional touch, once the limit has been there for a while.
+    # Nor by an occasional use of the whole limit, once it has been there for a while.
     for _ in range(100):
         count(rounds.start, rounds.now, rounds.now - 0.01, 8, Outcome.SUCCESS)
         rounds.run(0.01, in_flight=3)

@@ -18,7 +18,7 @@ times = st.floats(0.01, 100)
 def test_deviations_are_those_of_the_means_of_rounds(
     rounds: list[tuple[float, float]], size: int
 ) -> None:
-    """Each round: seconds a success, and the mean of ln W."""
+    """Each round: seconds per success, and the mean of ln W."""
     seconds, logs = [s for s, _ in rounds], [log(w) for _, w in rounds]
     told = Rounds()
     for number, (so_far, logged) in enumerate(
@@ -55,7 +55,7 @@ def window(limit: int, rounds: list[tuple[float, float]]) -> Window:
 
 
 def test_behind_a_queue_goodput_and_latency_are_no_surer_together_than_alone() -> None:
-    # Two in flight before one server: whoever ends waited for as long as the server took.
+    # Two in flight before one server: each waited for as long as the server took.
     queued = window(2, [(gap, 2 * gap) for gap in (0.1, 0.2, 0.1, 0.2, 0.1, 0.2)])
     assert queued.correlation == pytest.approx(1.0)
     assert queued.error >= 0.99 * min(queued.goodput_error, queued.latency_error)
@@ -69,7 +69,7 @@ def test_where_they_err_by_chances_of_their_own_both_are_surer_together() -> Non
 
 
 def test_rounds_that_differ_make_goodput_as_unsure_as_they_are() -> None:
-    # Every call took as long as any other, so that they alone show no spread.
+    # All calls took the same time, so they alone show no spread.
     uneven = window(2, [(gap, 0.3) for gap in (0.1, 0.3) * 4])
     even = window(2, [(gap, 0.3) for gap in (0.2, 0.2) * 4])
     assert exp(uneven.goodput) == pytest.approx(exp(even.goodput))

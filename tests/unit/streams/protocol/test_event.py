@@ -18,7 +18,7 @@ ENDS: dict[Ending, Callable[[Event[Any]], None]] = {
     Ending.FAILED: lambda event: event.fail(ValueError()),
     Ending.RETURNED: lambda event: event.give_back(),
 }
-# What becomes of a parent: the first of these that any of its children came to.
+# The outcome of a parent: the first of these that any of its children had.
 WORST = [Ending.FAILED, Ending.RETURNED, Ending.FORGIVEN, Ending.FINISHED, Ending.DROPPED]
 
 

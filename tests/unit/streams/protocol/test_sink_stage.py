@@ -42,7 +42,7 @@ SINKS: dict[str, Opened] = {
 
 
 class Asked:
-    """A subscription that remembers what it was asked."""
+    """A subscription that records requests."""
 
     def __init__(self) -> None:
         self.requested = self.cancelled = 0

@@ -84,10 +84,10 @@ STAGES: dict[str, tuple[Any, ...]] = {
 }
 
 
-async def longest_wait_for_a_turn(flow: Flowable[Any], sink: str) -> float:
-    """How long the loop had to wait for its turn, in seconds."""
+async def longest_wait(flow: Flowable[Any], sink: str) -> float:
+    """The longest time between two loop iterations, in seconds."""
     loop = asyncio.get_running_loop()
-    turns = [loop.time()]
+    times = [loop.time()]
     if sink == "for_each":
         running = flow.to(for_each(takes_a_millisecond)).start()
     else:
@@ -95,18 +95,18 @@ async def longest_wait_for_a_turn(flow: Flowable[Any], sink: str) -> float:
     async with running:
         while running.statistics()["state"] == "running":
             await asyncio.sleep(0)
-            turns.append(loop.time())
-    return max(after - before for before, after in pairwise(turns))
+            times.append(loop.time())
+    return max(after - before for before, after in pairwise(times))
 
 
 @pytest.mark.parametrize("sink", ["for_each", "collect"])
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_source_that_never_waits_gives_the_loop_its_turn(
+def test_a_source_that_never_waits_yields_to_the_loop(
     run: Run, source: str, stages: str, sink: str
 ) -> None:
     flow = SOURCES[source].pipe(*STAGES[stages])
-    assert run(longest_wait_for_a_turn(flow, sink)) < 0.05
+    assert run(longest_wait(flow, sink)) < 0.05
 
 
 @pytest.mark.parametrize("stages", ["none", "a lifted one", "lists"])
@@ -114,7 +114,7 @@ def test_a_file_gives_the_loop_its_turn(run: Run, tmp_path: Path, stages: str) -
     file = tmp_path / "events.jsonl"
     file.write_text('{"n": 1}\n' * COUNT)
     flow = read_jsonl(file).pipe(*STAGES[stages])
-    assert run(longest_wait_for_a_turn(flow, "for_each")) < 0.05
+    assert run(longest_wait(flow, "for_each")) < 0.05
 
 
 def test_async_handlers_that_never_wait_share_one_slice(run: Run) -> None:
@@ -123,9 +123,9 @@ def test_async_handlers_that_never_wait_share_one_slice(run: Run) -> None:
 
     async def story() -> float:
         flow = from_iterable(range(COUNT)).pipe(adaptive_flat_map(handler, Fixed(20)))
-        return await longest_wait_for_a_turn(flow, "collect")
+        return await longest_wait(flow, "collect")
 
-    # A step of each worker, and what the slice has room for.
+    # One step of each worker, and as many events as fit into the slice.
     assert run(story()) < 0.06
 
 

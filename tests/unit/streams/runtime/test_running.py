@@ -321,7 +321,7 @@ def test_a_drain_waits_for_dead_letters_and_its_deadline_ends_that(run: Run) -> 
         await asyncio.sleep(1)
         with pytest.raises(DrainTimeout, match="2 events unfinished"):
             await running.drain(14)
-        # A moment is left for letters that are on their way.
+        # A short time is left for letters that are on their way.
         assert asyncio.get_running_loop().time() == 20
         assert [letter.value for letter in dead.values] == [0, 1]
         assert sorted(source.acked) == [0, 1]

@@ -125,7 +125,7 @@ def in_a_thread(push: Callable[[], None]) -> None:
 
 
 class OnThreads(Probe[Any]):
-    """A probe that knows on which threads it is called."""
+    """A probe that records the threads on which it is called."""
 
     def __init__(self) -> None:
         super().__init__(10, on_event=lambda _, __: self._called())
@@ -229,7 +229,7 @@ def test_a_lifted_operator_reads_only_what_its_outputs_need(
     source = CountedSource(items)
     probe = read(source, operator, request=n)
     assert probe.values == expected(items)[:n]
-    # The fewest inputs that make so many outputs.
+    # The fewest inputs for this many outputs.
     needed = next(
         (i for i in range(len(items) + 1) if len(expected(items[:i])) >= n and name != "first"),
         1 if name == "first" else len(items),
@@ -265,14 +265,14 @@ def test_an_input_without_output_is_dropped_for_the_operator_that_dropped_it() -
 def test_flat_map_reads_observables_that_end_at_once_wherever_it_is_called(
     source: Flowable[int], inner: Callable[[int], Observable[int]]
 ) -> None:
-    # Whoever subscribes by Rx runs everything on reactivex's trampoline.
+    # `subscribe` runs everything on reactivex's trampoline.
     seen: list[int] = []
     source.pipe(ops.flat_map(inner)).subscribe(seen.append)
     assert seen == [1, 1, 2, 2, 3, 3]
 
 
 def test_outputs_of_one_input_leave_before_the_next_is_taken() -> None:
-    """Even where the stage above sends the next one as soon as it is asked."""
+    """Even where the stage above sends the next one inside the request."""
 
     async def story() -> list[str]:
         source = ManualPublisher[str]()
@@ -488,7 +488,7 @@ def test_the_clock_of_an_operator_waits_for_a_slow_reader_and_not_for_an_input()
         source.send(7)
         await asyncio.sleep(100)
         probe.request(10)
-        # In the list of the third second there is nothing of what came after it.
+        # The list of the third second has nothing that came after it.
         assert probe.values == [[], [], [], [7]]
         await asyncio.sleep(1.5)
         assert probe.values == [[], [], [], [7], []]
@@ -506,7 +506,7 @@ def test_what_was_due_before_the_end_comes_before_it_however_slow_the_reader() -
         assert probe.completed
         return probe.values
 
-    # Two ticks that were taken or waited, one that waited for its turn, and the end.
+    # Two ticks that were taken or waited, one that waited behind them, and the end.
     assert run_virtual(story()) == [[], [], [], []]
 
 

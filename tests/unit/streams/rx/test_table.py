@@ -197,7 +197,7 @@ GROWING = "an output was a stream that went on after it left"
 
 
 class Play:
-    """One run: so many numbers from `start` up, each followed by time and a tick elsewhere."""
+    """One run: numbers from `start` up, each followed by time and a tick elsewhere."""
 
     def __init__(self, name: str, start: int, count: int, deferring: bool) -> None:
         self.outputs: dict[str, list[Any]] = {}

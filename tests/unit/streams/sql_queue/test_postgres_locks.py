@@ -30,7 +30,7 @@ async def suspects_of_two_keys(store: Store) -> None:
 def test_a_key_stays_with_its_reader_while_that_is_in_the_middle_of_a_settlement(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that is stopped there may still commit, or not: later rows must not go before."""
+    """A reader that is stopped there may still commit, or not: later rows must not overtake."""
 
     async def story() -> None:
         over, others = Terms("me", lease=0.0, by="key"), Terms("you", by="key")
@@ -63,7 +63,7 @@ def test_a_key_stays_with_its_reader_while_that_is_in_the_middle_of_a_settlement
 
 @pytest.mark.parametrize("how", ["settles", "claims"])
 def test_who_works_on_suspects_waits_for_no_other_who_does(postgres: str, how: str) -> None:
-    """Two that waited for each other were a deadlock for each row, of a second at least."""
+    """Two that waited for each other were a deadlock per row, of at least a second."""
 
     async def story() -> None:
         mine, yours = open_store(postgres), open_store(postgres)

@@ -1,4 +1,4 @@
-"""What the server looks at for a statement is in proportion to the rows that the statement is for.
+"""The work of the server for a statement is in proportion to the rows of the statement.
 
 Statistics are those of the last vacuum, when the table may have held anything.
 """
@@ -19,12 +19,12 @@ from penstock.streams.sql_queue.postgres.table import Connection
 
 CLAIM = 200
 HELD = 6 * CLAIM
-# Reclaiming looks at all rows in process once; comparing each with each would be far more.
+# Reclaiming reads all rows in process once; comparing all pairs would be far more.
 MOST = 2 * HELD
 
 
 class Explaining(PostgresStore):
-    """Notes how many rows the busiest step of each statement has in hand."""
+    """Records how many rows the busiest step of each statement processes."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, Layout())

@@ -27,7 +27,7 @@ GONE = Terms("me", lease=0.0)
 
 @asynccontextmanager
 async def opened(url: str, *tables: str, **options: Any) -> AsyncGenerator[list[Store], None]:
-    """Stores of the tables, or two of the one that there is."""
+    """Stores of the tables, or two stores of a single table."""
     stores = [open_store(url, table, **options) for table in tables or ("queue", "queue")]
     try:
         for store in stores:
@@ -234,7 +234,7 @@ def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> 
             await mine.put(payloads(6))
             rows = (await mine.claim(4, mine_by_key)).rows
             assert numbers(rows) == [0, 1, 2, 3]
-            # Nothing is said of the later row of its key, which is returned with it.
+            # The later row of its key is returned with it, without a report.
             abandons = Settlement(abandoned=rows[:1], idle_keys=[("k0", rows[0].epoch)])
             assert await mine.settle(abandons, mine_by_key) == []
             assert await statuses(mine) == [(9, 1), (9, 1), (0, 0), (9, 1), (0, 0), (0, 0)]
@@ -287,7 +287,7 @@ def test_a_key_whose_lease_has_run_out_goes_over_with_all_its_rows(database: str
             yours_by_key = Terms("you", by="key")
             (one,) = (await yours.claim(1, yours_by_key)).rows
             assert numbers([one]) == [0]
-            # Not even those that nobody has claimed since are the first reader's any more.
+            # Even rows that nobody has claimed since no longer belong to the first reader.
             assert await mine.settle(Settlement(finished=old), Terms("me", by="key")) == old
             assert await mine.renew(old, Terms("me", by="key")) == old
             assert numbers((await yours.claim(9, yours_by_key)).rows) == [1, 2, 3, 4, 5]
@@ -390,7 +390,7 @@ def test_a_table_is_made_by_several_at_once(database: str) -> None:
 def test_a_reader_is_woken_by_what_another_enqueues(database: str) -> None:
     async def work() -> None:
         async with opened(database) as (mine, yours):
-            # The first time tells that something may have come before.
+            # The first call reports that something may have come before.
             await mine.changed(30.0)
             waiting = asyncio.create_task(mine.changed(30.0))
             await asyncio.sleep(0)

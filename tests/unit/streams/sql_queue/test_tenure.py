@@ -1,4 +1,4 @@
-"""What a reader does with rows whose lease ran out, or of which it cannot know."""
+"""What a reader does with rows whose lease expired, or may have expired."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = 20
 
 
 class Table(MemoryStore):
-    """A table whose leases others may take, and that can be away.
+    """A table whose leases others may take, and which can be unavailable.
 
     `stolen` are the ids of rows that another reader took and has worked on.
     """
@@ -55,7 +55,7 @@ class Table(MemoryStore):
 class Keyed(Table):
     """Has the parity of its rows' numbers as keys; a claim is answered `slow` seconds later.
 
-    A row that is to be tried again holds back its key, with what was claimed of it.
+    A row that is to be tried again holds back the claimed rows of its key.
     """
 
     def __init__(self, rows: int = ROWS) -> None:
@@ -119,7 +119,7 @@ class Reading:
         sink: Sink[Any] | None = None,
         on_error: Literal["stop", "revert"] = "stop",
     ) -> dict[str, Any]:
-        """Work on all rows in the order of their keys; the source's statistics."""
+        """Process all rows in the order of their keys; return the source's statistics."""
         stream = self.rows.pipe(
             group_by("key"),
             spread(),
@@ -131,7 +131,7 @@ class Reading:
 
 
 def block(seconds: float) -> None:
-    """Keep the event loop from all else for so long."""
+    """Block the event loop for this long."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     loop.advance(seconds)
@@ -179,7 +179,7 @@ def test_rows_that_nobody_took_meanwhile_are_claimed_again_and_finished_in_order
 
 
 def test_a_row_that_was_begun_and_is_given_back_since_its_lease_ran_out_counts_an_attempt() -> None:
-    """It may be what blocked its reader, and would be tried for ever."""
+    """It may have blocked its reader, and would be tried for ever."""
     table = Table()
     reading = Reading(table)
     done: list[int] = []
@@ -191,7 +191,7 @@ def test_a_row_that_was_begun_and_is_given_back_since_its_lease_ran_out_counts_a
         await asyncio.sleep(0.1)
         return number
 
-    # The sink's function does not begin with what is not held any more.
+    # The sink's function does not begin with a row that is no longer held.
     numbers = run_virtual(reading.run(handler, sink=for_each(done.append)))
     assert table.attempts[3] == len(reading.begun[3]) == 3
     assert {table.attempts[n] for n, times in reading.begun.items() if len(times) == 1} == {1}
@@ -237,7 +237,7 @@ def test_rows_may_wait_for_many_leases_if_those_are_renewed() -> None:
 
 
 def test_a_row_that_another_reader_took_early_is_not_begun() -> None:
-    """As one does whose clock is ahead: a renewal finds out, before the lease would run out."""
+    """As by a reader whose clock is ahead: a renewal finds out, before the lease would expire."""
     table = Table()
     reading = Reading(table)
 
@@ -321,7 +321,7 @@ def test_a_row_that_is_reverted_during_a_claim_is_not_overtaken_by_what_it_bring
 
 
 def assert_in_order(reading: Reading) -> None:
-    """Each row began for the last time before any later one of its key did."""
+    """Check that each row began for the last time before any later one of its key."""
     for odd in (0, 1):
         begun = [number for number in reading.order if number % 2 == odd]
         assert begun == sorted(begun)

@@ -119,7 +119,7 @@ TYPES = {
 
 
 def with_jobs(url: str, work: Callable[[Store], Coroutine[Any, Any, None]]) -> None:
-    """Three rows in a table of the user's, whose ids are words and which has no times."""
+    """Three rows in a user's table, whose ids are words and which has no times."""
 
     async def main() -> None:
         made = open_store(url)

@@ -80,7 +80,7 @@ published_loops = st.lists(
 
 
 def complement(automaton: Automaton) -> Automaton:
-    """Of a deterministic automaton with an edge for every letter: one set is passed no more."""
+    """The complement of a deterministic automaton with an edge for every letter."""
     states = len(automaton)
     edges: list[list[Edge]] = [[] for _ in range(states * (automaton.sets + 1))]
     for state, leaving in enumerate(automaton.edges):

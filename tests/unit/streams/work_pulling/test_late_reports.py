@@ -1,6 +1,6 @@
-"""What a master makes of the report of a worker whose jobs went to another meanwhile.
+"""How a master handles the report of a worker whose jobs went to another meanwhile.
 
-Workers are played by the test, message by message.
+The test plays the workers, message by message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Work pulling across processes, by way of a server."""
+"""Work pulling across processes, through a server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ run(WorkPool(url, name, lease=1).work(work, Fixed(int(limit))))
 
 
 class Crowd:
-    """Worker processes, and what they wrote down."""
+    """Worker processes, and their records."""
 
     def __init__(self, url: str, name: str, folder: Path) -> None:
         self.log = folder / "log"
@@ -157,7 +157,7 @@ def test_workers_join_leave_and_die_while_an_epic_is_under_way(
         assert await asyncio.to_thread(leaves.wait) == 0
         await running.wait()
         assert sorted(results) == list(range(2_000))
-        # Only what the dead one had begun; the one that left has ended all it had begun.
+        # Only jobs that the dead one had begun; the one that left has ended all of its jobs.
         again = {job for job, times in workers.noted("begun").items() if times > 1}
         assert again <= workers.begun_by(dies)
 

@@ -27,7 +27,7 @@ def event(sequence: int = 0, client: int = 1000) -> Event:
 
 
 class Gate:
-    """A handler that tells when it was entered and stays until it is opened."""
+    """A handler that reports when it was entered and stays until it is opened."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()

@@ -30,7 +30,7 @@ def test_every_promise_of_the_kata_is_kept_at_full_load() -> None:
 
 
 def test_half_of_the_events_start_at_once() -> None:
-    # Virtual time: what is measured is the pipeline's own waiting, and nothing of the machine.
+    # Virtual time: this measures only the pipeline's own waiting, not the machine.
     assert _run(Load(seconds=10)).latency.median < 0.001
 
 
@@ -42,7 +42,7 @@ def test_a_load_of_few_clients_and_many_duplicates_breaks_no_promise(seed: int) 
 
 
 def test_what_cannot_be_done_in_time_is_left_unfinished_and_not_lost() -> None:
-    # One client, 10 ms each: 100 a second of the 1,000 that arrive.
+    # One client, 10 ms each: 100 per second of the 1,000 that arrive.
     measured = _run(Load(clients=1, seconds=1, duplicates=0), grace=1.0)
     assert measured.arrived == 1000
     assert 190 <= measured.finished <= 200

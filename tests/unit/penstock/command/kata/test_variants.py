@@ -7,7 +7,7 @@ import pytest
 
 from penstock.command.kata import VARIANTS, Event, Load, Measured, Observer, kata, run_variant
 
-# Everything is due before a clock can tell: the feed has nothing to sleep for.
+# Everything is due at once: the feed never needs to sleep.
 AT_ONCE = Load(rate=1e9, clients=10, duplicates=0.1, seconds=2e-7)
 TEN_OF_ONE_CLIENT = Load(rate=1e9, clients=1, duplicates=0, seconds=1e-8)
 

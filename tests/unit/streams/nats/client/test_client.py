@@ -36,7 +36,7 @@ frames = st.one_of(
 
 
 class Told:
-    """What a parser tells its client."""
+    """The calls of a parser to its client."""
 
     def __init__(self) -> None:
         self.messages: dict[bytes, list[Any]] = {AT_ONCE: [], b"2": []}
@@ -57,7 +57,7 @@ class Told:
 
 
 def parser_of(told: Told) -> Any:
-    """The parser of our client, which tells something else than the client."""
+    """The parser of our client, which calls a recorder instead of the client."""
     client = Client()
     untyped: Any = client
     parser: Any = untyped._ps

@@ -1,4 +1,4 @@
-"""Messages of others on our subjects: they are passed over, and told of once."""
+"""Messages of other programs on our subjects are skipped and reported once."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_numbers_of_a_status_that_are_none_end_nothing() -> None:
             client.deliver("inbox 1", Message("inbox 1", "", header, b""))
         await asyncio.sleep(0.1)
         assert beats == [0]
-        # The request was over, and the next one is under way.
+        # The request was over, and the next one is in progress.
         assert (requests.on_request, server.asked) == (1, 2)
         await requests.stop()
         await client.close()

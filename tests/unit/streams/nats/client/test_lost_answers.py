@@ -32,7 +32,7 @@ pytestmark = pytest.mark.parametrize("seed", range(4))
 
 @pytest.fixture
 def lossy(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each subject's first request the server hears nothing, or we do not hear its answer."""
+    """The first request of each subject, or its answer, gets lost."""
     random_ = random.Random(seed)
     request = Client.request
     asked: set[str] = set()

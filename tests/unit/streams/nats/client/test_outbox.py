@@ -1,4 +1,4 @@
-"""How long a message is tried to be stored, with a server that is made up, in virtual time."""
+"""How long publishing a message is tried, with a fake server, in virtual time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOST = None
 
 
 def refused(status: int, code: int, description: str) -> bytes:
-    """What a server answers that refuses; codes and texts as in its `errors.json`."""
+    """The answer of a server that refuses; codes and texts as in its `errors.json`."""
     error = {"code": status, "err_code": code, "description": description}
     return dumps({"error": error, "stream": "s", "seq": 0})
 
@@ -32,7 +32,7 @@ def refused(status: int, code: int, description: str) -> bytes:
 UNCLEAR = refused(503, 10077, "raft: not leader")
 FULL = refused(503, 10077, "maximum bytes exceeded")
 IN_PROCESS = refused(409, 10158, "duplicate message id is in process")
-# Of these nothing is stored.
+# After these nothing is stored.
 LATER = [
     FULL,
     refused(503, 10077, "maximum messages exceeded"),
@@ -41,7 +41,7 @@ LATER = [
     refused(500, 10047, "insufficient storage resources available"),
     refused(500, 10028, "insufficient memory resources available"),
 ]
-# Of these it is not known.
+# After these it is not known.
 PERHAPS = [
     IN_PROCESS,
     refused(500, 10009, "JetStream cluster can not handle request"),
@@ -68,7 +68,7 @@ def description(refusal: bytes) -> str:
 
 
 class Server:
-    """Answers by the time; says when it was tried, and with which id."""
+    """Answers by the time; records the attempts with their ids."""
 
     max_payload = 1 << 20
     is_connected = True
@@ -89,10 +89,10 @@ class Server:
         self.refused = refused
 
     def unwatch(self, refused: Callable[[str], None]) -> None:
-        """Nothing is refused any more."""
+        """Refusals are no longer watched."""
 
     async def unsubscribe(self) -> None:
-        """Nobody is told anything any more."""
+        """No messages come any more."""
 
     async def publish(
         self, subject: str, payload: bytes, reply: str, headers: dict[str, str]
@@ -121,13 +121,13 @@ async def publish(server: Server, window: float = 10.0) -> None:
 
 
 def then(answer: bytes | Exception | None, until: float, then: bytes | None) -> Server:
-    """Stores what comes at first; then answers so, until a time; then otherwise."""
+    """Stores the first message; then gives one answer until a time, then another."""
     return Server(lambda now: STORED if not now else answer if now < until else then)
 
 
 def given_up(server: Server, run: Run, window: float = 10.0) -> tuple[str, float]:
-    """What is said of a message that is given up, and the seconds from its first to its last
-    try."""
+    """The error of a message that is given up, and the seconds from its first to its last
+    attempt."""
     with pytest.raises(PublishFailed) as told:
         run(publish(server, window))
     return str(told.value), server.tries[-1] - server.tries[0]

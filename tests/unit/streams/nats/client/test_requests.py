@@ -11,7 +11,7 @@ from penstock.streams.nats.client.requests import Requests
 from penstock.streams.testing import VirtualTimeLoop
 from tests.helpers.nats.model import Client, Server
 
-# Seconds without a sign of life, and half of one until that is looked for.
+# Seconds without a sign of life, and half a second until the check.
 SILENT = 3.5
 
 
@@ -38,7 +38,7 @@ def test_a_request_that_gives_no_sign_of_life_is_made_again(easily: bool) -> Non
         await asyncio.sleep(SILENT + 1)
         assert [data for _, data in arrived] == [b"1"]
         assert 3 <= arrived[0][0] <= SILENT + 0.1
-        # Where another consumer can be made at once, the reader hears of it.
+        # If another consumer can be made at once, the reader is notified.
         assert [type(error) for error in failed] == [StreamMissing] * easily
         await requests.stop()
         await client.close()

@@ -1,4 +1,4 @@
-"""Who may connect, what is trusted, and that no password is seen."""
+"""Who may connect, what is trusted, and that passwords are never shown."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def tls(folder: Path, more: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[Servers]:
-    """A server that speaks TLS, and asks who is there."""
+    """A server with TLS and users."""
     settings = tls(folder) + "authorization { user: me, password: right }"
     with Servers(tmp_path_factory.mktemp("guarded"), settings=settings) as servers:
         yield servers
@@ -166,7 +166,7 @@ def keys(kind: int) -> tuple[str, bytes]:
 
 
 def signed(by: tuple[str, bytes], whom: tuple[str, bytes], claims: dict[str, Any]) -> str:
-    """What the one says of the other, as a JWT."""
+    """A JWT in which one key vouches for the other."""
     said = {"jti": "1", "iat": 0, "iss": by[0], "sub": whom[0], "name": "n"}
     header = {"typ": "JWT", "alg": "ed25519-nkey"}
     text = ".".join(coded(one) for one in (header, {**said, "nats": {"version": 2, **claims}}))

@@ -1,7 +1,7 @@
 """A partition and its pipeline alone, on virtual time: whatever gets lost, order is kept.
 
-Messages hold one event or several. What those that hold several repeat within the window is worked
-on once, whoever owns the partition.
+Messages hold one event or several. Duplicates within the window in messages of several events are
+processed once, whichever worker owns the partition.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _EPOCHS = count()
 LAGS = st.sampled_from([0, 3])
 KEYS = st.sampled_from("abc")
 WINDOW = 2.0
-# What a writing takes, and less, and more.
+# The time of a write, and less, and more.
 PAUSES = st.sampled_from([0.0, 0.0005, 0.0015, 0.0025, 0.01])
 
 
 class Book:
-    """What the handlers did, whoever owned the partition."""
+    """The record of the handlers of all owners."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        # Which events are no duplicates, and which of them have ended, by message and place.
+        # Which events are not duplicates, and which of them have ended, by message and place.
         self.expected: set[tuple[int, int]] = set()
         self.ended: set[tuple[int, int]] = set()
         self.over: set[tuple[str, int]] = set()
@@ -136,12 +136,12 @@ class Owner:
         await self.gone()
 
     async def gone(self) -> None:
-        """Without a word, as if killed."""
+        """Disappear, as if killed."""
         await self.lose()
         await self.end()
 
     async def lose(self) -> None:
-        """The lease is over; what is written of the floor may still be under way."""
+        """The lease is over; a write of the floor may still be in progress."""
         self.lease.deadline = -math.inf
         self.running.cancel()
         await self.running.wait()
@@ -209,7 +209,7 @@ class Lane(RuleBasedStateMachine):
     ) -> None:
         before = list(self.events)
         events = [self._new_event(key, seconds, poison) for key in keys]
-        # One that never rests for a window is more than an owner looks back for.
+        # An identity that never pauses for a window is beyond what an owner reads back.
         for id in sorted({before[-back:][0] for back in again if before}):
             self.repeats[id] += 1
             if self.repeats[id] <= 2:
@@ -219,7 +219,7 @@ class Lane(RuleBasedStateMachine):
             self.do(self._publish_together(events))
 
     async def _publish_together(self, events: list[dict[str, Any]]) -> None:
-        # As servers tell it: whole nanoseconds.
+        # As servers report it: whole nanoseconds.
         now = round(asyncio.get_running_loop().time() * 1e9) / 1e9
         for place, event in enumerate(events):
             event["where"] = where = len(self.server.stored) + 1, place
@@ -303,7 +303,7 @@ class Lane(RuleBasedStateMachine):
         self.owner = self.do(change())
 
     async def _say(self, old: Owner, after: float) -> None:
-        """As a worker does that wakes up and hands over what is not its own any more."""
+        """Act as a worker that wakes up and hands over a partition it no longer owns."""
         await asyncio.sleep(after)
         await old.partition.stop()
 

@@ -1,4 +1,4 @@
-"""Leases change hands as soon as they have run out, and never before, whatever takes how long."""
+"""Leases change hands as soon as they have expired, and never before, whatever the delays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TTL = 2.0
 
 
 class Server:
-    """A table on a server with a clock of its own, which never deletes what has run out; each way
+    """A table on a server with its own clock, which never deletes expired entries; each direction
     takes one of the `delays`."""
 
     def __init__(self, ahead: float, delays: Iterator[float]) -> None:
@@ -75,7 +75,7 @@ def roster_of(server: Any) -> Roster:
 
 
 async def taken(roster: Roster) -> Lease:
-    """Look as a worker does, until it has the partition."""
+    """Check as a worker does, until it has the partition."""
     now = asyncio.get_running_loop().time
     while True:
         await roster.members()

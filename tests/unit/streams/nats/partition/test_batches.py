@@ -1,4 +1,4 @@
-"""Several events in one message: how they are put there, published, and found again."""
+"""Several events in one message: packing, publishing and unpacking."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_as_many_messages_as_there_are_partitions_are_filled_at_once(run: Run) -
 
         async def publish_all(self, values: list[int]) -> None:
             sizes[len(values)] += 1
-            # Less than others wait for, so that each message is full.
+            # Less time than others wait, so that each message is full.
             await asyncio.sleep(0.001)
 
     untyped: Any = Publisher()
@@ -91,7 +91,7 @@ def test_a_batch_has_a_size_that_can_be() -> None:
 
 
 class Stored:
-    """What a stream of batches holds: by partition the bodies, oldest first."""
+    """The content of a stream of batches: the bodies by partition, oldest first."""
 
     def __init__(self, servers: Servers, layout: Layout) -> None:
         self._servers = servers

@@ -28,7 +28,7 @@ async def owned(
     letters: MemorySink | None = None,
     layout: Layout | None = None,
 ) -> AsyncGenerator[Partition]:
-    """A partition with a pipeline that reverts what fails."""
+    """A partition with a pipeline that reverts failed events."""
     table: Any = server.table
     unused: Any = None
     client: Any = Client(server)
@@ -219,7 +219,7 @@ def test_nothing_begins_that_was_in_the_pipeline_when_the_lease_ran_out() -> Non
     async def handle(number: int) -> int:
         begun.append(number)
         await asyncio.sleep(1)
-        # As when the loop was blocked for longer than that.
+        # As if the loop had been blocked for longer than that.
         owners[0].lease.deadline = loop.time()
         return number
 

@@ -41,7 +41,7 @@ from penstock.streams.nats.client.server import Servers
 
 
 class Stream:
-    """A stream on a server, looked at from outside."""
+    """A stream on a server, seen from outside."""
 
     def __init__(self, client: Client, name: str, servers: Servers) -> None:
         self.client = client
@@ -200,7 +200,7 @@ def test_a_failed_event_comes_again_later_and_a_routed_one_does_not(
 
 
 async def _asked(it: Stream, requests: int) -> bool:
-    """Whether so many requests for messages wait at the server, or more."""
+    """Whether at least `count` requests for messages wait at the server."""
     try:
         info = await it.js.consumer_info(it.name, "reader")
     except NotFoundError:

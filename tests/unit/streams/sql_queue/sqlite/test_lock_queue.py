@@ -1,4 +1,4 @@
-"""Turns at the lock of a file of SQLite."""
+"""The queue for the lock of a file of SQLite."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.streams.sql_queue.sqlite.lock_queue import Turn
 
 
 def waiters() -> list[threading.Thread]:
-    """The threads that wait for a turn."""
+    """The threads that wait for the lock."""
     return [thread for thread in threading.enumerate() if thread.name == "turn"]
 
 

@@ -1,4 +1,4 @@
-"""States that can do the same are found by looking again at few of them."""
+"""Equivalent states are found by examining few of them again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_state_is_examined_again_only_if_its_successors_were_separated() -> No
         looks += 1
         return classes[state]
 
-    # One after the other is told apart from the rest, from the end.
+    # One after the other is separated from the rest, from the end.
     diagrams: Decisions[int] = Decisions()
     chain = [diagrams.leaf(min(state + 1, states - 1)) for state in range(states)]
     outputs = [state == states - 1 for state in range(states)]

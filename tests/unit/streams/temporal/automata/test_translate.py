@@ -36,11 +36,11 @@ def test_an_automaton_accepts_the_words_on_which_its_formula_holds(
 def test_a_formula_can_come_to_hold_if_its_automaton_accepts_a_word(formula: Formula) -> None:
     negation = Unary("!", formula)
     accepts_some = [not translate(one, NAMES).is_empty() for one in (formula, negation)]
-    # What is simplified over finite words holds on infinite ones as well.
+    # Simplifications over finite words hold on infinite ones as well.
     for finite in (False, True):
         normal = Normal(finite, NAMES)
         continuations = Continuations(normal, 10_000)
-        # What is known of the states by then changes nothing.
+        # Knowledge of the states by then changes nothing.
         for _ in range(2):
             found = [continuations.exist(normal.of(one)) for one in (formula, negation)]
             assert found == accepts_some

@@ -1,4 +1,4 @@
-"""Formulas as text: what is read, where it is wrong, and that it is printed the same."""
+"""Formulas as text: parsing, the place of errors, and printing the same text again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From which states of a machine something goes on."""
+"""The states of a machine from which something can continue."""
 
 from __future__ import annotations
 

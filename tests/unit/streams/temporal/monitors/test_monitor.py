@@ -135,7 +135,7 @@ def test_a_monitor_has_the_published_number_of_states(formula: str) -> None:
 @given(formulas)
 def test_no_two_states_of_a_monitor_say_the_same_for_ever(formula: Formula) -> None:
     machine: Machine[Verdict] = Monitor(formula).verdicts
-    # By the definition: two states are told apart by a word on which they say different things.
+    # By the definition: a word distinguishes two states if their verdicts on it differ.
     apart = {
         (one, other)
         for one in range(len(machine))
@@ -252,7 +252,7 @@ def test_a_monitor_of_a_wrong_text_says_where() -> None:
 
 @contextmanager
 def calls(most: int) -> Generator[None]:
-    """No more calls of Python's functions than that are made."""
+    """Check that at most this many Python functions are called."""
     made = 0
 
     def count(frame: object, event: str, argument: object) -> None:

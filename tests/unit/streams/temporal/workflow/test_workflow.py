@@ -177,7 +177,7 @@ def with_facts(workflow: Workflow) -> Workflow:
 
 
 def walks(workflow: Workflow, rule: Rule, longest: int) -> Iterator[tuple[str, ...]]:
-    """All paths that the rule lets go, by the definition, shortest first."""
+    """All paths that the rule allows, by the definition, shortest first."""
     assert callable(rule.initial)
     nodes = workflow.nodes
     layer = [(name,) for name in nodes if rule.initial(nodes[name])]
@@ -201,7 +201,7 @@ def allowed(node: Node, path: tuple[str, ...]) -> bool:
 
 
 def fails_when_run(formula: str, workflow: Workflow, path: tuple[str, ...]) -> bool:
-    """What the monitor says of the path's nodes as events, one after another."""
+    """The verdict of the monitor on the path's nodes as events, one after another."""
     monitor = Monitor(formula)
     state = monitor.first
     for name in path:
@@ -275,7 +275,7 @@ def test_the_check_of_a_path_and_the_watch_over_its_steps_as_events_give_one_ans
 
 
 def lassos(workflow: Workflow, rule: Rule) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Those of up to five nodes whose loop comes back to where all visited has been seen."""
+    """Lassos of up to five nodes whose loop returns to a state with all visited nodes."""
     for path in walks(workflow, rule, 6):
         for begin, place in enumerate(path[:-1]):
             if place == path[-1] and set(path[: begin + 1]) == set(path):
@@ -309,7 +309,7 @@ def test_a_lasso_is_found_where_there_is_one(small: Workflow, initial: Any, form
 def shortest_in_the_product(
     workflow: Workflow, rule: Rule, automaton: Automaton
 ) -> tuple[int, int] | None:
-    """How long the stem and the loop are, by trying each length with all runs of that length."""
+    """The lengths of the stem and the loop, by trying each length with all its runs."""
     assert callable(rule.initial)
     nodes, names = workflow.nodes, frozenset(automaton.propositions)
     every = (1 << automaton.sets) - 1
@@ -365,7 +365,7 @@ def test_a_lasso_has_the_shortest_stem_and_then_loop_beside_the_automaton_or_sho
     if found is not None and least is not None:
         assert found.loop is not None
         loop = len(found.path) - found.loop
-        # Without what only the automaton needed.
+        # Without the steps that only the automaton needed.
         assert found.loop <= least[0]
         assert least[1] % loop == 0
     first = next(counter_examples(workflow, rule), None)
@@ -517,7 +517,7 @@ def test_stems_that_are_too_many_say_so() -> None:
     workflow = Workflow([*nodes, Node("none")])
     with pytest.raises(SearchTooLarge, match=r"rule 'r': the search reached .* limit") as raised:
         list(counter_examples(workflow, rule, max_states=500))
-    # None longer than that is made to find out.
+    # No longer path is made to find out.
     assert raised.value.reached == 501
 
 
