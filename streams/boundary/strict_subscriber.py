@@ -8,7 +8,7 @@ twice, or raise; `StrictSubscriber` handles that, so that no stage has to.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -86,8 +86,7 @@ class StrictSubscriber:
     def not_attached(self, error: BaseException) -> None:
         """The stream could not be attached: call `on_subscribe`, then fail (rule 1.9)."""
         if not self._greeted:
-            self._greeted = True
-            self._signal(lambda subscriber: subscriber.on_subscribe(self))
+            self._greet()
         self.on_error(error)
 
     def failed(self, error: BaseException) -> None:
@@ -106,8 +105,7 @@ class StrictSubscriber:
             subscription.cancel()
             return
         self._upstream = subscription
-        self._greeted = True
-        self._signal(lambda subscriber: subscriber.on_subscribe(self))
+        self._greet()
         self._go_on()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
@@ -147,11 +145,12 @@ class StrictSubscriber:
             self._ending = (error,)
             self._go_on()
 
-    def _signal(self, say: Callable[[EventSubscriber[Any]], None]) -> None:
+    def _greet(self) -> None:
+        self._greeted = True
         if self._subscriber is not None:
             self._signalling = True
             try:
-                say(self._subscriber)
+                self._subscriber.on_subscribe(self)
             except Exception as error:
                 self._report(error)
             finally:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from threading import get_native_id
 from typing import Protocol
 
-from penstock.streams.clock import queued_of
+from penstock.streams.clock import clock_of, queued_of
 
 __all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
 
@@ -45,14 +45,9 @@ class Blocks:
     `who` is the name of the stage in all warnings of it.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop | None,
-        now: Callable[[], float],
-        warn: Callable[[str], None],
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None, warn: Callable[[str], None]) -> None:
         self.loop = loop
-        self.now = now
+        self.now = clock_of(loop)
         self._report = warn
         self._quiet_until: dict[str, float] = {}
         self._seen = float("-inf")

@@ -11,6 +11,7 @@ import logging
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.clock import clock_of
@@ -68,7 +69,7 @@ class Run:
             self.now = clock_of(self._loop)
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
             self.letters = DeadLetterChannels(self)
-            self.blocks = Blocks(self._loop, self.now, self.errors.warn)
+            self.blocks = Blocks(self._loop, self.errors.warn)
         else:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
@@ -200,12 +201,10 @@ class Run:
             self._forget(nested)
 
     async def _close_nested(self, nested: Run) -> None:
-        await nested.close()
-        self._forget(nested)
-
-    async def _close_all_nested(self) -> None:
-        for nested in list(self._nested):
-            await self._close_nested(nested)
+        try:
+            await nested.close()
+        finally:
+            self._forget(nested)
 
     def _forget(self, nested: Run) -> None:
         if nested in self._nested:
@@ -237,8 +236,9 @@ class Run:
         A closing that is cancelled, as by the end of the loop, breaks off what it waits for, and
         still takes the steps that are left.
         """
+        nested = [partial(self._close_nested, nested) for nested in self._nested]
         # Letters first: a task of their sink's may have to write them.
-        steps = [*self._flushes, self._end_tasks, self._close_all_nested, *self._closers[::-1]]
+        steps: list[_Step] = [*self._flushes, self._end_tasks, *nested, *self._closers[::-1]]
         self._closers.clear()
         errors: list[Exception] = []
         cancelled: asyncio.CancelledError | None = None

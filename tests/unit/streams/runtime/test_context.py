@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
+
+import pytest
 
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -49,6 +52,25 @@ def test_a_run_ends_the_tasks_of_the_runs_nested_in_it() -> None:
         await run.close()
         assert task.cancelled()
         assert (closed, run.is_open) == (["nested"], False)
+
+    run_virtual(story())
+
+
+def test_a_nested_run_that_cannot_be_closed_keeps_no_other_from_being_closed() -> None:
+    async def story() -> None:
+        run, closed = Run(), list[int]()
+
+        async def close(number: int) -> None:
+            closed.append(number)
+            if number < 3:
+                raise ValueError(number)
+
+        for number in (1, 2, 3):
+            run.nested().on_close(partial(close, number))
+        with pytest.raises(ExceptionGroup) as raised:
+            await run.close()
+        assert closed == [1, 2, 3]
+        assert len(raised.value.exceptions) == 2
 
     run_virtual(story())
 
