@@ -175,7 +175,7 @@ class _FreshLimiters:
             self._pristine: Limit = copy.deepcopy(limit)
         except Exception as error:
             raise BuildError(
-                f"limit={describe(limit)}: every run begins with a copy of its own, and this "
+                f"limit={describe(limit)}: every run begins with its own copy, and this "
                 f"cannot be copied: {error}"
             ) from error
 

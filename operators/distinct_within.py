@@ -169,20 +169,20 @@ class _Window(FilterStage[T]):
         self._coming = max(0, self._coming - len(events))
         fresh: list[Event[Any]] = []
         # Those of one list are looked up at once, which could go beyond a bound.
-        stride = len(events) if self._max_keys is None else 1
+        chunk = len(events) if self._max_keys is None else 1
         place = 0
         while place < len(events):
             begin, clock = self._next, self._event_time
             try:
-                self._sift(events[place : place + stride], fresh)
+                self._sift(events[place : place + chunk], fresh)
                 place += self._next - begin
             except Exception as error:
                 place += self._next - begin
                 # What was read of events that did not pass has not moved the clock.
                 self._event_time = self._times[-1] if self._next > begin else clock
-                if stride > 1:
+                if chunk > 1:
                     # All times are read before all keys: which event it was shows one by one.
-                    stride = 1
+                    chunk = 1
                     continue
                 if self._adapts(events[place].value):
                     continue
@@ -349,7 +349,7 @@ def _check_all_read(what: str, read: int, values: list[Any]) -> None:
 
 
 class _Unfinished(AckHook):
-    """Stands in front of the origin of each event, to hear of its end.
+    """The hook in front of the origin of each event, which is notified of its end.
 
     An event that fails or is returned gives up its entry in `seen`, the numbers of the first
     events by key. Duplicates may wait for the end of an event, and share it.

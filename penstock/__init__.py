@@ -3,10 +3,10 @@
     from penstock import adaptive_flat_map, group_by, read_jsonl, spread, write_jsonl
 
 Everything public of the operators, sources, sinks and streams is here by its name, and is imported
-when it is first asked for. `penstock.ops` has our operators and those of reactivex. Of the packages
-below, `penstock.streams.limits`, `penstock.streams.temporal` and `penstock.streams.testing` have
-public names of their own; everything else is private, but for what the page about operators,
-sources and sinks of one's own uses.
+on first use. `penstock.ops` has our operators and those of reactivex. The packages
+`penstock.streams.limits`, `penstock.streams.temporal` and `penstock.streams.testing` have their own
+public names; everything else is private, except what the guide uses to write your own operators,
+sources and sinks.
 """
 
 from __future__ import annotations

@@ -404,7 +404,7 @@ class _Reader(SourceStage[T]):
             ended.set_result(error)
 
     def statistics(self) -> dict[str, Any]:
-        """`buffered` events are taken in and not asked for yet; `callers` wait for room;
+        """`buffered` events are accepted and not requested yet; `callers` wait for room;
         `lost` were returned, and no caller waits for them."""
         numbers = super().statistics()
         buffered = len(self._taken_in)

@@ -41,7 +41,7 @@ _STYLE = """
 
 
 def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
-    """A document of its own, readable on light and dark backgrounds."""
+    """An SVG document, readable on light and dark backgrounds."""
     stages = pipeline.describe(limit)
     sinks = stages[-len(pipeline.sinks) :]
     column = stages[: -len(pipeline.sinks)]

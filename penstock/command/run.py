@@ -169,7 +169,7 @@ def redirect(pipeline: Pipeline, options: Options) -> None:
         if not any(_is(stage, names, stream) for stage in stages):
             own = next((stage for stage in stages if stage.name in names), None)
             name = names[0] if own is None else own.name
-            named = "" if own is None else f", for {own} has a path of its own, {own.detail}"
+            named = "" if own is None else f", for {own} has its own path, {own.detail}"
             raise BuildError(
                 f"{option} {path}: this pipeline has no {name}() of {stream} that could be "
                 f"redirected{named}; leave the option out"

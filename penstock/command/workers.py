@@ -238,7 +238,7 @@ async def _forward(worker: asyncio.subprocess.Process) -> None:
     while data := await worker.stdout.read(1 << 18):
         lines, newline, rest = (rest + data).rpartition(b"\n")
         if newline:
-            # One after the other, in a thread of its own: a full pipe blocks nothing else.
+            # One after the other, in a separate thread: a full pipe blocks nothing else.
             await loop.run_in_executor(None, _write, lines + newline)
     if rest:
         await loop.run_in_executor(None, _write, rest)

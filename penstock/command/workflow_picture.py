@@ -67,7 +67,7 @@ def as_dot(workflow: Workflow, example: CounterExample | None) -> str:
 
 
 def as_svg(workflow: Workflow, example: CounterExample | None) -> str:
-    """A document of its own, readable on light and dark backgrounds; arcs by input are dashed."""
+    """An SVG document, readable on light and dark backgrounds; arcs by input are dashed."""
     on, steps = _marked(example)
     shown = _shown(workflow, on)
     title = "" if example is None else _title(example)

@@ -51,7 +51,7 @@ async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
     """The values of `source`, each requested when the one before has been processed."""
     run = Run()
     reader = _Iterating()
-    door = connect(source, reader, run)
+    subscription = connect(source, reader, run)
     event: Event[T] | None = None
     try:
         while (event := await reader.next_event()) is not None:
@@ -60,7 +60,7 @@ async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
     finally:
         if event is not None:
             event.give_back()
-        door.cancel()
+        subscription.cancel()
         await run.close()
 
 

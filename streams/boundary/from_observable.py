@@ -115,7 +115,7 @@ class _Listening(SourceStage[T]):
     _subscription: DisposableBase | None = None
     _ending: tuple[BaseException | None] | None = None
     _subscribed = False
-    # Whether the loop has been told of values from other threads.
+    # Whether the loop has been notified of values from other threads.
     _told = False
     _overflowed = 0
 

@@ -33,14 +33,14 @@ def connect(
     """
     if cast(Any, subscriber) is None:
         raise TypeError("connect() needs a subscriber, not None")
-    door = StrictSubscriber(subscriber, run)
-    door.run.on_failed = door.failed
-    with door.called():
+    strict = StrictSubscriber(subscriber, run)
+    strict.run.on_failed = strict.failed
+    with strict.called():
         try:
-            source.attach(door, door.run)
+            source.attach(strict, strict.run)
         except Exception as error:
-            door.not_attached(error)
-    return door
+            strict.not_attached(error)
+    return strict
 
 
 class StrictSubscriber:

@@ -55,11 +55,10 @@ class Input(Protocol):
 class Unpacked:
     """Reads an input, decompressed if it is compressed.
 
-    A name that ends in .gz or .zst asks for it; otherwise the first bytes decide, unless the input
-    is not read `from_start`. `read` returns
-    about `size` bytes at most, and raises InputCorrupt for what is damaged or ends early, and
-    MissingExtra for zstd where its package is not installed. Memory: one read of the raw input,
-    and `size` bytes.
+    A name that ends in .gz or .zst says so; otherwise the first bytes decide, unless the input is
+    not read `from_start`. `read` returns at most about `size` bytes, and raises InputCorrupt for
+    data that is damaged or ends early, and MissingExtra for zstd if its package is not installed.
+    Memory: one read of the raw input, and `size` bytes.
     """
 
     def __init__(self, raw: Input, name: str, size: int, *, from_start: bool = True) -> None:
@@ -78,7 +77,7 @@ class Unpacked:
             self.read = self._unpack(kind)
 
     def stop(self) -> None:
-        """Read nothing more of the input; what was read of it already still comes."""
+        """Read nothing more of the input; bytes that were read already still come."""
         self._stopped = True
         self._raw.close()
 
@@ -202,13 +201,13 @@ def compressor(name: str) -> Compressor | None:
 
 
 def check_suffix(name: str) -> None:
-    """Raise MissingExtra if `name` asks for a package that is not installed."""
+    """Raise MissingExtra if `name` needs a package that is not installed."""
     if compression_by_name(name) == "zstd":
         _zstd(name)
 
 
 def compression_of(first_bytes: bytes) -> Kind | None:
-    """How something is compressed that begins with `first_bytes`, of which four suffice."""
+    """The compression of data that begins with `first_bytes`, of which four suffice."""
     return next((kind for magic, kind in _MAGIC.items() if first_bytes.startswith(magic)), None)
 
 

@@ -2,7 +2,7 @@
 
 `loop.add_reader` is not enough for a standard stream: uvloop switches what it watches to
 non-blocking, which switches it for every process that shares it and outlives this one; and a
-loop has one reader a descriptor, which may be the embedding application's. So the loop watches
+loop has one reader per descriptor, which may be the embedding application's. So the loop watches
 a private epoll object, which watches the descriptor (epoll objects nest, see epoll(7)).
 """
 

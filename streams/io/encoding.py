@@ -21,7 +21,7 @@ def as_json(value: Any) -> Any:
     kind = cast(Any, type(value))
     if not isinstance(value, type):
         if hasattr(kind, "__struct_fields__"):
-            # Imported already, by whoever has made the Struct.
+            # Imported already, by the module that made the Struct.
             from msgspec import to_builtins
 
             return to_builtins(value, enc_hook=as_json)

@@ -272,7 +272,7 @@ class _Reading(SourceStage[T]):
             # Only its head is known, not its size.
             shown = f"it begins with {text[:80]!r}"
         else:
-            # Not the repr of its text, which would escape the backslashes anew.
+            # Not the repr of its text, which would escape the backslashes again.
             shown = describe(text if _is_utf8(raw) else raw.removesuffix(b"\r"))
         error = kind(f"{self._name}, line {number} {what}: {shown}")
         self._bad += 1
@@ -312,9 +312,9 @@ class _Reading(SourceStage[T]):
             opened.close()
 
     def statistics(self) -> dict[str, Any]:
-        """What every source has, and what became of the lines that are not events.
+        """The numbers of every source, and of the lines that are not events.
 
-        `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet asked for); with
+        `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet requested); with
         `created`, events whose time was `created_in_future` or `created_unknown`; and with
         `position`, the `offset` in bytes up to which everything is finished.
         """

@@ -39,7 +39,7 @@ class LineWriting(SinkStage[Any]):
     r"""Writes `encode(value)`, which must be one line with its `\n`, for every event.
 
     `_accepted` are the events whose lines are not out, oldest first: those of the `_batch`
-    under way, of which `_sent` bytes are written, then those of `_buffer`.
+    in progress, of which `_sent` bytes are written, then those of `_buffer`.
     """
 
     asks_first = WINDOW
@@ -82,7 +82,7 @@ class LineWriting(SinkStage[Any]):
             for event in events:
                 event.give_back()
             return
-        # An error is told by itself, not as one that came while another was handled.
+        # An error is reported by itself, not as one that came while another was handled.
         with suppress(Exception):
             self._buffer += b"".join(map(self._encode, [event.value for event in events]))
             self._accepted += events
@@ -131,7 +131,7 @@ class LineWriting(SinkStage[Any]):
         self._write()
 
     def _write(self) -> None:
-        """Write the batch under way, or else the next one, as far as the output takes it."""
+        """Write the current batch, or else the next one, as far as the output takes it."""
         if self._writing or self._closed is None:
             return
         if not self._batch:
@@ -179,7 +179,7 @@ class LineWriting(SinkStage[Any]):
         self._bytes += self._sent - start
         whole = self._sent == len(batch)
         if self._compressor is None:
-            # Every event is one line, so the lines that are out tell which events are.
+            # Every event is one line, so the lines that are out show which events are.
             finished = self._batched if whole else batch.count(b"\n", start, self._sent)
         else:
             # A block that is cut cannot be read.
@@ -196,7 +196,7 @@ class LineWriting(SinkStage[Any]):
         return finished
 
     def _broken(self, error: OSError) -> None:
-        """The output takes no more: end the pipeline, and give back what is not out."""
+        """The output takes no more: end the pipeline, and return what is not out."""
         self._batch = b""
         self._trailed = True
         closed, self._closed = self._closed, None

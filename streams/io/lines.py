@@ -9,7 +9,7 @@ _HEAD = 256
 
 
 class TooLong:
-    """What stands for a line above the bound: its first bytes."""
+    """The substitute for a line above the bound: its first bytes."""
 
     __slots__ = ("head",)
 

@@ -34,13 +34,13 @@ Path = str | os.PathLike[str] | int
 
 
 def input_name(path: Path) -> str:
-    """An input's name; its suffix tells how it is compressed."""
+    """An input's name; its suffix shows the compression."""
     path = actual_input(path)
     return "standard input" if path == "-" else _name(path)
 
 
 def output_name(path: Path) -> str:
-    """An output's name; its suffix tells how it is compressed."""
+    """An output's name; its suffix shows the compression."""
     path = actual_output(path)
     return "standard output" if path == "-" else _name(path)
 
@@ -79,7 +79,7 @@ def output_mode(descriptor: int, name: str) -> int:
 
 
 def _mode(descriptor: int, access: int) -> int:
-    # Windows does not tell how a descriptor is open; there the first use of a wrong one fails.
+    # Windows does not report how a descriptor is open; there the first use of a wrong one fails.
     if sys.platform != "win32":
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
         if flags not in (access, os.O_RDWR):
@@ -88,7 +88,7 @@ def _mode(descriptor: int, access: int) -> int:
 
 
 def refuse_same_file(read: Path | None, written: Path | None) -> None:
-    """BuildError if what is written would destroy what is read: they are one regular file."""
+    """BuildError if the output would destroy the input: they are one regular file."""
     if read is None or written is None:
         return
     source = _regular_file(actual_input(read), 0)
@@ -134,7 +134,7 @@ def _both(one: Path, other: Path) -> str:
 def _can_share(one: Written, other: Written) -> bool:
     paths = [actual_output(one.path), actual_output(other.path)]
     if all(path == "-" or isinstance(path, int) for path in paths):
-        # Whoever opened them has said how they share their place in the file.
+        # The code that opened them decides how they share their place in the file.
         return True
     if any(compression_by_name(output_name(path)) for path in paths):
         return False
@@ -152,7 +152,7 @@ def _appends(output: Written) -> bool:
 
 
 def _regular_file(path: Path, standard: int) -> object:
-    """What all paths of one regular file have in common, there yet or not; None for others."""
+    """An identity that all paths of one regular file share, existing or not; None for others."""
     try:
         status = os.stat(standard if path == "-" else path)
     except FileNotFoundError:

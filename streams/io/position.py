@@ -55,7 +55,7 @@ class Position:
         # The file itself, to look at what is before the position in it.
         self._file: int | None = None
         self._inode = self._size = 0
-        # Where each line begins that was taken and is not finished, in order.
+        # Where each line that was taken and is not finished begins, in order.
         self._starts: OrderedDict[int, int] = OrderedDict()
         # The numbers of finished lines behind the first unfinished one, as ranges: the end of each
         # by its beginning, and its beginning by its end.
@@ -63,9 +63,9 @@ class Position:
         self._begins: dict[int, int] = {}
         # Those that the last process had finished, in order.
         self._known: deque[tuple[int, int]] = deque()
-        # Where the next line begins that will be taken, and its number.
+        # Where the next line to be taken begins, and its number.
         self._next, self._number, self._floor = 0, 1, 1
-        # Where the next line begins that will be read, and the bytes read.
+        # Where the next line to be read begins, and the bytes read.
         self._unread = self._read = 0
         self._in_long_line = False
         self._writing = False
@@ -161,7 +161,7 @@ class Position:
         )
 
     def ends_of(self, lines: list[Line], data: bytes) -> list[int]:
-        """Where each of `lines` ends, which `data` was cut into; b"" at the end of the file."""
+        """Where each of the `lines` in `data` ends; `data` is b"" at the end of the file."""
         self._size = max(self._size, self._read + len(data))
         if self._in_long_line or any(isinstance(line, TooLong) for line in lines):
             ends = self._ends_by_newlines(lines, data)
@@ -182,7 +182,7 @@ class Position:
         """The same where the length of a line is unknown.
 
         A line that is too long is known before its newline is. It then counts as ending where it
-        begins, so that whoever begins there does not begin in the middle of it.
+        begins, so that the next run does not begin in the middle of it.
         """
         newlines = [self._read + at + 1 for at, byte in enumerate(data) if byte == 0x0A]
         if self._in_long_line and newlines:
@@ -261,7 +261,7 @@ class Position:
 
 
 def _checksum(descriptor: int, offset: int) -> int:
-    """Of the last bytes before the offset: the same inode may be another file by now."""
+    """The checksum of the last bytes before the offset: the inode may be another file by now."""
     start = max(0, offset - _CHECKED)
     return crc32(os.pread(descriptor, offset - start, start))
 
@@ -280,7 +280,7 @@ def _locked(path: str) -> int | None:
         os.close(lock)
         raise CannotOpen(
             f"{path} is locked: another run keeps its position there. Wait until it has ended, or "
-            "give this one a position of its own."
+            "give this one a different position."
         ) from error
     return lock
 

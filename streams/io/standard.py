@@ -1,6 +1,6 @@
 """The meaning of the path "-": standard input and output, unless the command replaces them.
 
-Context variables, because several pipelines may run in one process: whoever starts one sets
+Context variables, because several pipelines may run in one process: the code that starts one sets
 them for that running alone, and every task and callback of it inherits them.
 """
 
@@ -21,10 +21,10 @@ output_path: ContextVar[Name] = ContextVar("penstock output", default="-")
 
 
 def actual_input(path: Name | int) -> Name | int:
-    """The path or descriptor that is to be read where `path` is asked for."""
+    """The path or descriptor to read in place of `path`."""
     return input_path.get() if path == "-" else path
 
 
 def actual_output(path: Name | int) -> Name | int:
-    """The path or descriptor that is to be written where `path` is asked for."""
+    """The path or descriptor to write in place of `path`."""
     return output_path.get() if path == "-" else path

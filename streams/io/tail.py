@@ -23,8 +23,8 @@ class Following:
     """An `Input` that never ends; `read` gives b"" where one file ends and another begins.
 
     A file that does not exist yet is waited for. It counts as truncated when it is shorter
-    than what was read of it: one that is rewritten and longer again between two looks is not
-    noticed, which is so for `tail` too.
+    than what was read of it: one that is rewritten and longer again between two polls is not
+    noticed, as with `tail`.
     """
 
     lasting = True
@@ -75,7 +75,7 @@ class Following:
         descriptor = self._descriptor
         assert descriptor is not None
         replaced = self._is_replaced(descriptor)
-        # Read after the look: what the writer appended last to a replaced file is not missed.
+        # Read after the poll: what the writer appended last to a replaced file is not missed.
         data = os.read(descriptor, CHUNK)
         if data:
             self._read += len(data)

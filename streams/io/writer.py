@@ -1,7 +1,7 @@
 """Non-blocking writes to files, pipes, sockets and terminals.
 
-A pipe is written when the loop says that there is room, and at most PIPE_BUF bytes after each
-look, which then fit (POSIX, write(2)); so a shared standard output need not be switched to
+A pipe is written when the loop reports room, at most PIPE_BUF bytes each time, which then fit
+(POSIX, write(2)); so a shared standard output need not be switched to
 non-blocking, which would switch it for every process that has it. Regular files, and devices
 that cannot be polled, are written directly. On a loop that cannot watch pipes (Windows), a
 thread waits for room.
@@ -36,7 +36,7 @@ class Output(Protocol):
     """An open output."""
 
     def write(self, data: memoryview, /) -> int:
-        """Write some of `data` and say how many bytes; 0 when `ready` will be called for more.
+        """Write some of `data` and return how many bytes; 0 when `ready` will be called for more.
 
         After 0 the next call gives the same bytes again. Raises OSError.
         """
@@ -121,7 +121,7 @@ class _Polled:
             if self._poll.poll(0):
                 return os.write(self._descriptor, self._piece(data))
         except BlockingIOError:
-            # Somebody else made it non-blocking, or took the room that was there.
+            # Another process made it non-blocking, or took the room that was there.
             pass
         self._watch.arm()
         return 0

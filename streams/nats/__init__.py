@@ -1,4 +1,4 @@
 """Pipelines on many machines, and streams of NATS JetStream that others own.
 
-Needs the extra `cluster`. Nothing outside of this package imports it before it is asked for.
+Needs the extra `cluster`. Nothing outside this package imports it before it is needed.
 """

@@ -60,7 +60,7 @@ class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[r
     """The signals that a stage receives from the one above it."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """The first signal: here is whom to ask."""
+        """The first signal, with the subscription for requests."""
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         """Events that were requested, in order; the receiver owns the list."""
@@ -76,7 +76,7 @@ class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ign
     """What `Flowable.connect` takes: a subscriber as in Reactive Streams, one event at a time."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        """The first signal: here is whom to ask."""
+        """The first signal, with the subscription for requests."""
 
     def on_next(self, event: Event[Any], /) -> None:
         """An event that was requested."""

@@ -284,7 +284,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         """The statistics of every source, and those of the queue.
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
-        (claimed, not yet asked for); `redelivered` rows, which had been claimed before; `reverted`
+        (claimed, not yet requested); `redelivered` rows, which had been claimed before; `reverted`
         to be tried again, and `dead`, which failed for good; `bad_rows`, `lost_leases`, and
         `reconnects`, how often the database was unavailable.
         """

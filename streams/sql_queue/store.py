@@ -265,7 +265,7 @@ class Store(ABC):
 
     @abstractmethod
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Run a statement of any kind in a transaction of its own and return its rows.
+        """Run a statement of any kind in a separate transaction and return its rows.
 
         `{table}`, `{id}`, `{status}`, ... are replaced by the quoted names, `{now}` for the
         database's time, `{seconds}` opens a conversion of a time, or a difference of two, into

@@ -23,7 +23,7 @@ class Office(Protocol):
 
     @property
     def room(self) -> int:
-        """How many jobs workers have asked for beyond those that are handed out."""
+        """How many jobs workers have requested beyond those that are handed out."""
         ...
 
     def open(self, offering: Offering) -> None:

@@ -79,7 +79,7 @@ class _Pool:
         trace: TracebackType | None,
     ) -> None:
         wait(set(self._pending), timeout=self._grace if error is None else 0)
-        # All are told to stop before any is joined, or the later ones would work on meanwhile.
+        # All are stopped before any is joined, or the later ones would work on meanwhile.
         for executor in self._executors:
             executor.shutdown(wait=False, cancel_futures=True)
         for executor in self._executors:

@@ -79,9 +79,9 @@ def feed(
 async def live(load: Load, observer: Observer) -> AsyncGenerator[Event, None]:
     """Yield each event, not before it is due; ends after the last.
 
-    The asynchronous twin of `feed`, for a consumer with demand: what nobody asks for waits
-    here. The observer's time must be the running loop's, as `penstock.streams.clock.clock_of` tells
-    it.
+    The asynchronous twin of `feed`, for a consumer with demand: events that are not requested wait
+    here. The observer's time must be the running loop's, as `penstock.streams.clock.clock_of`
+    returns it.
     """
     arrivals = Arrivals(load, observer)
     while True:

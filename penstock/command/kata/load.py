@@ -28,7 +28,7 @@ _REPEATED_WITHIN = DUPLICATE_WINDOW - 0.1
 
 
 class Event(TypedDict):
-    """One delivery; a duplicate is a delivery of its own with an earlier one's uuid.
+    """One delivery; a duplicate is a separate delivery with an earlier one's uuid.
 
     `sequence` counts the deliveries to one client from 0, duplicates included: of two
     deliveries to a client, the one with the smaller number was sent first.

@@ -282,7 +282,7 @@ class Partition:
                 self._kept.rise(self._floor)
 
     def returned(self) -> None:
-        """An event left the pipeline unfinished: it is delivered again, to whoever owns it then."""
+        """An event left the pipeline unfinished: it is delivered again, to the next owner."""
         self._left(1)
 
     def reverted(self, delivery: Delivery) -> None:

@@ -213,7 +213,7 @@ class PostgresStore(PostgresTable):
 
 
 def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
-    """The parameters of a claim, with a token of its own."""
+    """The parameters of a claim, with a new token."""
     return {
         "lease": terms.lease,
         "owner": terms.owner,

@@ -230,7 +230,7 @@ def _bytes(key: str | None) -> bytes | None:
 
 
 def _conditions(terms: Terms, *, alone: bool = False) -> dict[str, Any]:
-    """The parameters of a claim, with a token of its own."""
+    """The parameters of a claim, with a new token."""
     now = clock.wall()
     return {
         "now": now,

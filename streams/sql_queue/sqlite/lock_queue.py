@@ -76,7 +76,7 @@ class Turn:
         got, answer = threading.Event(), threading.Lock()
 
         def wait() -> None:
-            # In a thread of its own, because the wait can neither be interrupted nor limited.
+            # In a separate thread, because the wait can neither be interrupted nor limited.
             fcntl.flock(fd, fcntl.LOCK_EX)
             if answer.acquire(blocking=False):
                 got.set()
@@ -100,7 +100,7 @@ class Turn:
 
 
 def _leave_alone(fd: int) -> None:
-    # The file's modification time tells all pollers when the last pause was.
+    # The file's modification time shows all pollers when the last pause was.
     if clock.wall() - os.fstat(fd).st_mtime >= _EVERY:
         time.sleep(_PAUSE)
         os.utime(fd)

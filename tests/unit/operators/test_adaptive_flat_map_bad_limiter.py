@@ -189,7 +189,7 @@ def test_a_limiter_that_begins_with_nonsense_is_refused_when_built(limit: Any) -
 def test_a_limiter_that_cannot_be_copied_is_refused_when_built() -> None:
     limiter: Any = Limiter()
     limiter.lock = threading.Lock()
-    with pytest.raises(BuildError, match="every run begins with a copy of its own"):
+    with pytest.raises(BuildError, match="every run begins with its own copy"):
         adaptive_flat_map(declared, limiter)
 
 

@@ -215,7 +215,7 @@ def test_without_a_loop_there_is_nothing_to_block() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "grouped", "mixed", "async", "timed"])
-def test_a_slow_handler_that_never_waits_gives_the_loop_its_turn(run: Run, kind: str) -> None:
+def test_a_slow_handler_that_never_waits_yields_to_the_loop(run: Run, kind: str) -> None:
     turns: list[float] = []
 
     def handler(value: int) -> Any:

@@ -86,7 +86,7 @@ class Asked(Stage[int, int]):
         super().request(n)
 
 
-def test_places_that_become_free_in_one_turn_of_the_loop_are_asked_for_at_once(run: Run) -> None:
+def test_places_that_become_free_in_one_loop_iteration_are_asked_for_at_once(run: Run) -> None:
     requests: list[int] = []
     source = from_iterable(range(1000))
     asked = Flowable[int](

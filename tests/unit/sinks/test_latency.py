@@ -68,7 +68,7 @@ def test_a_report_comes_each_interval_in_which_there_was_something(run: Run) -> 
     assert run(story()) == [(3, 2), (12, 3)]
 
 
-def test_events_of_one_turn_of_the_loop_are_accepted_together_and_soon(run: Run) -> None:
+def test_events_of_one_loop_iteration_are_accepted_together_and_soon(run: Run) -> None:
     async def story() -> None:
         source = MemorySource(range(100))
         flow = source.pipe(adaptive_flat_map(second, Fixed(100)))

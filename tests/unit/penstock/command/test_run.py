@@ -271,7 +271,7 @@ def test_an_input_that_is_named_in_the_file_is_reported(
     )
     result = penstock("run", path, "--input", "1")
     assert "no read_lines() of standard input" in result.err
-    assert "stage 1 'read_lines' has a path of its own, /dev/null" in result.err
+    assert "stage 1 'read_lines' has its own path, /dev/null" in result.err
 
 
 @pytest.mark.parametrize(("limit", "most"), [("1", 1), ("3", 3), ("2:2", 2)])

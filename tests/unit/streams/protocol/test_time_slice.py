@@ -110,7 +110,7 @@ def test_a_source_that_never_waits_yields_to_the_loop(
 
 
 @pytest.mark.parametrize("stages", ["none", "a lifted one", "lists"])
-def test_a_file_gives_the_loop_its_turn(run: Run, tmp_path: Path, stages: str) -> None:
+def test_a_file_yields_to_the_loop(run: Run, tmp_path: Path, stages: str) -> None:
     file = tmp_path / "events.jsonl"
     file.write_text('{"n": 1}\n' * COUNT)
     flow = read_jsonl(file).pipe(*STAGES[stages])
@@ -129,7 +129,7 @@ def test_async_handlers_that_never_wait_share_one_slice(run: Run) -> None:
     assert run(story()) < 0.06
 
 
-def test_a_reader_that_never_waits_gives_the_loop_its_turn(run: Run) -> None:
+def test_a_reader_that_never_waits_yields_to_the_loop(run: Run) -> None:
     seen: list[int] = []
 
     async def story() -> None:
