@@ -32,9 +32,8 @@ from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.handler import check_handler, handler_name, is_async
-from penstock.streams.execution.inline import Inline
 from penstock.streams.execution.settings import OnLimitChange, Overload, Settings
-from penstock.streams.execution.workers import Workers
+from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
@@ -137,8 +136,7 @@ def adaptive_flat_map(
 
         def attach(downstream: Subscriber[Any], run: Run) -> None:
             limiter = fresh.next() if run.limit is None else limiter_for(run.limit)
-            kind = Workers if is_async(handler) else Inline
-            stage = kind(downstream, run, flowable.info, settings, limiter)
+            stage = WorkerStage(downstream, run, flowable.info, settings, limiter)
             run.add_stage(flowable.info, stage.statistics)
             run.tunable[flowable.info.number] = stage.retune
             source.attach(stage, run)

@@ -106,7 +106,7 @@ def batch(
         )
     # Slow to import, and few pipelines have one.
     from penstock.streams.execution.batch_settings import BatchSettings
-    from penstock.streams.execution.batch_stage import Batching
+    from penstock.streams.execution.batch_stage import BatchStage
 
     settings = BatchSettings(
         handler, name, max_size, max_wait, latency, parallel, timeout, on_error
@@ -124,6 +124,6 @@ def batch(
 
         ends = "; order of a group ends here" if source.turns else ""
         info = StageInfo("batch", name, bound, note + ends, works=True, routed=routed_by(on_error))
-        return source.then(partial(Batching, settings=settings), info, turns=False)
+        return source.then(partial(BatchStage, settings=settings), info, turns=False)
 
     return operator

@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
 from penstock.streams.errors import BuildError, UnfinishedResult, cancelled_inside
-from penstock.streams.execution.call import is_iterator
 from penstock.streams.execution.handler import (
     check_result,
     handler_name,
@@ -32,6 +31,7 @@ from penstock.streams.execution.handler import (
     is_being_cancelled,
     not_awaited,
 )
+from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame

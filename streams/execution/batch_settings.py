@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from penstock.streams.errors import BatchContractError, describe
-from penstock.streams.execution.call import is_iterator
 from penstock.streams.execution.handler import tells_of_its_type, unfinished
+from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.policy import OnError
 
 __all__ = ["BatchSettings", "by_contract"]

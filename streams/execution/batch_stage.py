@@ -1,4 +1,9 @@
-"""The stage that calls a handler with several events at a time: calls, halves and outcomes."""
+"""The batch stage: calls a handler with several events at a time, and with halves of what fails.
+
+The events that wait to begin are the open batch, one of each group at first. As soon as a call is
+free its groups may give it more of their events, until it is closed: from then on its groups wait
+for the call to end.
+"""
 
 from __future__ import annotations
 
@@ -8,43 +13,171 @@ from typing import Any
 
 from penstock.streams.errors import BatchContractError, cancelled_inside
 from penstock.streams.execution.batch_settings import BatchSettings, by_contract
-from penstock.streams.execution.batch_window import Gathering
-from penstock.streams.execution.call import Calls
-from penstock.streams.execution.handler import is_being_cancelled, opened_pool
-from penstock.streams.failures.policy import ErrorPolicy
-from penstock.streams.keyed.queues import release
+from penstock.streams.execution.batch_turns import BatchTurns
+from penstock.streams.execution.calling_stage import PAUSE, CallingStage
+from penstock.streams.execution.handler import opened_pool
+from penstock.streams.execution.linger import Linger
+from penstock.streams.execution.results import Results
+from penstock.streams.execution.timeouts import Timeouts
+from penstock.streams.execution.waiting import Waiting
+from penstock.streams.keyed.queues import close_turns, open_turns, release
 from penstock.streams.limits import Outcome
+from penstock.streams.limits.batch_size import BatchSize
 from penstock.streams.protocol.acknowledgement import Nobody, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, State, Subscriber, is_second
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Batching"]
+__all__ = ["BatchStage"]
 
 _NOBODY = Nobody()
 
 
-def _no_iterators() -> None:
-    """A call that gives an iterator fails before it could go on."""
-
-
-class Batching(Gathering):
-    """Calls with a batch, and with halves of it for as long as there are any that fail."""
+class BatchStage(CallingStage):
+    """Has up to `parallel` slots, each of which takes a batch and works on it."""
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: BatchSettings
     ) -> None:
-        super().__init__(downstream, run, info, settings)
-        self._handler = by_contract(opened_pool(settings.handler, run), settings.name)
-        self._faults = ErrorPolicy(settings.on_error, run, info)
-        self._calls = Calls(
-            run, settings.name, settings.timeout, self._results, _no_iterators, self._go_on
-        )
+        waiting = Waiting(settings.on_error, run, settings.max_size, self._again)
+        results = Results(downstream, settings.max_size)
+        handler, name = settings.handler, settings.name
+        super().__init__(downstream, run, info, handler, name, settings.on_error, waiting, results)
+        self._settings = settings
+        self._handler = by_contract(opened_pool(handler, run), name)
+        self._timeouts = None
+        if settings.timeout is not None:
+            self._timeouts = Timeouts(run, settings.timeout, name)
+        self._turns = BatchTurns(waiting.siblings)
+        self._size = BatchSize(settings.max_size, settings.latency)
+        self._linger = Linger(settings.max_wait)
+        self._asked = 0
+        # When the first event of the open batch came.
+        self._opened = 0.0
+        self._calling: int = 0
+        # Whether a call is free, and the groups of the open batch may give more.
+        self._gathering = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # Demand and events.
+
+    def on_subscribe(self, subscription: Any, /) -> None:
+        if is_second(self, subscription):
+            return
+        self.upstream = subscription
+        self.downstream.on_subscribe(self)
+        self._drain()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._asked -= len(events)
+        now = self._now()
+        for event in events:
+            if self.state:
+                event.give_back()
+                continue
+            self._linger.on_arrive(now)
+            if not self._inbox:
+                self._opened = now
+            if not self._turns.must_wait(event):
+                self._enter(event)
+        self._drain()
+
+    def _enter(self, event: Event[Any]) -> None:
+        if self._waiting.put((event,), self._settings.limit) and self._gathering:
+            open_turns((event.turn,))
+
+    def _proceed(self) -> None:
+        if not self.state:
+            self._ask()
+        self._noted = False
+        if self._is_ready():
+            self._wake(1, self._settings.parallel)
+
+    def _ask(self) -> None:
+        """Ask for what is missing in the open batch."""
+        waiting = self._waiting
+        room = self._size.size - self._asked - (len(waiting) - waiting.retrying)
+        room += min(0, self._settings.max_size - self._results.waiting)
+        if room > 0 and waiting.has_room(self._settings.limit):
+            self._asked += room
+            self.upstream.request(room)
+
+    # Batches.
+
+    def _is_ready(self) -> bool:
+        """Whether a call may begin, and need not wait for more events."""
+        if (
+            not self._inbox
+            or self.state >= State.CLOSED
+            or self._calling >= self._settings.parallel
+            or self._results.waiting > self._settings.max_size
+        ):
+            return False
+        self._gather()
+        waiting = len(self._inbox)
+        if waiting >= self._size.size or self.state:
+            return True
+        left = self._opened + self._linger.patience(waiting) - self._now()
+        if left <= 0:
+            return True
+        if self._timer is None:
+            self._timer = self._run.call_later(left, self._info, self._waited)
+        return False
+
+    def _gather(self) -> None:
+        """Let the groups in the open batch give more of their events.
+
+        Not before a call is free, or a group that is in no call would fill the batch alone.
+        """
+        if not self._gathering:
+            self._gathering = True
+            open_turns([event.turn for event in self._inbox])
+
+    def _waited(self) -> None:
+        self._timer = None
+        self._drain()
+
+    async def _work(self) -> None:
+        free: float | None = None
+        self._looking -= 1
+        while self.state < State.CLOSED:
+            # Events of the same loop iteration go into the same batch.
+            await PAUSE
+            if self._is_ready():
+                await self._work_on(self._close_batch(), self._now() if free is None else free)
+                free = self._now()
+            else:
+                free = None
+                await self._sleep()
+
+    def _close_batch(self) -> list[Event[Any]]:
+        inbox, size = self._inbox, self._size.size
+        self._gathering = False
+        close_turns(event.turn for event in inbox)
+        # What has failed before stays among itself, or it would fail others again and again.
+        again = self._tried(inbox[0])
+        batch: list[Event[Any]] = []
+        while inbox and len(batch) < size and self._tried(inbox[0]) == again:
+            event = inbox.popleft()
+            batch.append(event)
+            if not again:
+                self._turns.begin(event)
+        left = list(inbox)
+        inbox.clear()
+        inbox.extend(e for e in left if self._tried(e) or not self._turns.must_wait(e))
+        return batch
+
+    def _tried(self, event: Event[Any]) -> bool:
+        return self._parking is not None and self._parking.count(event) > 1
 
     # Calls.
 
     async def _work_on(self, batch: list[Event[Any]], free: float) -> None:
+        """Call the handler with a batch, and settle every event of it.
+
+        `free` is when a call became free for it, or it for a call.
+        """
         size, opened, started = self._size.size, self._opened, self._now()
         # What was left, for a size that has become smaller, is the next batch from now on.
         self._opened = started
@@ -55,7 +188,7 @@ class Batching(Gathering):
             event.started = started
         self._watch.begin()
         # As soon as the call has begun: the next batch is made while this one is worked on.
-        self._run.call_soon(self._info, self._go_on)
+        self._run.call_soon(self._info, self._drain)
         outcome = Outcome.SUCCESS
         parts = [batch]
         try:
@@ -66,7 +199,7 @@ class Batching(Gathering):
                 error = await self._attempt(part)
                 if isinstance(error, TimeoutError):
                     outcome = Outcome.DROPPED
-                if error is None or self._cancelled:
+                if error is None or self.state >= State.CLOSED:
                     continue
                 if len(part) > 1 and not isinstance(error, BatchContractError):
                     middle = len(part) // 2
@@ -78,16 +211,16 @@ class Batching(Gathering):
             for part in parts:
                 self._return(part)
         ended = self._now()
-        if self._error is None and not self._cancelled:
-            self._company.on_complete(ended - started)
+        if self.state < State.FAILED:
+            self._linger.on_complete(ended - started)
             # With what each call costs this stage and the loop, which small ones pay as well.
             self._size.on_complete(ended - free, len(batch), size, ended - opened, outcome)
-        self._go_on()
+        self._drain()
 
     def _still_due(self, part: list[Event[Any]]) -> list[Event[Any]]:
         """What of it may begin: nothing after an error, nothing that its source has lost, none
         whose group tries another again."""
-        if self._error is not None or self._cancelled:
+        if self.state >= State.FAILED:
             self._return(part)
             return []
         due: list[Event[Any]] = []
@@ -96,45 +229,31 @@ class Batching(Gathering):
             if lessors and not may_begin(event, lessors):
                 self._withdrawn(event)
             elif self._turns.waits_for_another(event):
-                self._put_off(event)
+                # Until the group's event before it has succeeded or failed for good.
+                self.in_flight -= 1
+                self._turns.put_off(event)
             else:
                 due.append(event)
         return due
 
     def _withdrawn(self, event: Event[Any]) -> None:
         self.in_flight -= 1
-        if self._parking is not None:
-            self._parking.forget(event)
-        self._turns.settle(event)
+        self._settled(event)
         turn = event.turn
         event.give_back()
         self._turn_over(turn)
 
-    def _put_off(self, event: Event[Any]) -> None:
-        """Wait until the group's event before it has succeeded or failed for good."""
-        self.in_flight -= 1
-        self._turns.put_off(event)
-
     async def _attempt(self, part: list[Event[Any]]) -> Exception | None:
         """Call once, and settle what there are results for; else say what went wrong."""
-        call: Event[Any] = Event([event.value for event in part], 0.0, _NOBODY)
         try:
-            results = await self._calls.attempt(call, self._handler)
+            results = await self._call([event.value for event in part])
         except asyncio.CancelledError as error:
-            inside = cancelled_inside(f"'{self._name}'", error)
-            if self._cancelled:
+            if self.state >= State.CLOSED:
                 self._return(part)
                 raise
-            if is_being_cancelled(self._run):
-                # Obey, lose nothing, and leave no stage behind that nobody works in.
-                blame(inside, self._info, part[0])
-                self._return(part)
-                self._stop(inside)
-                self._ask()
-                raise
-            return inside
+            return self._cancelled_in_call(part, error)
         except Exception as error:
-            if self._cancelled:
+            if self.state >= State.CLOSED:
                 self._return(part)
                 self._run.late_error(error)
             return error
@@ -149,36 +268,58 @@ class Batching(Gathering):
         self._settle(part, results)
         return None
 
+    async def _call(self, values: list[Any]) -> Sequence[Any]:
+        timeouts = self._timeouts
+        if timeouts is None:
+            return await self._handler(values)
+        call: Event[Any] = Event(values, 0.0, _NOBODY)
+        timeouts.begin(call, self._now())
+        try:
+            results = await self._handler(values)
+            timeouts.end(call)
+        except BaseException as error:
+            failure = timeouts.error(call, error)
+            if failure is error:
+                raise
+            raise failure from error
+        return results
+
+    def _cancelled_in_call(
+        self, part: list[Event[Any]], error: asyncio.CancelledError
+    ) -> Exception:
+        self.in_flight -= len(part)
+        inside = self._cancelled_inside(part, error)
+        self.in_flight += len(part)
+        return inside
+
     # Outcomes.
 
     def _settle(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()
-        self._settling = True
+        draining, self._draining = self._draining, True
         done: list[Event[Any]] = []
         turns: list[Turn] = []
         for event, result in zip(part, results, strict=True):
             event.ended = ended
             self.in_flight -= 1
-            if self._cancelled:
+            if self.state >= State.CLOSED:
                 event.give_back()
             elif isinstance(result, BaseException):
                 self._failed(event, result)
             else:
                 turn = event.turn
+                self._settled(event)
                 if turn is not None:
-                    self._turns.settle(event)
                     event.turn = None
                     turns.append(turn)
                 event.value = result
-                if self._parking is not None:
-                    self._parking.forget(event)
                 done.append(event)
-        self._results.put_all(done)
+        self._results.complete(done)
         for turn in turns:
             self._turn_over(turn)
         release(turns)
-        self._settling = False
-        self._ask()
+        self._draining = draining
+        self._drain()
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
@@ -186,36 +327,34 @@ class Batching(Gathering):
         if isinstance(error, BatchContractError):
             # Every event of the call has one, with notes of its own.
             error = BatchContractError(str(error))
-        elif self._tried_again(event, error):
+        elif self._is_tried_again(event, error):
+            if self._error is None:
+                self._try_again(event)
             return
-        attempts = 1
-        if self._parking is not None:
-            attempts = self._parking.count(event)
-            self._parking.forget(event)
-        self._turns.settle(event)
-        self._turn_over(event.turn)
-        if not self._faults.survives(event, error, attempts):
-            self._stop(error)
+        self._give_up(event, error)
 
-    def _tried_again(self, event: Event[Any], error: BaseException) -> bool:
-        """Whether there will be another attempt at this event, here or where it came from."""
+    def _try_again(self, event: Event[Any]) -> None:
         parking = self._parking
-        if parking is None:
-            return False
-        attempts = parking.count(event)
-        if not parking.allows(error, attempts):
-            return False
-        if self._is_kept_for_later(event, error):
-            event.give_back()
-            return True
+        assert parking is not None
         if self._turns.waits_for_another(event):
             # Behind the one before it, which is not done yet.
             self._turns.put_off(event)
-            return True
+            return
         self._turns.park(event)
-        if self._waiting.park(event, attempts, self._settings.limit):
+        if self._waiting.park(event, parking.count(event), self._settings.limit):
             self.in_flight += 1
-        return True
+
+    def _again(self, event: Event[Any], in_slot: bool) -> None:
+        if in_slot:
+            self.in_flight -= 1
+        if not self._inbox:
+            self._opened = self._now()
+        self._waiting.unpark(event, self._settings.limit)
+        self._drain()
+
+    def _settled(self, event: Event[Any]) -> None:
+        super()._settled(event)
+        self._turns.settle(event)
 
     def _turn_over(self, turn: Turn | None) -> None:
         for following in self._turns.end(turn):
@@ -226,6 +365,16 @@ class Batching(Gathering):
         self.in_flight -= len(part)
         for event in part:
             event.give_back()
+
+    # The end.
+
+    def _end_work(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._timeouts is not None:
+            self._timeouts.close()
+        super()._end_work()
 
     def statistics(self) -> dict[str, Any]:
         """The `size` of a full batch now and its reason, `calls` and their events `in_flight`."""
@@ -238,6 +387,6 @@ class Batching(Gathering):
             "size_reason": self._size.reason,
             "undelivered": self._results.waiting,
             "retrying": self._waiting.retrying,
-            "stuck": self._calls.stuck,
+            "stuck": 0 if self._timeouts is None else self._timeouts.stuck,
             **self._faults.statistics(),
         }

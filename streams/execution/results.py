@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 from penstock.streams.keyed.taken import taken
@@ -15,7 +16,8 @@ __all__ = ["InOrder", "Results"]
 class Results:
     """Results in the order in which they come; at most about `window` of them wait.
 
-    `begin` and `end` frame one event's call, `put` brings one of its results.
+    `begin` and `end` frame one event's call, `put` brings one of its results; `complete` ends
+    several calls, each with one result. What comes after `give_back` is returned too.
     """
 
     def __init__(self, downstream: Subscriber[Any], window: int) -> None:
@@ -23,6 +25,7 @@ class Results:
         self.window = window
         self.ready: deque[Event[Any]] = deque()
         self._downstream = downstream
+        self._returns = False
         # What is on its way has been taken out, and the stage must not end before it has arrived.
         self.delivering = False
 
@@ -36,24 +39,33 @@ class Results:
         """Whose results the others wait for, where there is an order."""
         return None
 
-    def begin(self, event: Event[Any]) -> None:
-        """A call has begun."""
+    def begin(self, events: Iterable[Event[Any]]) -> None:
+        """Calls have begun."""
 
     def end(self, event: Event[Any]) -> None:
         """A call has ended, and brings no more results."""
 
     def put(self, event: Event[Any], result: Event[Any]) -> None:
         """One result of the call of `event`."""
-        if self.demand and not self.ready and not self.delivering:
-            self.demand -= 1
-            self._downstream.on_events([result])
+        if self._returns:
+            result.give_back()
         else:
             self.ready.append(result)
+            self.deliver()
 
-    def put_all(self, results: list[Event[Any]]) -> None:
-        """The results of several calls, one of each."""
-        self.ready.extend(results)
-        self.deliver()
+    def complete(self, events: list[Event[Any]]) -> None:
+        """Calls have ended, and each event is now its only result. The list is taken over."""
+        if self.ready or self.delivering or len(events) > self.demand:
+            self.ready += events
+            self.deliver()
+        elif events:
+            self.demand -= len(events)
+            self.delivering = True
+            try:
+                self._downstream.on_events(events)
+            finally:
+                self.delivering = False
+            self.deliver()
 
     def has_room(self, event: Event[Any]) -> bool:
         """Whether the call of `event` may bring another result."""
@@ -80,8 +92,9 @@ class Results:
             self.delivering = False
 
     def give_back(self) -> None:
-        """Return everything that waits."""
+        """Return everything that waits, and all that is still to come."""
         self.demand = 0
+        self._returns = True
         while self.ready:
             self.ready.popleft().give_back()
 
@@ -91,6 +104,8 @@ class InOrder(Results):
 
     def __init__(self, downstream: Subscriber[Any], window: int) -> None:
         super().__init__(downstream, window)
+        self._order: deque[Event[Any]] = deque()
+        # The results so far of each call that is in the order.
         self._held: dict[Event[Any], list[Event[Any]]] = {}
         self._ended: set[Event[Any]] = set()
         self._count = 0
@@ -101,39 +116,59 @@ class InOrder(Results):
 
     @property
     def head(self) -> Event[Any] | None:
-        return next(iter(self._held), None)
+        return self._order[0] if self._order else None
 
-    def begin(self, event: Event[Any]) -> None:
-        self._held.setdefault(event, [])
+    def begin(self, events: Iterable[Event[Any]]) -> None:
+        held = self._held
+        for event in events:
+            if event not in held:
+                held[event] = []
+                self._order.append(event)
 
     def put(self, event: Event[Any], result: Event[Any]) -> None:
-        if next(iter(self._held)) is event:
+        if self._returns or event is self.head:
             super().put(event, result)
         else:
             self._held[event].append(result)
             self._count += 1
 
-    def end(self, event: Event[Any]) -> None:
+    def complete(self, events: list[Event[Any]]) -> None:
+        if self._returns:
+            for event in events:
+                event.give_back()
+            return
         held = self._held
-        if event not in held:
-            return
-        if next(iter(held)) is not event:
+        for event in events:
+            held[event].append(event)
+        self._count += len(events)
+        self._ended.update(events)
+        self._advance()
+
+    def end(self, event: Event[Any]) -> None:
+        if event in self._held:
             self._ended.add(event)
-            return
-        del held[event]
-        while held:
-            head = next(iter(held))
-            self._count -= len(held[head])
-            self.ready.extend(held[head])
-            held[head] = []
-            if head not in self._ended:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Let go the results of those that have no other before them any more."""
+        order, held, ended, ready = self._order, self._held, self._ended, self.ready
+        waited = len(ready)
+        while order:
+            head = order[0]
+            if head not in ended:
+                results = held[head]
+                if results:
+                    ready += results
+                    held[head] = []
                 break
-            self._ended.discard(head)
-            del held[head]
+            order.popleft()
+            ended.discard(head)
+            ready += held.pop(head)
+        self._count -= len(ready) - waited
         self.deliver()
 
     def has_room(self, event: Event[Any]) -> bool:
-        if next(iter(self._held)) is event:
+        if event is self.head:
             return super().has_room(event)
         # Others must not fill the window that the head needs: one result each.
         return not self._held[event]
@@ -144,5 +179,6 @@ class InOrder(Results):
             for result in results:
                 result.give_back()
         self._held.clear()
+        self._order.clear()
         self._ended.clear()
         self._count = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.streams.execution.retry import RetryQueue
@@ -50,13 +50,13 @@ class Waiting:
         parking = self.parking
         return self.siblings.waiting < self._window and (parking is None or parking.waiting < limit)
 
-    def put(self, event: Event[Any], limit: int) -> bool:
-        """Take in an event; whether it may begin."""
+    def put(self, events: Iterable[Event[Any]], limit: int) -> bool:
+        """Take in events; whether they may begin."""
         parking = self.parking
         if self._held or (parking is not None and parking.waiting >= limit):
-            self._held.append(event)
+            self._held += events
             return False
-        self.inbox.append(event)
+        self.inbox += events
         return True
 
     def park(self, event: Event[Any], attempts: int, limit: int) -> bool:

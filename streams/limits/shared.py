@@ -94,6 +94,8 @@ class Shared:
         # Members that lack a slot, the longest waiting first.
         self._line: deque[Member] = deque()
         self._dealing = False
+        self.flushed = 0
+        """Calls that have ended since slots were last dealt, in whose place others may begin."""
 
     # A limiter like any other.
 
@@ -188,6 +190,12 @@ class Shared:
             self._line.append(member)
         self._deal()
 
+    def replaced(self, n: int) -> int:
+        """So many calls begin: how many have ended just before, in whose place they may be."""
+        flushed = self.flushed
+        self.flushed = max(0, flushed - n)
+        return flushed
+
     def moved(self, limit: int) -> None:
         """The limit has changed."""
         self._allowed = limit
@@ -208,13 +216,17 @@ class Shared:
         try:
             while self._line and self.free > 0:
                 member = self._line.popleft()
-                if member.lacking > 0:
-                    member.slots += 1
-                    if member.lacking:
+                lacking = member.lacking
+                if lacking > 0:
+                    # One at a time, unless nobody else waits.
+                    dealt = 1 if self._line else min(lacking, self.free)
+                    member.slots += dealt
+                    if lacking > dealt:
                         self._line.append(member)
                     member.begin()
         finally:
             self._dealing = False
+            self.flushed = 0
 
 
 def _loop(member: Member) -> asyncio.AbstractEventLoop | None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.streams.protocol.event import Event
@@ -27,6 +28,7 @@ __all__ = [
     "EventSubscriber",
     "Stage",
     "StageInfo",
+    "State",
     "Subscriber",
     "Subscription",
     "is_second",
@@ -185,15 +187,57 @@ class StageInfo:
         return f"stage {self.number} '{self.name}'" if self.number else f"'{self.name}'"
 
 
-class Stage(Generic[A, B]):
-    """A stage that passes every signal on unchanged: the base of the operators' stages."""
+class State(IntEnum):
+    """What a stage is at; true once nothing more will come."""
 
-    __slots__ = ("downstream", "upstream")
+    OPEN = 0
+    COMPLETING = 1
+    """Nothing more will come; what the stage has goes on."""
+    FAILED = 2
+    """Nothing more begins; the error goes on when what has begun has ended."""
+    CLOSED = 3
+    """The end has gone on."""
+    CANCELLED = 4
+    """Nobody below wants anything any more."""
+
+
+class Stage(Generic[A, B]):
+    """A stage that passes every signal on unchanged: the base of the operators' stages.
+
+    A stage that keeps events notes what happens (events, demand, a call that ended, a timer) and
+    then calls `_drain`, which calls `_proceed` until there is nothing left to note. What happens
+    inside is noted too, so that signals never nest.
+    """
+
+    __slots__ = ("_draining", "_noted", "downstream", "state", "upstream")
 
     upstream: Subscription
 
     def __init__(self, downstream: Subscriber[B]) -> None:
         self.downstream = downstream
+        self.state = State.OPEN
+        self._draining = self._noted = False
+
+    def _drain(self) -> None:
+        """The drain loop."""
+        self._noted = True
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._noted:
+                self._noted = False
+                self._proceed()
+        finally:
+            self._draining = False
+        if self.state:
+            self._end_if_idle()
+
+    def _proceed(self) -> None:
+        """Do what can be done now."""
+
+    def _end_if_idle(self) -> None:
+        """Send the end on, if it is due."""
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):

@@ -98,7 +98,7 @@ class Offering(Stage[Any, Any]):
         number = self._count
         self._jobs[number] = event
         self._peak = max(self._peak, len(self._jobs))
-        self._results.begin(event)
+        self._results.begin((event,))
         event.started = self.run.now()
         self._office.hand_out(number, event)
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import check_handler, handler_name, is_async
-from penstock.streams.execution.inline import Inline
 from penstock.streams.execution.settings import Overload, Settings
-from penstock.streams.execution.workers import Workers
+from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry, route, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
@@ -54,11 +53,11 @@ def worker(jobs: Flowable[Any], how: How) -> Pipeline:
     limiter_for(how.limit)
     again = retry(how.retrying.times, how.retrying.backoff, route(_GivenUp()))
     settings = Settings(handler, name, False, how.timeout, again, how.overload, None, _WINDOW)
-    kind = Workers if is_async(handler) else Inline
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         limit = how.limit if run.limit is None else run.limit
-        stage = kind(downstream, run, flowable.info, settings, limiter_for(copy.deepcopy(limit)))
+        limiter = limiter_for(copy.deepcopy(limit))
+        stage = WorkerStage(downstream, run, flowable.info, settings, limiter)
         run.add_stage(flowable.info, stage.statistics)
         run.tunable[flowable.info.number] = stage.retune
         jobs.attach(stage, run)

@@ -32,10 +32,9 @@ from penstock.operators.chunk import _Filling
 from penstock.operators.rate_limit import _Bucket
 from penstock.sinks.latency import _Recording
 from penstock.streams.errors import HandlerCancelled
-from penstock.streams.execution.batch_stage import Batching
-from penstock.streams.execution.limited import Limited
+from penstock.streams.execution.batch_stage import BatchStage
 from penstock.streams.execution.retry import RetryQueue
-from penstock.streams.execution.workers import Workers
+from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.io.line_writer import LineWriting
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -72,10 +71,10 @@ grouped = group_by(lambda n: n, each=lambda group: group, idle=0.5)
 
 # The stage, its callback on the loop, and how that is scheduled.
 CASES: list[tuple[str, type, str, tuple[Any, ...]]] = [
-    ("adaptive_flat_map", Workers, "_pass_on", (adaptive_flat_map(work, Fixed(4)),)),
-    ("adaptive_flat_map", Limited, "_go_on_again", (held_back,)),
+    ("adaptive_flat_map", WorkerStage, "_flush_now", (adaptive_flat_map(work, Fixed(4)),)),
+    ("adaptive_flat_map", WorkerStage, "_go_on_again", (held_back,)),
     ("adaptive_flat_map", RetryQueue, "_over", (tried_again,)),
-    ("batch", Batching, "_go_on", (batch(works_on_all),)),
+    ("batch", BatchStage, "_drain", (batch(works_on_all),)),
     ("chunk", _Filling, "_wait_is_over", (chunk(9, 0.5),)),
     ("rate_limit", _Bucket, "_due", (rate_limit(1),)),
     ("spread", Idle, "_ring", (grouped, spread())),

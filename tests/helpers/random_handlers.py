@@ -354,9 +354,6 @@ class Handler:
         fate = self.fate(value)
         if fate == "is cancelled" or (fate == "is cancelled once" and attempt == 1):
             self.notes.met.add("cancel from inside")
-            if self.notes.aborts and self.kind in ("plain", "mixed"):
-                # Once the stage was cancelled, it would cancel the code that sends the events.
-                raise Trouble(value)
             raise asyncio.CancelledError
         if fate == "hangs and returns":
             # Too late for anybody to receive it.

@@ -146,8 +146,6 @@ class RandomWalk:
             self.count = rng.choice([60, 120])
         self.emitted = self.peak = 0
         self._gathers = self._reverts = self._is_retuned = False
-        # Whether a stage may send a result after it was cancelled, as it should not.
-        self._is_loud = False
         self._is_paused = False
         self._stops = rng.random() < 0.15
         self._looks = 0
@@ -214,12 +212,8 @@ class RandomWalk:
 
     def _counted(self, flow: Any) -> Any:
         if self.rng.random() < 0.15:
-            flow = counted(flow, self._blame_stage)
+            flow = counted(flow, self.notes.blame)
         return flow
-
-    def _blame_stage(self, what: str) -> None:
-        if not (self.notes.aborts and self._is_loud):
-            self.notes.blame(what)
 
     def _grouped(self, flow: Any) -> Any:
         turn = self._in_turn()
@@ -363,12 +357,6 @@ class RandomWalk:
         number = len(self.handlers) + 1
         limit, gauge, called = self._limit(kind)
         ordered = rng.random() < 0.35 and not self._is_usual
-        if ordered and times > 1 and called.startswith("shared"):
-            # The next attempt of the head of the order takes no slot of a shared limit, and gives
-            # one back: see the test of it in test_adaptive_flat_map_shared.py.
-            gauge.most = None
-        # Results that wait behind an event that is to be tried again go on when that is returned.
-        self._is_loud |= ordered and times > 1
         window = rng.choice([1, 2, 5, 256])
         handler = Handler(
             self.notes,
@@ -603,8 +591,6 @@ class RandomWalk:
         if soon:
             asyncio.get_running_loop().call_soon(self._act, action, 0.1)
         else:
-            # The result of a plain call that has cancelled its own pipeline still goes on.
-            self._is_loud |= action == "cancel"
             self._act(action, 0.1)
 
     def _look(self) -> None:
@@ -822,9 +808,7 @@ class RandomWalk:
         is_whole = outcome in ("completed", "drained")
         if not is_whole and not self._may_end(error):
             blame(f"it ended as {outcome} by {error!r}")
-        parts = ["waiting", "in_flight", "retrying", "stuck", "open"]
-        # Values of an iterator after its stage was cancelled are discarded.
-        parts += ["undelivered"] if is_whole else []
+        parts = ["waiting", "in_flight", "retrying", "stuck", "open", "undelivered"]
         for stage in numbers["stages"]:
             for part in parts:
                 if stage.get(part):

@@ -45,7 +45,6 @@ STAGES = {
         "Operators",
         "`adaptive_flat_map`, `WorkPool.work`",
     ),
-    "streams/execution/inline.py:statistics": ("Operators", "`adaptive_flat_map`, `WorkPool.work`"),
     "streams/limits/shared.py:statistics": ("Operators", "a shared limit"),
     "streams/execution/batch_stage.py:statistics": ("Operators", "`batch`"),
     "streams/work_pulling/offering.py:statistics": ("Operators", "`WorkPool.offer`"),
@@ -224,7 +223,6 @@ def reasons(*, of_sizes: bool) -> set[str]:
         HOME / "streams" / name
         for name in (
             "execution/limit_control.py",
-            "execution/limited.py",
             "execution/worker_stage.py",
         )
     }

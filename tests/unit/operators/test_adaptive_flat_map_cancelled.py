@@ -157,7 +157,6 @@ def test_without_a_loop_a_cancelled_plain_handler_has_failed() -> None:
     assert isinstance(probe.error, HandlerCancelled)
 
 
-@pytest.mark.xfail(strict=True, reason="the results behind it go on when it is given back")
 def test_a_cancelled_stage_keeps_back_what_waited_behind_an_event_to_be_tried_again(
     run: Run,
 ) -> None:
@@ -180,7 +179,6 @@ def test_a_cancelled_stage_keeps_back_what_waited_behind_an_event_to_be_tried_ag
     assert wrong == []
 
 
-@pytest.mark.xfail(strict=True, reason="the result of the call that cancels still goes on")
 def test_a_plain_call_that_cancels_its_pipeline_brings_no_result(run: Run) -> None:
     wrong: list[str] = []
 
@@ -193,9 +191,6 @@ def test_a_plain_call_that_cancels_its_pipeline_brings_no_result(run: Run) -> No
     assert wrong == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what an iterator brings after a cancel stays and is counted"
-)
 def test_an_iterator_that_cancels_its_pipeline_leaves_no_result(run: Run) -> None:
     async def handler(value: int) -> Any:
         running.cancel()
@@ -213,10 +208,6 @@ def test_an_iterator_that_cancels_its_pipeline_leaves_no_result(run: Run) -> Non
     run(story())
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="a cancelled stage raises what is no Exception to whoever let the event come",
-)
 def test_a_plain_call_that_is_cancelled_inside_of_a_cancel_cancels_nobody_else(run: Run) -> None:
     def handler(value: int) -> None:
         running.cancel()

@@ -30,7 +30,7 @@ def test_events_are_held_from_the_moment_when_as_many_as_the_limit_wait_for_an_a
         waiting.park(event(0), 1, 2)
         assert waiting.has_room(2)
         waiting.park(event(1), 1, 2)
-        assert not waiting.put(event(2), 2)
+        assert not waiting.put([event(2)], 2)
         assert not waiting.has_room(2)
         waiting.clear()
 

@@ -1,0 +1,120 @@
+"""Time limits of calls: one timer for all calls of a stage."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.streams.errors import HandlerTimeout
+from penstock.streams.protocol.event import Event
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Timeouts"]
+
+# Two times that differ by less (seconds) are the same: a timer is set by a difference.
+_TINY = 1e-9
+
+
+class Timeouts:
+    """Cancels calls that last longer than `seconds`, each by the task that awaits it.
+
+    A call that is late is cancelled once, and awaited until it has really ended. Whatever it then
+    returns or raises, it has failed. A task is left with no cancellation but those of others.
+
+    Time: constant for each call, and one look at all calls when the timer fires, which is once
+    in `seconds` or, where one call waited for room, a little more often.
+    """
+
+    def __init__(self, run: Run, seconds: float, name: str) -> None:
+        self._run = run
+        self._info = run.attaching
+        self._seconds = seconds
+        self._name = name
+        self._calls: dict[Event[Any], tuple[float, asyncio.Task[Any]]] = {}
+        self._late: dict[Event[Any], asyncio.Task[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    @property
+    def stuck(self) -> int:
+        """Calls that are past their time and have not ended."""
+        return len(self._late)
+
+    def begin(self, event: Event[Any], now: float) -> None:
+        """A call begins in this task."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls[event] = now + self._seconds, task
+        if self._timer is None:
+            self._set(self._seconds)
+
+    def end(self, event: Event[Any]) -> None:
+        """The call has returned. HandlerTimeout if it is late."""
+        if self._calls.pop(event, None) is None and self._over(event):
+            raise self._timeout()
+
+    def error(self, event: Event[Any], error: BaseException) -> BaseException:
+        """The call has raised `error`: what it has failed with."""
+        if self._calls.pop(event, None) is not None or not self._over(event):
+            return error
+        if not isinstance(error, Exception | asyncio.CancelledError):
+            return error
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            # Somebody else wants the task to end.
+            return error
+        timeout = self._timeout()
+        timeout.__cause__ = error
+        return timeout
+
+    def _over(self, event: Event[Any]) -> bool:
+        task = self._late.pop(event, None)
+        if task is None:
+            return False
+        task.uncancel()
+        return True
+
+    def _timeout(self) -> HandlerTimeout:
+        return HandlerTimeout(f"'{self._name}' did not end within {self._seconds:g} s")
+
+    def suspend(self, event: Event[Any]) -> float | None:
+        """The call waits for others: the seconds that it has left, None if it has no limit."""
+        call = self._calls.get(event)
+        if call is None:
+            return None
+        when, task = call
+        self._calls[event] = float("inf"), task
+        return when - self._run.now()
+
+    def resume(self, event: Event[Any], left: float | None) -> None:
+        """The call goes on, with so many seconds left."""
+        call = self._calls.get(event)
+        if call is not None and left is not None:
+            self._calls[event] = self._run.now() + left, call[1]
+            if self._timer is not None:
+                self._timer.cancel()
+            self._set(left)
+
+    def _set(self, seconds: float) -> None:
+        if not self._is_closed:
+            self._timer = self._run.call_later(max(0.0, seconds), self._info, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        now = self._run.now()
+        first = float("inf")
+        for event, (when, task) in list(self._calls.items()):
+            if when <= now + _TINY:
+                del self._calls[event]
+                self._late[event] = task
+                task.cancel()
+            else:
+                first = min(first, when)
+        if first < float("inf"):
+            self._set(first - now)
+
+    def close(self) -> None:
+        """Watch over no call any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
