@@ -119,7 +119,7 @@ def batch(
         if isinstance(source, Grouped):
             raise BuildError(
                 "batch straight after group_by would work on whole groups: insert spread() "
-                "between them, which takes events of all groups in turn"
+                "between them, which takes events of all groups in rotation"
             )
 
         ends = "; order of a group ends here" if source.turns else ""

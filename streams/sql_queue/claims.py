@@ -97,7 +97,7 @@ class Claims:
             began = self._run.now()
             return await call()
 
-        async with self._ledger.turn:
+        async with self._ledger.one_at_a_time:
             claim = await self._insist(attempt)
             self._ledger.take(claim.rows, began)
         return claim

@@ -51,7 +51,7 @@ class Ledger:
         self.lost = self.reverted = self.dead = 0
         # With keys, claims and settlements exclude each other: a key is released with its last row,
         # and no row of it may be claimed meanwhile.
-        self.turn: Any = nullcontext() if terms.by is None else asyncio.Lock()
+        self.one_at_a_time: Any = nullcontext() if terms.by is None else asyncio.Lock()
         # When rows that were reverted here are due again, in the loop's time.
         self.due: list[float] = []
         # Whether no row is held.
@@ -206,14 +206,14 @@ class Ledger:
                     raise
 
     async def _write_pending(self) -> None:
-        async with self.turn:
+        async with self.one_at_a_time:
             batch, self._pending = self._pending, Batch()
             if len(batch.finished) > _MOST:
                 self._pending = batch.cut(_MOST)
             await self._write(batch)
 
     async def _write(self, batch: Batch) -> None:
-        """Record the whole batch, without the rows that turn out to be lost."""
+        """Record the whole batch, without the rows that have been lost."""
         while batch:
             settlement = Settlement(
                 [*batch.finished, *batch.dropped],
@@ -297,7 +297,7 @@ class Ledger:
         return rest
 
     def _lose(self, rows: Iterable[Row], *, told: bool = False) -> None:
-        """Rows turn out to belong to another reader; those whose events had finished are `told`."""
+        """Rows belong to another reader by now; `told`: their events had finished."""
         for row in rows:
             self.lost += 1
             self._forget(row)

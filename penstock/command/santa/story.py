@@ -95,7 +95,7 @@ async def story(
             say(f"New jobs arriving: batch {batch}, {size}")
             for number in range(1, size + 1):
                 inbox.on_next(Job(batch, number, value, loop.time()))
-            # What has arrived is in the pipeline when the loop has had its turn.
+            # Letters that have arrived are in the pipeline after a loop iteration.
             await asyncio.sleep(0)
             read()
             await asyncio.sleep(interval / speed)

@@ -76,7 +76,7 @@ class Publisher:
         self.published += not known
 
     def partition_of(self, value: Any) -> int:
-        """The partition of an event's key, or else of its identity; without both, each in turn."""
+        """The partition of an event's key, or else of its identity; without both, in rotation."""
         if self._place is None:
             self._count += 1
             return self._count % len(self._layout.numbers)

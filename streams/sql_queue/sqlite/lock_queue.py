@@ -84,7 +84,7 @@ class Turn:
                 fcntl.flock(fd, fcntl.LOCK_UN)
                 self._late = False
 
-        threading.Thread(target=wait, name="turn", daemon=True).start()
+        threading.Thread(target=wait, name="lock queue", daemon=True).start()
         if not got.wait(_COURTESY):
             self._late = True
             if answer.acquire(blocking=False):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.streams.sql_queue.sqlite import lock_queue as turn
+from penstock.streams.sql_queue.sqlite import lock_queue
 from penstock.streams.sql_queue.sqlite.lock_queue import Turn
 
 
 def waiters() -> list[threading.Thread]:
     """The threads that wait for the lock."""
-    return [thread for thread in threading.enumerate() if thread.name == "turn"]
+    return [thread for thread in threading.enumerate() if thread.name == "lock queue"]
 
 
 def test_who_waits_gets_the_turn_when_it_is_over(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_who_waits_gets_the_turn_when_it_is_over(tmp_path: Path) -> None:
 def test_who_does_not_get_the_turn_soon_does_without_and_keeps_it_from_nobody_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turn, "_COURTESY", 0.01)
+    monkeypatch.setattr(lock_queue, "_COURTESY", 0.01)
     stopped, other, third = (Turn(f"{tmp_path}/work.db") for _ in range(3))
     done: list[str] = []
     with stopped.taken():
@@ -49,7 +49,7 @@ def test_who_does_not_get_the_turn_soon_does_without_and_keeps_it_from_nobody_la
             done.append("again, without waiting")
     for waiter in waiters():
         waiter.join()
-    monkeypatch.setattr(turn, "_COURTESY", 30.0)
+    monkeypatch.setattr(lock_queue, "_COURTESY", 30.0)
     with third.taken():
         done.append("third")
     with other.taken():
