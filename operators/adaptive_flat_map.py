@@ -31,7 +31,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError, describe
-from penstock.streams.execution.handler import check_handler, handler_name, is_async
+from penstock.streams.execution.handler import check_handler, check_timeout, handler_name, is_async
 from penstock.streams.execution.settings import OnLimitChange, Overload, Settings
 from penstock.streams.execution.worker_stage import WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
@@ -41,7 +41,7 @@ from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import is_count
 
 __all__ = ["adaptive_flat_map"]
 
@@ -110,19 +110,13 @@ def adaptive_flat_map(
     check_handler(handler, "adaptive_flat_map")
     if not is_count(window):
         raise BuildError(f"adaptive_flat_map(window={window!r}): must be at least 1 result")
-    if timeout is not None and not is_positive(timeout):
-        raise BuildError(f"adaptive_flat_map(timeout={timeout!r}): must be positive seconds")
     _check_plain("on_limit_change", on_limit_change, "the old limit, the new one and the reason")
     _check_plain("overload", overload, "the error, that says whether it is a sign of overload")
-    if timeout is not None and not is_async(handler):
-        raise BuildError(
-            f"adaptive_flat_map({name}, timeout={timeout:g}): '{name}' is a plain function that "
-            "runs inline, where nothing can interrupt it. Make it async, or wrap it in "
-            "in_threads(n)(...) or in_processes(n)(...)."
-        )
+    check_timeout("adaptive_flat_map", handler, timeout)
     # Also created here, so that an invalid limit is noticed when the pipeline is built.
     limiter_for(limit)
-    fresh = _FreshLimiters(limit)
+    # The first run has the given one, all others have copies of its original state.
+    given, original = [limit], _copied(limit)
     settings = Settings(
         handler, name, ordered, timeout, on_error, overload, on_limit_change, window
     )
@@ -134,12 +128,11 @@ def adaptive_flat_map(
                 "spread() between them, which takes one event of a group at a time"
             )
 
-        def attach(downstream: Subscriber[Any], run: Run) -> None:
-            limiter = fresh.next() if run.limit is None else limiter_for(run.limit)
-            stage = WorkerStage(downstream, run, flowable.info, settings, limiter)
-            run.add_stage(flowable.info, stage.statistics)
-            run.tunable[flowable.info.number] = stage.retune
-            source.attach(stage, run)
+        def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
+            own = run.limit or (given.pop() if given else _copied(original))
+            stage = WorkerStage(downstream, run, info, settings, limiter_for(own))
+            run.tunable[info.number] = stage.retune
+            return stage
 
         def info(limit: Limit) -> StageInfo:
             floor, ceiling = _bounds(limiter_for(limit))
@@ -158,29 +151,19 @@ def adaptive_flat_map(
                 "adaptive_flat_map", name, bound, note, works=True, routed=routed, under=info
             )
 
-        flowable: Flowable[Any] = Flowable(attach, info(limit), source, turns=False)
-        return flowable
+        return source.then(make, info(limit), turns=False)
 
     return operator
 
 
-class _FreshLimiters:
-    """One limiter for each run: first the given one, then copies of its original state."""
-
-    def __init__(self, limit: Limit) -> None:
-        self._first: Limit = limit
-        try:
-            self._pristine: Limit = copy.deepcopy(limit)
-        except Exception as error:
-            raise BuildError(
-                f"limit={describe(limit)}: every run begins with its own copy, and this "
-                f"cannot be copied: {error}"
-            ) from error
-
-    def next(self) -> Limiter:
-        """The limiter of one more run."""
-        limit, self._first = self._first, None
-        return limiter_for(copy.deepcopy(self._pristine) if limit is None else limit)
+def _copied(limit: Limit) -> Limit:
+    try:
+        return copy.deepcopy(limit)
+    except Exception as error:
+        raise BuildError(
+            f"limit={describe(limit)}: every run begins with its own copy, and this "
+            f"cannot be copied: {error}"
+        ) from error
 
 
 def _check_plain(option: str, function: object, of: str) -> None:

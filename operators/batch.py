@@ -29,7 +29,7 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.handler import check_handler, handler_name, is_async
+from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
@@ -95,15 +95,10 @@ def batch(
     for option, number in (("max_size", max_size), ("parallel", parallel)):
         if not is_count(number):
             raise BuildError(f"batch({option}={number!r}): must be a whole number of at least 1")
-    for option, seconds in (("max_wait", max_wait), ("latency", latency), ("timeout", timeout)):
+    for option, seconds in (("max_wait", max_wait), ("latency", latency)):
         if seconds is not None and not is_positive(seconds):
             raise BuildError(f"batch({option}={seconds!r}): must be positive seconds")
-    if timeout is not None and not is_async(handler):
-        raise BuildError(
-            f"batch({name}, timeout={timeout:g}): '{name}' is a plain function that runs inline, "
-            "where nothing can interrupt it. Make it async, or wrap it in in_threads(n)(...) or "
-            "in_processes(n)(...)."
-        )
+    check_timeout("batch", handler, timeout)
     # Slow to import, and few pipelines have one.
     from penstock.streams.execution.batch_settings import BatchSettings
     from penstock.streams.execution.batch_stage import BatchStage

@@ -18,7 +18,7 @@ from penstock.streams.errors import (
     describe,
 )
 from penstock.streams.protocol.blame import is_ours
-from penstock.streams.validation import is_count
+from penstock.streams.validation import is_count, is_positive
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -30,6 +30,7 @@ __all__ = [
     "check_handler",
     "check_plain",
     "check_result",
+    "check_timeout",
     "handler_name",
     "is_async",
     "is_being_cancelled",
@@ -58,6 +59,21 @@ def check_handler(handler: object, stage: str) -> None:
         raise BuildError(f"{stage}({handler!r}): the handler must be callable")
     if isinstance(handler, Pooled):
         handler.check(stage)
+
+
+def check_timeout(stage: str, handler: Callable[..., Any], timeout: float | None) -> None:
+    """Raise BuildError unless calls of `handler` can be given so many seconds."""
+    if timeout is None:
+        return
+    if not is_positive(timeout):
+        raise BuildError(f"{stage}(timeout={timeout!r}): must be positive seconds")
+    if not is_async(handler):
+        name = handler_name(handler)
+        raise BuildError(
+            f"{stage}({name}, timeout={timeout:g}): '{name}' is a plain function that runs inline, "
+            "where nothing can interrupt it. Make it async, or wrap it in in_threads(n)(...) or "
+            "in_processes(n)(...)."
+        )
 
 
 def handler_name(handler: Callable[..., Any]) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["NEEDS_TRAMPOLINE", "SPECIAL", "SPELLED_WITH", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
+__all__ = ["SPECIAL", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
 
 
 class Kind(Enum):
@@ -275,27 +275,3 @@ WITH_ASYNC = Entry(
     "adaptive_flat_map(handler), which does; to filter, let the handler be an async generator that"
     " yields what passes",
 )
-
-#: Names that reactivex spells with other operators: they are recognised as those.
-SPELLED_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "concat_map": ("map", "merge"),
-        "do": ("do_action",),
-        "pluck": ("map",),
-        "pluck_attr": ("map",),
-        "single_or_default_async": ("single",),
-        "starmap": ("map",),
-        "starmap_indexed": ("map",),
-        "switch_map": ("map", "switch_latest"),
-        "switch_map_indexed": ("map_indexed", "switch_latest"),
-        "tap": ("do_action",),
-        "throttle_with_timeout": ("debounce",),
-        "to_list": ("to_iterable",),
-        "zip_with_list": ("zip_with_iterable",),
-    }
-)
-
-#: These answer at once only if the scheduler given at subscription runs immediate work at
-#: once, as reactivex's own default does. On one that defers it (an event loop's `call_soon`)
-#: their outputs leave later.
-NEEDS_TRAMPOLINE = frozenset({"delay_subscription", "flat_map", "flat_map_indexed", "start_with"})

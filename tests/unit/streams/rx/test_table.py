@@ -19,7 +19,29 @@ from reactivex.subject import Subject
 from reactivex.testing import TestScheduler
 
 from penstock.streams.rx.recognise import recognise
-from penstock.streams.rx.table import NEEDS_TRAMPOLINE, SPELLED_WITH, TABLE, Kind
+from penstock.streams.rx.table import TABLE, Kind
+
+# Names that reactivex spells with other operators: they are recognised as those.
+SPELLED_WITH: dict[str, tuple[str, ...]] = {
+    "concat_map": ("map", "merge"),
+    "do": ("do_action",),
+    "pluck": ("map",),
+    "pluck_attr": ("map",),
+    "single_or_default_async": ("single",),
+    "starmap": ("map",),
+    "starmap_indexed": ("map",),
+    "switch_map": ("map", "switch_latest"),
+    "switch_map_indexed": ("map_indexed", "switch_latest"),
+    "tap": ("do_action",),
+    "throttle_with_timeout": ("debounce",),
+    "to_list": ("to_iterable",),
+    "zip_with_list": ("zip_with_iterable",),
+}
+
+# These answer at once only if the scheduler given at subscription runs immediate work at
+# once, as reactivex's own default does. On one that defers it (an event loop's `call_soon`)
+# their outputs leave later.
+NEEDS_TRAMPOLINE = frozenset({"delay_subscription", "flat_map", "flat_map_indexed", "start_with"})
 
 Make = Callable[[TestScheduler, Subject[Any]], Callable[[Any], Any]]
 
