@@ -126,7 +126,7 @@ class _Bound(NamedTuple):
     until_more: StageInfo | None
 
 
-class _Window(FilterStage[T]):
+class _Window(FilterStage):
     """Every event gets a number; `_times` has the time of each, from number `_base` on, and
     `_seen` the number of the first event of each key.
 
@@ -141,7 +141,7 @@ class _Window(FilterStage[T]):
 
     def __init__(
         self,
-        downstream: Subscriber[T],
+        downstream: Subscriber[Any],
         now: Callable[[], float],
         key: Key,
         time_key: Key | None,

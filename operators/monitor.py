@@ -139,7 +139,7 @@ def _check(on_violation: Any) -> None:
         )
 
 
-class _Monitor(FilterStage[Any]):
+class _Monitor(FilterStage):
     def __init__(
         self,
         downstream: Subscriber[Any],

@@ -20,7 +20,7 @@ from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.errors import BuildError, WrongType
-from penstock.streams.protocol.stage import EventSubscriber, StageInfo, Subscriber
+from penstock.streams.protocol.stage import EventSubscriber, RunningStage, StageInfo, Subscriber
 from penstock.streams.rx.fluent import Fluent
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from penstock.streams.pipeline import Pipeline
     from penstock.streams.protocol.event import Event
     from penstock.streams.protocol.sink_stage import Sink
-    from penstock.streams.protocol.stage import Stage
     from penstock.streams.runtime.context import Run
 
 __all__ = ["Flowable"]
@@ -92,7 +91,7 @@ class Flowable(Fluent[T_co]):
 
     def then(
         self,
-        make: Callable[[Subscriber[Any], Run, StageInfo], Stage[Any, Any]],
+        make: Callable[[Subscriber[Any], Run, StageInfo], RunningStage],
         info: StageInfo,
         *,
         turns: bool | None = None,

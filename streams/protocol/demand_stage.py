@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription, is_second
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["DemandStage"]
 
 
-class DemandStage(Stage[Any, Any]):
+class DemandStage:
     """Notes whatever happens (demand, events, a timer, the end), and then runs its loop.
 
     The loop calls `step` until nothing is left to do. The loop that is running also handles what
@@ -22,8 +22,10 @@ class DemandStage(Stage[Any, Any]):
     never nest.
     """
 
+    upstream: Subscription
+
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
-        super().__init__(downstream)
+        self.downstream = downstream
         self.run = run
         self.info = info
         self.demand = 0
@@ -99,6 +101,11 @@ class DemandStage(Stage[Any, Any]):
         self.demand += n
         self.go_on()
 
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if not is_second(self, subscription):
+            self.upstream = subscription
+            self.downstream.on_subscribe(self)
+
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.asked -= len(events)
         if self.done:
@@ -122,3 +129,7 @@ class DemandStage(Stage[Any, Any]):
             self.ended = True
             self.upstream.cancel()
         self.leave()
+
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        raise NotImplementedError

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import Stage, Subscriber
+from penstock.streams.protocol.stage import Subscriber, Subscription, is_second
 
 __all__ = ["FilterStage"]
 
-T = TypeVar("T")
 
-
-class FilterStage(Stage[T, T], Generic[T]):
+class FilterStage:
     """The base class of such stages; `on_events` decides which events pass.
 
     For each event that does not pass, another is requested.
     """
 
-    __slots__ = ("_done",)
+    upstream: Subscription
 
-    def __init__(self, downstream: Subscriber[T]) -> None:
-        super().__init__(downstream)
+    def __init__(self, downstream: Subscriber[Any]) -> None:
+        self.downstream = downstream
         self._done = False
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if not is_second(self, subscription):
+            self.upstream = subscription
+            self.downstream.on_subscribe(self)
+
+    def request(self, n: int, /) -> None:
+        self.upstream.request(n)
+
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        return {}
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         """Ends by `_let_pass`, or by `_broke`."""

@@ -26,6 +26,7 @@ __all__ = [
     "MOST_LETTERS",
     "UNBOUNDED",
     "EventSubscriber",
+    "RunningStage",
     "Stage",
     "StageInfo",
     "State",
@@ -72,6 +73,14 @@ class Subscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[r
 
     def on_completed(self) -> None:
         """The last signal: the stream ended."""
+
+
+class RunningStage(Subscriber[Any], Protocol):
+    """A stage whose numbers are among the statistics of its running."""
+
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        ...
 
 
 class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ignore[reportInvalidTypeVarUse]
@@ -259,7 +268,3 @@ class Stage(Generic[A, B]):
 
     def cancel(self) -> None:
         self.upstream.cancel()
-
-    def statistics(self) -> dict[str, Any]:
-        """Plain numbers by documented names."""
-        return {}

@@ -16,7 +16,7 @@ from penstock.streams.runtime.context import Run
 __all__ = ["Filter", "Map"]
 
 
-class _Native(FilterStage[Any]):
+class _Native(FilterStage):
     """A stage whose user function may raise, which stops the pipeline."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """The folders import each other in one order, which is written down here.
 
 Imports for types and inside functions count. A folder of `streams` is a room; so is each of its own
-modules, and each of the other packages. `typed_pipe` is a part of `flowable`.
+modules, and each of the other packages.
 """
 
 from __future__ import annotations
@@ -67,8 +67,6 @@ def room_of(parts: tuple[str, ...]) -> str:
     if parts[0] != "streams":
         return parts[0]
     room = parts[1].removesuffix(".py") if len(parts) > 1 else "streams"
-    if room == "typed_pipe":
-        return "flowable"
     is_one = (HOME / "streams" / room).is_dir() or (HOME / "streams" / f"{room}.py").exists()
     return room if is_one and room != "__init__" else "streams"
 
