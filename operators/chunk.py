@@ -26,7 +26,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.queues import hand_over
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import is_count, is_positive
@@ -121,8 +121,7 @@ class _Filling(DemandStage):
         return events
 
     def leave(self) -> None:
-        for event in self._begin_anew():
-            event.give_back()
+        give_back_all(self._begin_anew())
 
     def statistics(self) -> dict[str, Any]:
         """The number of events in the list that is being filled."""

@@ -39,7 +39,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.io.stamps import seconds_of
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.acknowledgement import AckHook
-from penstock.streams.protocol.event import Ending, Event, Origin, tell_finished
+from penstock.streams.protocol.event import Ending, Event, Origin, drop_all, fail_all, give_back_all
 from penstock.streams.protocol.filter_stage import FilterStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -269,10 +269,11 @@ class _Window(FilterStage):
                 # Not assigned: it is the youngest now, and belongs at the end.
                 del seen[key]
                 seen[key] = number
-            if event.origin is not source:
-                unfinished.keep_origin(event, number)
+            if event.origin is source:
+                event.outer = number
+            else:
+                event.outer = unfinished.outer_of(event, number)
                 source = unfinished.source
-            event.outer = number
             event.origin = unfinished
             key_of_unfinished[number] = key
             fresh.append(event)
@@ -355,8 +356,8 @@ class _Unfinished(AckHook):
     events by key. Duplicates may wait for the end of an event, and share it.
 
     Only its key is kept of an event, in `keys`: its memory, still in the processor's cache when it
-    has ended, is the next event's. Most events have one origin, `source`; the origins of the others
-    are kept by number.
+    has ended, is the next event's. Most events have one origin, `source`, and their number as
+    `outer`; the others keep what they had beside it.
     """
 
     def __init__(self, seen: dict[Any, int], shared: Callable[[], None]) -> None:
@@ -369,15 +370,16 @@ class _Unfinished(AckHook):
         self.keys: dict[int, Any] = {}
         self.source: Origin | None = None
         self._seen = seen
-        self._others: dict[int, tuple[Origin, Any]] = {}
+        self._has_others = False
         self._sharing: dict[int, list[Event[Any]]] = {}
 
-    def keep_origin(self, event: Event[Any], number: int) -> None:
-        """The event with this number comes from elsewhere than `source`."""
+    def outer_of(self, event: Event[Any], number: int) -> int | tuple[int, Origin, Any]:
+        """The `outer` of an event with this number, which comes from elsewhere than `source`."""
         if self.source is None and event.outer is None:
             self.source = event.origin
-        else:
-            self._others[number] = event.origin, event.outer
+            return number
+        self._has_others = True
+        return number, event.origin, event.outer
 
     def share(self, number: int, duplicate: Event[Any]) -> bool:
         """Let `duplicate` end as the event with this number will; False if that has ended."""
@@ -388,51 +390,47 @@ class _Unfinished(AckHook):
         return True
 
     def behind(self, outer: Any, /) -> tuple[Origin, Any]:
-        return self._others.get(outer) or self._only_source()
-
-    def ended(
-        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
-    ) -> None:
-        number: int = outer
-        self._others.pop(number, None)
-        key = self.keys.pop(number)
-        # Another event may hold the key by now: only this event's own entry is touched.
-        if ending not in (Ending.FINISHED, Ending.DROPPED) and self._seen.get(key) == number:
-            del self._seen[key]
-        self._settle(number, ending, error)
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        keys = self.keys
-        numbers: list[Any] = [event.outer for event in events]
-        for number in numbers:
-            del keys[number]
-        if sharing := self._sharing:
-            for number in [number for number in numbers if number in sharing]:
-                self._settle(number, Ending.FINISHED, None)
-        if self._others:
-            for event, number in zip(events, numbers, strict=True):
-                event.origin, event.outer = self.behind(number)
-                self._others.pop(number, None)
-            tell_finished(events)
-        else:
-            self._only_source()[0].finished_all(events)
-
-    def _only_source(self) -> tuple[Origin, None]:
+        if type(outer) is not int:
+            return outer[1], outer[2]
         assert self.source is not None
         return self.source, None
 
-    def _settle(self, number: int, ending: Ending, error: BaseException | None) -> None:
-        duplicates = self._sharing.pop(number, None)
-        if duplicates is None:
-            return
+    def finished(self, events: list[Event[Any]], /) -> None:
+        if self._has_others or self.source is None:
+            super().finished(events)
+        else:
+            self.ended(events, Ending.FINISHED, None)
+            self.source.finished(events)
+
+    def ended(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
+    ) -> None:
+        keys, seen = self.keys, self._seen
+        numbers: list[Any] = [event.outer for event in events]
+        if self._has_others:
+            numbers = [outer if type(outer) is int else outer[0] for outer in numbers]
+        if ending in (Ending.FINISHED, Ending.DROPPED):
+            for number in numbers:
+                del keys[number]
+        else:
+            for number in numbers:
+                # Another event may hold the key by now: only this event's own entry is touched.
+                if seen.get(key := keys.pop(number)) == number:
+                    del seen[key]
+        if sharing := self._sharing:
+            for number in [number for number in numbers if number in sharing]:
+                self._settle(sharing.pop(number), ending, error)
+
+    def _settle(
+        self, duplicates: list[Event[Any]], ending: Ending, error: BaseException | None
+    ) -> None:
         self.sharing -= len(duplicates)
         if ending is Ending.FORGIVEN:
             self.skipped += len(duplicates)
-        for duplicate in duplicates:
-            if error is not None:
-                duplicate.fail(error, acknowledged=ending is Ending.FORGIVEN)
-            elif ending is Ending.RETURNED:
-                duplicate.give_back()
-            else:
-                duplicate.drop("duplicate")
+        if error is not None:
+            fail_all(duplicates, error, acknowledged=ending is Ending.FORGIVEN)
+        elif ending is Ending.RETURNED:
+            give_back_all(duplicates)
+        else:
+            drop_all(duplicates, "duplicate")
         self._shared()

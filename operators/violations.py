@@ -27,7 +27,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
@@ -122,8 +122,7 @@ class _Violations(DemandStage):
                 place, violation = watch.look(events, begin)
             except Exception as raised:
                 place, error = watch.place, raised
-            for event in events[begin:place]:
-                event.drop("no violation")
+            drop_all(events[begin:place], "no violation")
             begin = place + 1
             if error is not None:
                 if not self._faults.survives(events[place], error):
@@ -132,8 +131,7 @@ class _Violations(DemandStage):
                 event = events[place]
                 event.value = violation
                 self.send(event)
-        for event in events[begin:]:
-            event.give_back()
+        give_back_all(events[begin:])
 
     def step(self) -> bool:
         missing = self.demand - self.asked

@@ -33,9 +33,10 @@ from penstock.streams.execution.handler import (
 )
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
+from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -123,8 +124,7 @@ class _Calling(SinkStage[Any]):
                     done.append(rest.popleft())
         finish_all(done)
         if self._closed is None:
-            for event in rest:
-                event.give_back()
+            give_back_all(rest)
             return
         if rest:
             self._waiting.extend(rest)
@@ -255,7 +255,7 @@ class _Calling(SinkStage[Any]):
         begun, self._begun = self._begun, None
         not_awaited(begun)
         while self._waiting:
-            self._waiting.popleft().give_back()
+            give_back_all(taken(self._waiting, len(self._waiting)))
 
     def statistics(self) -> dict[str, Any]:
         """Events `waiting` for their call, and calls `in_flight` that are awaited."""

@@ -34,7 +34,7 @@ from penstock.streams.diagnostics.histogram import (
     require_interval_log,
 )
 from penstock.streams.errors import BuildError, CannotOpen
-from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -132,8 +132,7 @@ class _Recording(SinkStage[Any]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self._closed is None:
-            for event in events:
-                event.give_back()
+            give_back_all(events)
             return
         # Any, because by its type an event may not have started.
         batch: list[Any] = events

@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent import futures
 from contextlib import suppress
 from functools import partial
@@ -39,7 +39,7 @@ from penstock.streams.errors import (
     describe,
 )
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
@@ -355,14 +355,14 @@ class _Reader(SourceStage[T]):
     def release(self) -> None:
         self._entrance.close()
         self._entrance.reader = None
-        while self._taken_in:
-            self.received += 1
-            self._taken_in.popleft().give_back()
+        waiting = list(self._taken_in)
+        self._taken_in.clear()
+        self.received += len(waiting)
+        give_back_all(waiting)
 
     async def _forget(self) -> None:
         """Release all callers that wait for an event of a run that is over."""
-        for event in list(self._awaited):
-            self._tell(event, _returned())
+        self._tell(list(self._awaited), _returned())
         if self._lost:
             more = self._lost - len(self._first_lost)
             values = ", ".join(self._first_lost) + (f" and {more:,} more" if more else "")
@@ -371,37 +371,35 @@ class _Reader(SourceStage[T]):
                 f"wait=True): {self._lost:,} of the events in the {self.info.name}: {values}"
             )
 
-    def finished(self, event: Event[Any], /) -> None:
-        super().finished(event)
-        self._tell(event, None)
+    def finished(self, events: list[Event[Any]], /) -> None:
+        super().finished(events)
+        self._tell(events, None)
 
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        super().finished_all(events)
-        if self._awaited:
-            for event in events:
-                self._tell(event, None)
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        super().dropped(events, cause)
+        self._tell(events, None)
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        super().dropped(event, cause)
-        self._tell(event, None)
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        super().failed(events, error, acknowledged)
+        self._tell(events, error)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        super().failed(event, error, acknowledged)
-        self._tell(event, error)
+    def returned(self, events: list[Event[Any]], /) -> None:
+        super().returned(events)
+        for event in events:
+            ended = self._awaited.get(event)
+            if ended is None or ended.done():
+                self._lost += 1
+                if self._lost <= _SHOWN:
+                    self._first_lost.append(describe(event.value))
+        self._tell(events, _returned())
 
-    def returned(self, event: Event[Any], /) -> None:
-        super().returned(event)
-        ended = self._awaited.get(event)
-        if ended is None or ended.done():
-            self._lost += 1
-            if self._lost <= _SHOWN:
-                self._first_lost.append(describe(event.value))
-        self._tell(event, _returned())
-
-    def _tell(self, event: Event[Any], error: BaseException | None) -> None:
-        ended = self._awaited.pop(event, None)
-        if ended is not None and not ended.done():
-            ended.set_result(error)
+    def _tell(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
+        if not self._awaited:
+            return
+        for event in events:
+            ended = self._awaited.pop(event, None)
+            if ended is not None and not ended.done():
+                ended.set_result(error)
 
     def statistics(self) -> dict[str, Any]:
         """`buffered` events are accepted and not requested yet; `callers` wait for room;

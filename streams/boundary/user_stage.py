@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.protocol.blame import blame, is_ours
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ class UserStage:
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         # One by one, or it would not be known which event raised.
-        for event in events:
+        for place, event in enumerate(events):
             if self._ended:
-                event.give_back()
-                continue
+                give_back_all(events[place:])
+                return
             try:
                 self._stage.on_events([event])
             except Exception as error:

@@ -25,7 +25,7 @@ from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
 from penstock.streams.protocol.acknowledgement import Nobody, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn
+from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import StageInfo, State, Subscriber, is_second
 from penstock.streams.runtime.context import Run
 
@@ -72,10 +72,10 @@ class BatchStage(CallingStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
         self._asked -= len(events)
         now = self._now()
-        for event in events:
+        for place, event in enumerate(events):
             if self.state:
-                event.give_back()
-                continue
+                give_back_all(events[place:])
+                return
             self._linger.on_arrive(now)
             if not self._inbox:
                 self._opened = now
@@ -363,8 +363,7 @@ class BatchStage(CallingStage):
     def _return(self, part: list[Event[Any]]) -> None:
         """Give back what is in flight and has not been worked on to its end."""
         self.in_flight -= len(part)
-        for event in part:
-            event.give_back()
+        give_back_all(part)
 
     # The end.
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import DrainTimeout
 from penstock.streams.failures.policy import DeadLetter
-from penstock.streams.protocol.acknowledgement import AckHook, OneByOne
-from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.acknowledgement import AckHook
+from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.stage import MOST_LETTERS
 
 if TYPE_CHECKING:
@@ -166,10 +166,10 @@ class DeadLetterChannel(AckHook):
         self._hold_or_release()
 
     def ended(
-        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        self._open -= 1
-        self._settled += 1
+        self._open -= len(events)
+        self._settled += len(events)
         # During a sending: this is checked when it is over.
         if not self._sending:
             self._hold_or_release()
@@ -190,8 +190,8 @@ class DeadLetterChannel(AckHook):
     def cancel(self) -> None:
         self._done = True
         self._rest = iter(())
-        while self._waiting:
-            self._waiting.popleft().give_back()
+        waiting, self._waiting = self._waiting, deque()
+        give_back_all(waiting)
 
     def _closed(self, error: BaseException | None) -> None:
         self._sink_closed = True
@@ -206,7 +206,7 @@ class DeadLetterChannel(AckHook):
             self._run.pauses.release(self)
 
 
-class _Given(OneByOne):
+class _Given:
     """The origin of a letter: the outcome of the letter decides that of the failed event."""
 
     __slots__ = ("_accepted", "_error", "_event")
@@ -218,15 +218,15 @@ class _Given(OneByOne):
         self._event = event
         self._error = error
 
-    def finished(self, event: Event[Any], /) -> None:
+    def finished(self, events: list[Event[Any]], /) -> None:
         self._accepted()
         self._event.fail(self._error, acknowledged=True)
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
         self._event.fail(self._error, acknowledged=True)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
         self._event.fail(self._error, acknowledged=acknowledged)
 
-    def returned(self, event: Event[Any], /) -> None:
+    def returned(self, events: list[Event[Any]], /) -> None:
         self._event.fail(self._error)

@@ -338,9 +338,10 @@ class _Routed(Nobody):
     def __init__(self, over_with: Callable[[int], None]) -> None:
         self._over_with = over_with
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
         if acknowledged:
-            self._over_with(event.token)
+            for event in events:
+                self._over_with(event.token)
 
 
 def _without_byte_order_mark(line: Line) -> Line:

@@ -15,7 +15,7 @@ from penstock.streams.io.compression import compressor
 from penstock.streams.io.encoding import without_hook
 from penstock.streams.io.paths import Path, output_name
 from penstock.streams.io.writer import open_output
-from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -79,8 +79,7 @@ class LineWriting(SinkStage[Any]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self._ending or self._closed is None:
-            for event in events:
-                event.give_back()
+            give_back_all(events)
             return
         # An error is reported by itself, not as one that came while another was handled.
         with suppress(Exception):
@@ -215,8 +214,7 @@ class LineWriting(SinkStage[Any]):
     def _give_back(self) -> None:
         self._buffer = bytearray()
         accepted, self._accepted = self._accepted, []
-        for event in accepted:
-            event.give_back()
+        give_back_all(accepted)
 
     def _cannot_encode(self, event: Event[Any], error: Exception) -> None:
         if self._faults.survives(event, error):

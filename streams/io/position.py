@@ -202,9 +202,10 @@ class Position:
             self._next = end
             number += 1
 
-    def settle(self, event: Event[Any]) -> None:
-        """The event's line is finished."""
-        self.settle_line(event.token)
+    def settle(self, events: list[Event[Any]]) -> None:
+        """The events' lines are finished."""
+        for event in events:
+            self.settle_line(event.token)
 
     def settle_line(self, number: int) -> None:
         """The line is finished, or need not be."""

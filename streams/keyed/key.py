@@ -12,7 +12,7 @@ from penstock.streams.errors import WrongType
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.io.stamps import seconds_of
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo
 
 if TYPE_CHECKING:
@@ -141,8 +141,7 @@ class KeyFaults(ErrorPolicy):
                 continue
             event, events = events[place], events[place + 1 :]
             if not self.survives(event, error):
-                for event in events:
-                    event.give_back()
+                give_back_all(events)
                 return skipped, error
             skipped += 1
         return skipped, None

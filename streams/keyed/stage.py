@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.streams.keyed.key import Key, KeyFaults
 from penstock.streams.keyed.queues import KeyedQueues, KeyQueue
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, Subscription, is_second
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class KeyedStage:
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self._done:
-            for event in events:
-                event.give_back()
+            give_back_all(events)
             return
         queues = self.queues
         inside, self._taking_in = self._taking_in, True
@@ -184,8 +183,7 @@ class KeyedStage:
     def _close(self) -> None:
         self._done = True
         self._demand = 0
-        for event in self.queues.close():
-            event.give_back()
+        give_back_all(self.queues.close())
 
     # Numbers.
 

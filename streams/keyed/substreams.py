@@ -17,7 +17,7 @@ from penstock.streams.keyed.queues import hand_over
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn
+from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription, is_second
 from penstock.streams.protocol.time_slice import LARGEST, TimeSlice
 from penstock.streams.runtime.context import Run
@@ -611,8 +611,7 @@ class Gathered:
         """The stage was cancelled."""
         events, self._events = self._events, []
         self.completing = self.ended = True
-        for event in events:
-            event.give_back()
+        give_back_all(events)
 
 
 class Substream:
@@ -757,8 +756,7 @@ class Substream:
         waiting = [*self._raw, *self._late]
         self._raw.clear()
         self._late.clear()
-        for event in waiting:
-            event.give_back()
+        give_back_all(waiting)
         if not self._finished:
             self._finished = True
             self.outlet.cancel()

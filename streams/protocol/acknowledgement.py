@@ -12,7 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.streams.protocol.event import Ending, Event, Origin, finish_all
+from penstock.streams.protocol.event import (
+    Ending,
+    Event,
+    Origin,
+    by_origin,
+    drop_all,
+    fail_all,
+    finish_all,
+    give_back_all,
+)
 
 __all__ = [
     "AckHook",
@@ -20,7 +29,6 @@ __all__ = [
     "Joined",
     "Lessor",
     "Nobody",
-    "OneByOne",
     "Withdrawn",
     "may_begin",
     "roots",
@@ -29,17 +37,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class OneByOne:
-    """An origin that handles several finished events as it handles each one."""
-
-    __slots__ = ()
-
-    def finished_all(self: Origin, events: list[Event[Any]], /) -> None:
-        for event in events:
-            self.finished(event)
-
-
-class Family(OneByOne):
+class Family:
     """The origin of an event's children: the parent ends when the last of them has ended.
 
     The maker of the children holds the family open until `close`, so that children may come one
@@ -74,28 +72,28 @@ class Family(OneByOne):
     def close(self) -> None:
         """No more children will come."""
         self.parent.end_turn()
-        self._one_less()
+        self._less(1)
 
-    def finished(self, event: Event[Any], /) -> None:
+    def finished(self, events: list[Event[Any]], /) -> None:
         self._finished = True
-        self._one_less()
+        self._less(len(events))
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
         self._cause = cause
-        self._one_less()
+        self._less(len(events))
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
         if self._error is None:
             self._error = error
         self._forgive = self._forgive and acknowledged
-        self._one_less()
+        self._less(len(events))
 
-    def returned(self, event: Event[Any], /) -> None:
+    def returned(self, events: list[Event[Any]], /) -> None:
         self._returned = True
-        self._one_less()
+        self._less(len(events))
 
-    def _one_less(self) -> None:
-        self._open -= 1
+    def _less(self, count: int) -> None:
+        self._open -= count
         if self._open:
             return
         if self._error is not None and not self._forgive:
@@ -110,7 +108,7 @@ class Family(OneByOne):
             self.parent.drop(self._cause)
 
 
-class AckHook(OneByOne):
+class AckHook:
     """An origin in front of another, which is notified first of how events end.
 
     To be notified of an event, set `event.outer = (event.origin, event.outer, ...)`, or anything
@@ -124,32 +122,38 @@ class AckHook(OneByOne):
         return outer[0], outer[1]
 
     def ended(
-        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        """`event` has ended, with `error` if it failed; `outer` is what was made for it."""
+        """`events` have ended, with `error` if they failed; each has its `outer` still."""
         raise NotImplementedError
 
-    def _end(self, event: Event[Any], ending: Ending, error: BaseException | None = None) -> Origin:
-        outer = event.outer
-        event.origin, event.outer = self.behind(outer)
-        self.ended(event, ending, outer, error)
-        return event.origin
+    def _end(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None = None
+    ) -> Iterator[tuple[Origin, list[Event[Any]]]]:
+        self.ended(events, ending, error)
+        for event in events:
+            event.origin, event.outer = self.behind(event.outer)
+        return by_origin(events)
 
-    def finished(self, event: Event[Any], /) -> None:
-        self._end(event, Ending.FINISHED).finished(event)
+    def finished(self, events: list[Event[Any]], /) -> None:
+        for origin, part in self._end(events, Ending.FINISHED):
+            origin.finished(part)
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        self._end(event, Ending.DROPPED).dropped(event, cause)
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        for origin, part in self._end(events, Ending.DROPPED):
+            origin.dropped(part, cause)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
         ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
-        self._end(event, ending, error).failed(event, error, acknowledged)
+        for origin, part in self._end(events, ending, error):
+            origin.failed(part, error, acknowledged)
 
-    def returned(self, event: Event[Any], /) -> None:
-        self._end(event, Ending.RETURNED).returned(event)
+    def returned(self, events: list[Event[Any]], /) -> None:
+        for origin, part in self._end(events, Ending.RETURNED):
+            origin.returned(part)
 
 
-class Joined(OneByOne):
+class Joined:
     """The origin of an event that was made from several others; they share its outcome."""
 
     __slots__ = ("parents",)
@@ -157,34 +161,33 @@ class Joined(OneByOne):
     def __init__(self, parents: Iterable[Event[Any]]) -> None:
         self.parents = tuple(parents)
 
-    def finished(self, event: Event[Any], /) -> None:
+    def finished(self, events: list[Event[Any]], /) -> None:
         finish_all(list(self.parents))
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        for parent in self.parents:
-            parent.drop(cause)
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        drop_all(self.parents, cause)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        for parent in self.parents:
-            parent.fail(error, acknowledged=acknowledged)
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        fail_all(self.parents, error, acknowledged=acknowledged)
 
-    def returned(self, event: Event[Any], /) -> None:
-        for parent in self.parents:
-            parent.give_back()
+    def returned(self, events: list[Event[Any]], /) -> None:
+        give_back_all(self.parents)
 
 
-class Nobody(OneByOne):
+class Nobody:
     """The origin of values that an operator adds by itself, such as `start_with`'s."""
 
     __slots__ = ()
 
-    def finished(self, event: Event[Any], /) -> None: ...
+    def finished(self, events: list[Event[Any]], /) -> None: ...
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None: ...
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None: ...
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None: ...
+    def failed(
+        self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /
+    ) -> None: ...
 
-    def returned(self, event: Event[Any], /) -> None: ...
+    def returned(self, events: list[Event[Any]], /) -> None: ...
 
 
 def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription, is_second
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ class DemandStage:
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.asked -= len(events)
         if self.done:
-            for event in events:
-                event.give_back()
+            give_back_all(events)
             return
         self.within(self.take, events)
 

@@ -10,9 +10,10 @@ an operator settles every event in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = [
@@ -20,31 +21,32 @@ __all__ = [
     "Event",
     "Origin",
     "Turn",
+    "by_origin",
+    "drop_all",
+    "fail_all",
     "finish_all",
+    "give_back_all",
     "new_events",
-    "tell_finished",
 ]
 
 T = TypeVar("T")
 
 
 class Origin(Protocol):
-    """The origin of events, which is notified of how each of them ended."""
+    """The origin of events, which is notified of how they ended: of those that ended alike by one
+    call. The list is the origin's own, and never empty."""
 
-    def finished(self, event: Event[Any], /) -> None:
-        """Every sink accepted the event."""
+    def finished(self, events: list[Event[Any]], /) -> None:
+        """Every sink accepted the events."""
 
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        """The same for several."""
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        """An operator dropped the events on purpose; `cause` names it in the statistics."""
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        """An operator dropped the event on purpose; `cause` names it in the statistics."""
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        """The events failed. Acknowledged: they were skipped or routed and may be forgotten."""
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        """The event failed. Acknowledged: it was skipped or routed and may be forgotten."""
-
-    def returned(self, event: Event[Any], /) -> None:
-        """The event was not processed to its end and is returned to the source."""
+    def returned(self, events: list[Event[Any]], /) -> None:
+        """The events were not processed to their end and are returned to the source."""
 
 
 class Turn(Protocol):
@@ -117,7 +119,7 @@ class Event(Generic[T]):
         self.pending = pending = self.pending - 1
         if pending:
             return
-        self.origin.finished(self)
+        self.origin.finished([self])
         if self.turn is not None:
             self.end_turn()
 
@@ -125,21 +127,21 @@ class Event(Generic[T]):
         """Drop the event on purpose. The source may forget it."""
         if self.pending > 0:
             self.pending = 0
-            self.origin.dropped(self, cause)
+            self.origin.dropped([self], cause)
             self.end_turn()
 
     def fail(self, error: BaseException, *, acknowledged: bool = False) -> None:
         """The event failed; acknowledged when it was skipped or routed."""
         if self.pending > 0:
             self.pending = 0
-            self.origin.failed(self, error, acknowledged)
+            self.origin.failed([self], error, acknowledged)
             self.end_turn()
 
     def give_back(self) -> None:
         """Return the event, unfinished, to its source."""
         if self.pending > 0:
             self.pending = 0
-            self.origin.returned(self)
+            self.origin.returned([self])
             self.end_turn()
 
     def end_turn(self) -> None:
@@ -172,40 +174,57 @@ def new_events(
 
 def finish_all(events: list[Event[Any]]) -> None:
     """`finish` for each of `events`; their origins are notified in as few calls as possible."""
-    alike = _finish_alike(events)
-    finished = events[:alike]
-    if alike < len(events):
-        for event in events[alike:]:
-            event.pending = pending = event.pending - 1
-            if not pending:
-                finished.append(event)
-        tell_finished(finished)
-        for event in finished[alike:]:
-            event.end_turn()
-    elif events:
-        events[0].origin.finished_all(events)
-
-
-def _finish_alike(events: list[Event[Any]]) -> int:
-    """Finish the first of `events` that have one origin and hold no turn; return how many."""
     if not events:
-        return 0
+        return
     origin = events[0].origin
     for event in events:
         if event.pending != 1 or event.origin is not origin or event.turn is not None:
-            return events.index(event)
+            alike = events.index(event)
+            break
         event.pending = 0
-    return len(events)
-
-
-def tell_finished(events: list[Event[Any]]) -> None:
-    """Notify the origins of these events that they finished, in few calls."""
-    if not events:
+    else:
+        origin.finished(events)
         return
-    begin = 0
-    origin = events[0].origin
-    for place, event in enumerate(events):
-        if event.origin is not origin:
-            origin.finished_all(events[begin:place])
-            begin, origin = place, event.origin
-    origin.finished_all(events[begin:])
+    for event in events[alike:]:
+        event.pending -= 1
+    ended = [event for event in events if not event.pending]
+    _end(ended, lambda origin, part: origin.finished(part))
+
+
+def drop_all(events: Iterable[Event[Any]], cause: str) -> None:
+    """`drop` for each of `events`."""
+    _end(_unended(events), lambda origin, part: origin.dropped(part, cause))
+
+
+def fail_all(
+    events: Iterable[Event[Any]], error: BaseException, *, acknowledged: bool = False
+) -> None:
+    """`fail` for each of `events`."""
+    _end(_unended(events), lambda origin, part: origin.failed(part, error, acknowledged))
+
+
+def give_back_all(events: Iterable[Event[Any]]) -> None:
+    """`give_back` for each of `events`."""
+    _end(_unended(events), lambda origin, part: origin.returned(part))
+
+
+def _unended(events: Iterable[Event[Any]]) -> list[Event[Any]]:
+    return [event for event in events if event.pending > 0]
+
+
+def _end(events: list[Event[Any]], notify: Callable[[Origin, list[Event[Any]]], None]) -> None:
+    for event in events:
+        event.pending = 0
+    for origin, part in by_origin(events):
+        notify(origin, part)
+    for event in events:
+        event.end_turn()
+
+
+def by_origin(events: Iterable[Event[Any]]) -> Iterator[tuple[Origin, list[Event[Any]]]]:
+    """The lists of successive events that have one origin."""
+    for origin, part in groupby(events, _origin_of):
+        yield origin, list(part)
+
+
+_origin_of: Callable[[Event[Any]], Origin] = attrgetter("origin")

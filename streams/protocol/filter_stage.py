@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, Subscription, is_second
 
 __all__ = ["FilterStage"]
@@ -56,8 +56,7 @@ class FilterStage:
     def _broke(self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]) -> None:
         """The stream fails here: send on those that passed, and give back the rest."""
         self._pass_on(passed)
-        for event in rest:
-            event.give_back()
+        give_back_all(rest)
         if not self._done:
             self._done = True
             self.upstream.cancel()

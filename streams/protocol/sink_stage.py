@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
     UNBOUNDED,
     StageInfo,
@@ -74,10 +74,10 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         raise NotImplementedError
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        for event in events:
+        for place, event in enumerate(events):
             if self._closed is None:
-                event.give_back()
-                continue
+                give_back_all(events[place:])
+                return
             try:
                 self.accept(event)
             except Exception as error:

@@ -39,11 +39,11 @@ class SourceStage(Generic[T]):
     A source implements `produce`, which is called while there is demand and never while it
     runs, and calls `emit` for each value; `release` frees what it holds and is called once,
     however the stream ends. A source that can acknowledge sets `ack`, and one that takes
-    events back sets `nack`; both get the event.
+    events back sets `nack`; both get lists of events, and `nack` the error if they failed.
     """
 
-    ack: Callable[[Event[Any]], None] | None = None
-    nack: Callable[[Event[Any]], None] | None = None
+    ack: Callable[[list[Event[Any]]], None] | None = None
+    nack: Callable[[list[Event[Any]], BaseException | None], None] | None = None
 
     # Whether it reads only what the code around the running puts in.
     is_pushed = False
@@ -205,38 +205,33 @@ class SourceStage(Generic[T]):
         """Read nothing more and complete: the first step of a drain."""
         self.complete()
 
-    def finished(self, event: Event[Any], /) -> None:
-        self._finished += 1
-        if self.ack is not None:
-            self.ack(event)
-
-    def finished_all(self, events: list[Event[Any]], /) -> None:
+    def finished(self, events: list[Event[Any]], /) -> None:
         self._finished += len(events)
         if self.ack is not None:
-            for event in events:
-                self.ack(event)
+            self.ack(events)
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        self.drops[cause] = self.drops.get(cause, 0) + 1
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        self.drops[cause] = self.drops.get(cause, 0) + len(events)
         if self.ack is not None:
-            self.ack(event)
+            self.ack(events)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failure(acknowledged)
-        settle = self.ack if acknowledged else self.nack
-        if settle is not None:
-            settle(event)
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        self.count_failures(len(events), acknowledged)
+        if not acknowledged:
+            if self.nack is not None:
+                self.nack(events, error)
+        elif self.ack is not None:
+            self.ack(events)
 
-    def count_failure(self, for_good: bool) -> None:
-        """Count an event that failed, as returned if it will come again."""
-        self.counts["failed" if for_good or not self.gives_again else "returned"] += 1
+    def count_failures(self, count: int, for_good: bool) -> None:
+        """Count events that failed, as returned if they will come again."""
+        self.counts["failed" if for_good or not self.gives_again else "returned"] += count
 
-    def returned(self, event: Event[Any], /) -> None:
-        self.counts["returned"] += 1
-        if event.token is not None:
-            self._returned_tokens.append(event.token)
+    def returned(self, events: list[Event[Any]], /) -> None:
+        self.counts["returned"] += len(events)
+        self._returned_tokens += [event.token for event in events if event.token is not None]
         if self.nack is not None:
-            self.nack(event)
+            self.nack(events, None)
 
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber, Subscription, is_second
 
 __all__ = ["Broadcast"]
@@ -62,8 +62,7 @@ class Broadcast:
         for sink in self._sinks:
             if self._cancelled:
                 # The others are closing, and the events cannot be finished any more.
-                for event in events:
-                    event.give_back()
+                give_back_all(events)
                 return
             sink.on_events(list(events))
         self._told()

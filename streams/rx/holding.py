@@ -11,7 +11,7 @@ from reactivex.abc import ObserverBase
 from penstock.streams.errors import HoldExceeded
 from penstock.streams.keyed.queues import hand_over
 from penstock.streams.protocol.acknowledgement import Joined, Nobody
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lifted import Lifted
@@ -138,14 +138,14 @@ class LiftedHolding(Lifted):
 
     def complete(self) -> None:
         # Inputs still held at completion produced no output.
-        while self.source_completed and self._held:
-            self._held.popleft().drop(self.info.name)
+        if self.source_completed:
+            drop_all(self._held, self.info.name)
         super().complete()
 
     def leave(self) -> None:
         super().leave()
-        while self._held:
-            self._held.popleft().give_back()
+        give_back_all(self._held)
+        self._held.clear()
 
     def statistics(self) -> dict[str, Any]:
         return {"waiting": len(self.pending) + len(self._held), "bound": self._hold}

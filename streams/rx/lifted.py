@@ -16,7 +16,7 @@ from penstock.streams.errors import PenstockError
 from penstock.streams.protocol.acknowledgement import Family, Nobody
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.recognise import Part
@@ -239,8 +239,8 @@ class Lifted(DemandStage):
 
     def leave(self) -> None:
         self._subscription.dispose()
-        while self.pending:
-            self.pending.popleft().give_back()
+        give_back_all(self.pending)
+        self.pending.clear()
 
     def statistics(self) -> dict[str, Any]:
         return {"waiting": len(self.pending)}

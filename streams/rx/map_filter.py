@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.streams.execution.handler import check_plain, handler_name
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, drop_all
 from penstock.streams.protocol.filter_stage import FilterStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -68,16 +68,16 @@ class Map(_Native):
 class Filter(_Native):
     def on_events(self, events: list[Event[Any]], /) -> None:
         passed: list[Event[Any]] = []
+        dropped: list[Event[Any]] = []
         for i, event in enumerate(events):
             try:
                 passes = self._function(event.value)
                 if passes and passes is not True:
                     self.check(passes)
             except Exception as error:
+                drop_all(dropped, "filter")
                 self.fault(error, passed, events, i)
                 return
-            if passes:
-                passed.append(event)
-            else:
-                event.drop("filter")
+            (passed if passes else dropped).append(event)
+        drop_all(dropped, "filter")
         self._let_pass(passed, len(events))

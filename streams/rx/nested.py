@@ -104,9 +104,9 @@ class Nested(AckHook, Iterator[Any]):
         return joined
 
     def ended(
-        self, event: Event[Any], ending: Ending, outer: Any, error: BaseException | None, /
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        self._unfinished -= 1
+        self._unfinished -= len(events)
         self._leave_if_over()
 
     def _leave_if_over(self) -> None:

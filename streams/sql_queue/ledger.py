@@ -125,22 +125,22 @@ class Ledger:
 
     # Outcomes of rows.
 
-    def finish(self, row: Row) -> None:
-        row.ended = True
-        if row in self.held:
-            self._pending.finished.append(row)
-            self._stirred.set()
-        else:
-            self._lose([row], told=True)
+    def finish(self, rows: list[Row]) -> None:
+        self._pending.finished += self._processed(rows, told=True)
 
-    def drop(self, row: Row) -> None:
-        """The row was dropped on purpose, which makes it processed."""
-        row.ended = True
-        if row in self.held:
-            self._pending.dropped.append(row)
-            self._stirred.set()
-        else:
-            self._lose([row])
+    def drop(self, rows: list[Row]) -> None:
+        """The rows were dropped on purpose, which makes them processed."""
+        self._pending.dropped += self._processed(rows, told=False)
+
+    def _processed(self, rows: list[Row], *, told: bool) -> list[Row]:
+        """Those of `rows` that are still held."""
+        for row in rows:
+            row.ended = True
+        held = [row for row in rows if row in self.held]
+        if len(held) < len(rows):
+            self._lose([row for row in rows if row not in self.held], told=told)
+        self._stirred.set()
+        return held
 
     def fail(self, row: Row, error: BaseException, *, final: bool) -> bool:
         """The row failed: for good, or to be tried again later if it has attempts left.

@@ -234,30 +234,27 @@ class TableReader(SourceStage[dict[str, Any]]):
     def gives_again(self) -> bool:
         return True
 
-    def finished(self, event: Event[Any], /) -> None:
-        self.ledger.finish(event.token)
+    def finished(self, events: list[Event[Any]], /) -> None:
+        self.ledger.finish([event.token for event in events])
 
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        finish = self.ledger.finish
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        super().dropped(events, cause)
+        self.ledger.drop([event.token for event in events])
+
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
         for event in events:
-            finish(event.token)
+            self.count_failures(1, self.ledger.fail(event.token, error, final=acknowledged))
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        super().dropped(event, cause)
-        self.ledger.drop(event.token)
-
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failure(self.ledger.fail(event.token, error, final=acknowledged))
-
-    def returned(self, event: Event[Any], /) -> None:
-        super().returned(event)
-        self.ledger.give_back(event.token)
+    def returned(self, events: list[Event[Any]], /) -> None:
+        super().returned(events)
+        for event in events:
+            self.ledger.give_back(event.token)
 
     def _marked(self, count: int) -> None:
         self._finished += count
 
     def _void(self, row: Row, error: Exception, for_good: bool) -> None:
-        self.count_failure(for_good)
+        self.count_failures(1, for_good)
         if not hasattr(error, "__notes__"):
             error.add_note(f"in {self._info}")
         self.run.errors.count(error)

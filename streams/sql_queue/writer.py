@@ -12,7 +12,7 @@ from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.keyed.taken import taken
 from penstock.streams.protocol.acknowledgement import roots
-from penstock.streams.protocol.event import Event, finish_all
+from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.protocol.stage import Subscription, is_second
 from penstock.streams.runtime.context import Run
@@ -86,10 +86,10 @@ class TableWriter(SinkStage[Any]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         done = 0
-        for event in events:
+        for place, event in enumerate(events):
             if self._closed is None:
-                event.give_back()
-                continue
+                give_back_all(events[place:])
+                break
             try:
                 value = self._store.encoded(self._fields, event.value)
             except TypeError as error:
@@ -164,8 +164,7 @@ class TableWriter(SinkStage[Any]):
         try:
             await self._write(batch)
         finally:
-            for event in self._writing:
-                event.give_back()
+            give_back_all(self._writing)
             self._writing = []
 
     async def _write(self, batch: list[tuple[Event[Any], Any]]) -> None:
@@ -218,7 +217,7 @@ class TableWriter(SinkStage[Any]):
 
     def _give_back(self) -> None:
         while self._waiting:
-            self._waiting.popleft()[0].give_back()
+            give_back_all([event for event, _ in taken(self._waiting, WINDOW)])
 
     def statistics(self) -> dict[str, Any]:
         """Events `waiting` for their transaction, and `shared` with those of their source."""

@@ -6,14 +6,13 @@ from typing import Any
 from weakref import WeakSet
 
 from penstock.streams.keyed.queues import turns_held
-from penstock.streams.protocol.acknowledgement import OneByOne
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.testing.leaks import register
 
 __all__ = ["Ledger"]
 
 
-class Ledger(OneByOne):
+class Ledger:
     """The events of one source: those that have not ended, and how the others ended.
 
     Values are those that the source emitted, whatever operators made of them. Each event
@@ -37,11 +36,11 @@ class Ledger(OneByOne):
         self._unsettled[event] = event.value
         return event
 
-    def end(self, event: Event[Any], ending: Ending) -> Any:
-        """Record how an event ended; return the value that it was emitted with."""
-        value = self._unsettled.pop(event)
-        self.endings.append((value, ending))
-        return value
+    def end(self, events: list[Event[Any]], ending: Ending) -> list[Any]:
+        """Record how events ended; return the values that they were emitted with."""
+        values = [self._unsettled.pop(event) for event in events]
+        self.endings += [(value, ending) for value in values]
+        return values
 
     def ended(self, *endings: Ending) -> list[Any]:
         """The values that ended in one of these ways, in the order of the ends."""
@@ -49,17 +48,17 @@ class Ledger(OneByOne):
 
     # As the origin of a publisher's events.
 
-    def finished(self, event: Event[Any], /) -> None:
-        self.end(event, Ending.FINISHED)
+    def finished(self, events: list[Event[Any]], /) -> None:
+        self.end(events, Ending.FINISHED)
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        self.end(event, Ending.DROPPED)
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        self.end(events, Ending.DROPPED)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.end(event, Ending.FORGIVEN if acknowledged else Ending.FAILED)
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        self.end(events, Ending.FORGIVEN if acknowledged else Ending.FAILED)
 
-    def returned(self, event: Event[Any], /) -> None:
-        self.end(event, Ending.RETURNED)
+    def returned(self, events: list[Event[Any]], /) -> None:
+        self.end(events, Ending.RETURNED)
 
 
 _ledgers: WeakSet[Ledger] = WeakSet()

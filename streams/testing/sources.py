@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.acknowledgement import OneByOne
 from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -90,11 +89,11 @@ class MemorySource(Flowable[T]):
 
     def _start(self, downstream: Subscriber[T], run: Run) -> None:
         emission = _Emitting(downstream, run, self.info, self._offer(), self.ledger)
-        emission.keep = self._kept_back
+        emission.keep = self._keep_back
         emission.start()
 
-    def _kept_back(self, item: T) -> None:
-        self._kept.append(item)
+    def _keep_back(self, items: list[T]) -> None:
+        self._kept += items
 
     def _offer(self) -> Iterator[T]:
         while True:
@@ -107,10 +106,10 @@ class MemorySource(Flowable[T]):
             yield item
 
 
-class _Emitting(OneByOne, SourceStage[Any]):
+class _Emitting(SourceStage[Any]):
     """Emits an iterator's items, and records each event in a ledger."""
 
-    keep: Callable[[Any], None] | None = None
+    keep: Callable[[list[Any]], None] | None = None
 
     def __init__(
         self,
@@ -150,22 +149,22 @@ class _Emitting(OneByOne, SourceStage[Any]):
             except Exception as error:
                 self.run.failed(error)
 
-    def finished(self, event: Event[Any], /) -> None:
-        self._ledger.end(event, Ending.FINISHED)
-        super().finished(event)
+    def finished(self, events: list[Event[Any]], /) -> None:
+        self._ledger.end(events, Ending.FINISHED)
+        super().finished(events)
 
-    def dropped(self, event: Event[Any], cause: str, /) -> None:
-        self._ledger.end(event, Ending.DROPPED)
-        super().dropped(event, cause)
+    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
+        self._ledger.end(events, Ending.DROPPED)
+        super().dropped(events, cause)
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        item = self._ledger.end(event, Ending.FORGIVEN if acknowledged else Ending.FAILED)
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        items = self._ledger.end(events, Ending.FORGIVEN if acknowledged else Ending.FAILED)
         if self.keep is not None and not acknowledged:
-            self.keep(item)
-        super().failed(event, error, acknowledged)
+            self.keep(items)
+        super().failed(events, error, acknowledged)
 
-    def returned(self, event: Event[Any], /) -> None:
-        item = self._ledger.end(event, Ending.RETURNED)
+    def returned(self, events: list[Event[Any]], /) -> None:
+        items = self._ledger.end(events, Ending.RETURNED)
         if self.keep is not None:
-            self.keep(item)
-        super().returned(event)
+            self.keep(items)
+        super().returned(events)

@@ -277,22 +277,19 @@ class RemoteDesk(SourceStage[Any]):
         while len(self._arrived) > self.demand + self._ahead:
             self._give_back(self._arrived.pop())
 
-    def _acknowledge(self, event: Event[Any]) -> None:
-        self._in_pipe -= 1
-        self._settle(event.token, True)
-
-    def _came_back(self, event: Event[Any]) -> None:
-        self._in_pipe -= 1
-        self._give_back(event.token)
-
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failure(acknowledged)
-        self._in_pipe -= 1
-        if acknowledged:
+    def _acknowledge(self, events: list[Event[Any]]) -> None:
+        self._in_pipe -= len(events)
+        for event in events:
             self._settle(event.token, True)
-        else:
-            # It stopped its worker: it counts as lost.
-            self._reports.ask(event.token, partial(self._settle, event.token))
+
+    def _came_back(self, events: list[Event[Any]], error: BaseException | None) -> None:
+        self._in_pipe -= len(events)
+        for event in events:
+            if error is None:
+                self._give_back(event.token)
+            else:
+                # It stopped its worker: it counts as lost.
+                self._reports.ask(event.token, partial(self._settle, event.token))
 
     # The end.
 

@@ -195,8 +195,11 @@ class Bench(SourceStage[Any]):
         event.finish()
         told()
 
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failure(acknowledged or self._hub.came_back(event.token, error))
+    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+        for event in events:
+            for_good = acknowledged or self._hub.came_back(event.token, error)
+            self.count_failures(1, for_good)
 
-    def _came_back(self, event: Event[Any]) -> None:
-        self._hub.came_back(event.token, None)
+    def _came_back(self, events: list[Event[Any]], error: BaseException | None) -> None:
+        for event in events:
+            self._hub.came_back(event.token, error)

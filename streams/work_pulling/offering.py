@@ -9,7 +9,7 @@ from penstock.streams.errors import PenstockError
 from penstock.streams.execution.results import InOrder, Results
 from penstock.streams.execution.siblings import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, OnError
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber, Subscription, is_second
 from penstock.streams.runtime.context import Run
 from penstock.streams.work_pulling.office import Office
@@ -83,10 +83,10 @@ class Offering(Stage[Any, Any]):
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self._asked -= len(events)
-        for event in events:
+        for place, event in enumerate(events):
             if self._closing or self._over:
-                event.give_back()
-                continue
+                give_back_all(events[place:])
+                return
             turn = event.turn
             if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
                 self._hand_out(event)
@@ -170,7 +170,7 @@ class Offering(Stage[Any, Any]):
         self._closing = True
         if self._jobs:
             self.run.stopping(error)
-        self._give_back(self._siblings.clear())
+        give_back_all(self._siblings.clear())
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
@@ -196,11 +196,7 @@ class Offering(Stage[Any, Any]):
         jobs = [*self._jobs.values(), *self._siblings.clear()]
         self._jobs.clear()
         self._results.give_back()
-        self._give_back(jobs)
-
-    def _give_back(self, events: list[Event[Any]]) -> None:
-        for event in events:
-            event.give_back()
+        give_back_all(jobs)
 
     def statistics(self) -> dict[str, Any]:
         """Jobs that are out (`in_flight`) and the most that were; results `undelivered`; those

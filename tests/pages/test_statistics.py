@@ -166,8 +166,8 @@ def test_every_cause_of_a_dropped_event_has_a_line() -> None:
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call):
                     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                    if name == "drop" and node.args:
-                        causes |= texts_of(node.args[0])
+                    if name in ("drop", "drop_all") and node.args:
+                        causes |= texts_of(node.args[-1])
                     elif name == "Family":
                         causes |= texts_of(node.args[1])
                 elif (

@@ -117,12 +117,8 @@ class _Drops(AckHook):
         self._observer = observer
 
     def ended(
-        self,
-        event: Envelope[Any],
-        ending: Ending,
-        outer: tuple[Any, ...],
-        error: BaseException | None,
-        /,
+        self, events: list[Envelope[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
         if ending is Ending.DROPPED:
-            self._observer.dropped(outer[2])
+            for event in events:
+                self._observer.dropped(event.outer[2])

@@ -216,21 +216,14 @@ class _Stage(SourceStage[Any]):
         self.received += count
         self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
 
-    def finished_all(self, events: list[Event[Any]], /) -> None:
-        self._finished += len(events)
+    def _done(self, events: list[Event[Any]]) -> None:
         for arrival, count in Counter([event.token[0] for event in events]).items():
             arrival.partition.done(arrival, count)
 
-    def _done(self, event: Event[Any]) -> None:
-        arrival, _ = event.token
-        arrival.partition.done(arrival, 1)
-
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failure(acknowledged)
-        if acknowledged:
-            self._done(event)
-        else:
-            event.token[0].partition.reverted(event.token)
-
-    def _returned(self, event: Event[Any]) -> None:
-        event.token[0].partition.returned()
+    def _returned(self, events: list[Event[Any]], error: BaseException | None) -> None:
+        for event in events:
+            partition: Partition = event.token[0].partition
+            if error is None:
+                partition.returned()
+            else:
+                partition.reverted(event.token)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.streams.errors import BadLine, PayloadTooLarge
 from penstock.streams.failures.policy import DeadLetter, LettersOnly
 from penstock.streams.nats.cluster.letter import Letter, id_of, stub, whole
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, Sink, SinkStage
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
@@ -78,11 +78,11 @@ class _Publishing(SinkStage[DeadLetter]):
         self._ending = False
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        for event in events:
+        for place, event in enumerate(events):
             if self._closed is None:
-                event.give_back()
-            else:
-                self._take_in(event)
+                give_back_all(events[place:])
+                return
+            self._take_in(event)
 
     def _take_in(self, event: Event[Any]) -> None:
         self._open[event] = None
@@ -119,8 +119,7 @@ class _Publishing(SinkStage[DeadLetter]):
 
     def cancel(self, error: Exception | None = None) -> None:
         opened, self._open = self._open, {}
-        for event in opened:
-            event.give_back()
+        give_back_all(opened)
         self.close(error)
 
 

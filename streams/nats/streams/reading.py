@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.streams import clock
@@ -185,34 +186,32 @@ class Reading(SourceStage[Any]):
             self._letters.send(letter, bad, str(self.info), 1)
         elif self._settings.on_bad_message == "stop":
             self._failure = bad
-            self._settle(message, later(0))
+            self._settle([message], later(0))
         else:
-            self._settle(message, TERM)
+            self._settle([message], TERM)
         return None
 
     # Outcomes.
 
-    def _settle(self, message: _Message, what: bytes) -> None:
+    def _settle(self, messages: Iterable[_Message], what: bytes) -> None:
         assert self._replies is not None
-        self._held.pop(message.reply, None)
-        self._replies.send(message.reply, what)
+        replies = [message.reply for message in messages]
+        for reply in replies:
+            self._held.pop(reply, None)
+        self._replies.send_all([(reply, what) for reply in replies])
 
-    def _acknowledge(self, event: Event[Any]) -> None:
-        self._settle(event.token, ACK)
+    def _acknowledge(self, events: list[Event[Any]]) -> None:
+        self._settle([event.token for event in events], ACK)
 
-    def _return(self, event: Event[Any]) -> None:
-        self._settle(event.token, later(0))
-
-    def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failure(acknowledged)
-        self._settle(event.token, ACK if acknowledged else later(self._settings.retry_after))
+    def _return(self, events: list[Event[Any]], error: BaseException | None) -> None:
+        seconds = 0 if error is None else self._settings.retry_after
+        self._settle([event.token for event in events], later(seconds))
 
     # The end.
 
     def release(self) -> None:
         if self._replies is not None:
-            for message in self._arrived:
-                self._settle(message, later(0))
+            self._settle(self._arrived, later(0))
         self._arrived.clear()
         if self._requests is not None:
             self._stopping = self.run.loop.create_task(

@@ -16,7 +16,7 @@ from penstock.streams.io.encoding import encoded
 from penstock.streams.keyed.key import By, key_function
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.outbox import Outbox
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
 from penstock.streams.runtime.context import Run
 
@@ -86,10 +86,11 @@ class Writing(SinkStage[Any]):
             await self._client.close()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        for event in events:
+        for place, event in enumerate(events):
             if self._closed is None:
-                event.give_back()
-            elif self._outbox is None:
+                give_back_all(events[place:])
+                return
+            if self._outbox is None:
                 self._waiting.append(event)
             else:
                 self._publish(event)
@@ -155,8 +156,7 @@ class Writing(SinkStage[Any]):
             self.close(*self._ending)
 
     def _give_back(self) -> None:
-        for event in [*self._open, *self._waiting]:
-            event.give_back()
+        give_back_all([*self._open, *self._waiting])
         self._open.clear()
         self._waiting.clear()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
 from penstock import Event, Flowable, Pipeline
-from penstock.streams.protocol.event import Ending, finish_all
+from penstock.streams.protocol.event import Ending, drop_all, fail_all, finish_all, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
 from penstock.streams.runtime.context import Run
@@ -106,19 +106,17 @@ def _attach(stream: Flowable[Any], subscriber: Subscriber[Any], run: Run) -> Non
 def end(events: list[Event[Any]], how: How) -> None:
     """End events in one call, as a stage does that ends several at once."""
     error = ValueError("a test")
-    if how == "finish":
-        finish_all(events)
-        return
-    for event in events:
-        match how:
-            case "drop":
-                event.drop("a test")
-            case "fail":
-                event.fail(error)
-            case "forgive":
-                event.fail(error, acknowledged=True)
-            case "give back":
-                event.give_back()
+    match how:
+        case "finish":
+            finish_all(events)
+        case "drop":
+            drop_all(events, "a test")
+        case "fail":
+            fail_all(events, error)
+        case "forgive":
+            fail_all(events, error, acknowledged=True)
+        case "give back":
+            give_back_all(events)
 
 
 # Above the first one.
@@ -219,11 +217,16 @@ class _Acknowledging(SourceStage[int]):
     ) -> None:
         super().__init__(downstream, run, StageInfo("telling"))
         self._numbers = iter(range(n))
-        self.ack = lambda event: told("ack", event.value)
-        self.nack = lambda event: told("nack", event.value)
+        self.ack = lambda events: self._tell("ack", events)
+        self.nack = lambda events, error: self._tell("nack", events)
+        self._told = told
 
     def produce(self) -> None:
         self.produce_from(self._numbers)
+
+    def _tell(self, what: str, events: list[Event[Any]]) -> None:
+        for event in events:
+            self._told(what, event.value)
 
 
 def counted(stream: Flowable[Any], blame: Callable[[str], None]) -> Flowable[Any]:

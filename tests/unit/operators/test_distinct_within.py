@@ -23,6 +23,7 @@ from penstock import (
 )
 from penstock.streams.boundary.strict_subscriber import connect
 from penstock.streams.errors import BuildError, HoldExceeded
+from penstock.streams.protocol.event import fail_all, finish_all
 from penstock.streams.runtime.context import Run
 from penstock.streams.testing import (
     COMPLETED,
@@ -259,6 +260,19 @@ def test_the_key_of_a_failed_event_is_forgotten() -> None:
     again = Probe[Any](request=100)
     source.pipe(distinct_within(10, by=by_itself)).connect(again)
     assert again.values == ["a"]
+
+
+def test_events_that_other_operators_made_end_as_those_of_the_source_do() -> None:
+    source, probe = MemorySource([["a", "b"], ["b", "c"], ["d"]]), Probe[str](request=9, hold=True)
+    windows = [distinct_within(10, by=by_itself, hold=9) for _ in range(2)]
+    source.pipe(spread(feeders=1), *windows).connect(probe)
+    assert probe.values == ["a", "b", "c", "d"]
+    a, b, c, d = probe.events
+    finish_all([a, b])
+    assert source.acked == [["a", "b"]]
+    fail_all([c, d], ValueError("handler"))
+    assert source.failed == [["b", "c"], ["d"]]
+    assert source.unsettled == []
 
 
 @pytest.mark.parametrize("ending", ["fail", "skip", "give_back"])

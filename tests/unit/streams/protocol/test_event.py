@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
-from penstock.streams.protocol.event import Ending, Event, finish_all
+from penstock.streams.protocol.event import (
+    Ending,
+    Event,
+    drop_all,
+    fail_all,
+    finish_all,
+    give_back_all,
+)
 from penstock.streams.testing import Ledger
 
 ENDS: dict[Ending, Callable[[Event[Any]], None]] = {
@@ -17,6 +24,13 @@ ENDS: dict[Ending, Callable[[Event[Any]], None]] = {
     Ending.FORGIVEN: lambda event: event.fail(ValueError(), acknowledged=True),
     Ending.FAILED: lambda event: event.fail(ValueError()),
     Ending.RETURNED: lambda event: event.give_back(),
+}
+ENDS_OF_ALL: dict[Ending, Callable[[list[Event[Any]]], None]] = {
+    Ending.FINISHED: finish_all,
+    Ending.DROPPED: lambda events: drop_all(events, "test"),
+    Ending.FORGIVEN: lambda events: fail_all(events, ValueError(), acknowledged=True),
+    Ending.FAILED: lambda events: fail_all(events, ValueError()),
+    Ending.RETURNED: give_back_all,
 }
 # The outcome of a parent: the first of these that any of its children had.
 WORST = [Ending.FAILED, Ending.RETURNED, Ending.FORGIVEN, Ending.FINISHED, Ending.DROPPED]
@@ -66,15 +80,10 @@ class Listener(AckHook):
         event.origin = self
 
     def ended(
-        self,
-        event: Event[Any],
-        ending: Ending,
-        outer: tuple[Any, ...],
-        error: BaseException | None,
-        /,
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
     ) -> None:
-        assert outer[2] == self.name
-        self.heard.append((self.name, ending))
+        assert [event.outer[2] for event in events] == [self.name] * len(events)
+        self.heard += [(self.name, ending)] * len(events)
 
 
 @pytest.mark.parametrize("ending", ENDS)
@@ -133,6 +142,61 @@ def test_finishing_many_at_once_is_finishing_each(kinds: list[tuple[int, bool]])
         assert ledger.ended(Ending.FINISHED) == [n for n in whole if kinds[n][0] == i]
 
 
+class Notices(Ledger):
+    """Counts the calls by which it is notified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def end(self, events: list[Event[Any]], ending: Ending) -> list[Any]:
+        self.calls += 1
+        return super().end(events, ending)
+
+
+@pytest.mark.parametrize("ending", ENDS_OF_ALL)
+@pytest.mark.parametrize("hooks", [0, 2])
+def test_an_origin_is_notified_once_of_a_list_of_its_events(ending: Ending, hooks: int) -> None:
+    ledgers, heard = [Notices(), Notices()], list[tuple[str, Ending]]()
+    events = [new_event(ledger, n) for ledger in ledgers for n in range(3)]
+    for name in range(hooks):
+        listener = Listener(str(name), heard)
+        for event in events:
+            listener.stand_before(event)
+    ENDS_OF_ALL[ending](events)
+    assert [ledger.calls for ledger in ledgers] == [1, 1]
+    assert [ledger.ended(ending) for ledger in ledgers] == [[0, 1, 2]] * 2
+    assert heard == [(str(name), ending) for name in reversed(range(hooks)) for _ in events]
+
+
+@pytest.mark.parametrize("ending", ENDS_OF_ALL)
+def test_events_of_a_list_that_have_ended_do_not_end_again(ending: Ending) -> None:
+    ledger, turn = Ledger(), Turn()
+    events = [new_event(ledger, n) for n in range(4)]
+    for event, end in zip(events[::2], (Ending.DROPPED, Ending.RETURNED), strict=True):
+        ENDS[end](event)
+    for event in events:
+        event.turn = turn
+    ENDS_OF_ALL[ending](events)
+    assert ledger.endings == [(0, Ending.DROPPED), (2, Ending.RETURNED), (1, ending), (3, ending)]
+    assert turn.ends == 2
+
+
+@pytest.mark.parametrize("ending", ENDS_OF_ALL)
+def test_origins_are_notified_of_a_list_before_its_turns_end(ending: Ending) -> None:
+    ledger, unsettled = Ledger(), list[int]()
+
+    class Watching(Turn):
+        def end(self) -> None:
+            unsettled.append(len(ledger.unsettled))
+
+    events = [new_event(ledger, n) for n in range(3)]
+    for event in events:
+        event.turn = Watching()
+    ENDS_OF_ALL[ending](events)
+    assert unsettled == [0, 0, 0]
+
+
 # Fan-out.
 
 
@@ -155,6 +219,16 @@ def test_a_parent_ends_when_its_last_child_has_and_as_the_worst_of_them(
     assert turn.holders == 0
 
 
+@pytest.mark.parametrize("ending", ENDS_OF_ALL)
+def test_children_that_end_in_one_list_end_their_parent(ending: Ending) -> None:
+    ledger = Ledger()
+    family = Family(new_event(ledger), "empty")
+    children = [family.child(n) for n in range(3)]
+    family.close()
+    ENDS_OF_ALL[ending](children)
+    assert ledger.endings == [("value", ending)]
+
+
 def test_children_share_the_times_the_token_and_the_turn_of_their_parent() -> None:
     parent, turn = new_event(Ledger()), Turn()
     parent.started, parent.ended, parent.turn = 2.0, 3.0, turn
@@ -167,9 +241,11 @@ def test_a_childs_error_is_its_parents() -> None:
     class Origin(Ledger):
         error: BaseException | None = None
 
-        def failed(self, event: Event[Any], error: BaseException, acknowledged: bool, /) -> None:
+        def failed(
+            self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /
+        ) -> None:
             self.error = error
-            super().failed(event, error, acknowledged)
+            super().failed(events, error, acknowledged)
 
     origin, error = Origin(), ValueError("part")
     family = Family(new_event(origin), "empty")

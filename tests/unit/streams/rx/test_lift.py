@@ -391,6 +391,24 @@ def test_an_error_in_the_middle_of_a_chunk_is_reported_after_what_came_before(
     assert len(done) == 300
 
 
+def test_events_that_a_filter_dropped_before_an_error_count_as_dropped() -> None:
+    def check(n: int) -> bool:
+        if n == 300:
+            raise ValueError(n)
+        return n % 2 == 0
+
+    async def story() -> dict[str, Any]:
+        pipeline = from_iterable(range(1000)).pipe(ops.filter(check)).to(collect([]))
+        async with pipeline.start() as running:
+            with pytest.raises(ValueError, match="300"):
+                await running.wait()
+            return running.statistics()
+
+    numbers = run_virtual(story())
+    assert (numbers["dropped"], numbers["finished"]) == ({"filter": 150}, 150)
+    assert numbers["unfinished"] == 0
+
+
 # An operator that holds.
 
 

@@ -254,6 +254,22 @@ def test_a_row_that_another_reader_took_early_is_not_begun() -> None:
     assert numbers["lost_leases"] == 1
 
 
+def test_a_row_that_another_reader_took_before_it_was_done_here_counts_as_failed() -> None:
+    table = Table()
+    reading = Reading(table)
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 1:
+            table.stolen.add(1)
+            await asyncio.sleep(LEASE / 2)
+        return number
+
+    numbers = run_virtual(reading.run(handler, limit=1))
+    assert (numbers["finished"], numbers["failed"]) == (ROWS - 1, 1)
+    assert numbers["lost_leases"] == 1
+
+
 def test_later_rows_of_a_key_do_not_overtake_those_that_are_given_back() -> None:
     table = Keyed()
     reading = Reading(table)
