@@ -75,7 +75,7 @@ class BatchStage(CallingStage):
         for place, event in enumerate(events):
             if self.state:
                 give_back_all(events[place:])
-                return
+                break
             self._linger.on_arrive(now)
             if not self._inbox:
                 self._opened = now
