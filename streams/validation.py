@@ -33,12 +33,7 @@ def is_count(value: Any) -> bool:
 
 def is_positive(value: Any) -> bool:
     """Whether `value` is a number above 0, and not nan."""
-    if isinstance(value, bool):
-        return False
-    try:
-        return bool(value > 0)
-    except TypeError:
-        return False
+    return is_at_least(value, 0) and value != 0
 
 
 def is_at_least(value: Any, least: float) -> bool:

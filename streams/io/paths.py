@@ -6,8 +6,9 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Generator, Iterable
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
@@ -19,10 +20,9 @@ if sys.platform != "win32":
 __all__ = [
     "Path",
     "Written",
-    "input_mode",
     "input_name",
     "is_path",
-    "output_mode",
+    "opening",
     "output_name",
     "refuse_overwriting",
     "refuse_same_file",
@@ -31,6 +31,10 @@ __all__ = [
 
 Path = str | os.PathLike[str] | int
 """A file's name, "-" for a standard stream, or an open descriptor, which stays open."""
+
+# Of each use: the access, the standard stream's descriptor, and what a wrong one is open for.
+_USES = {"read": (os.O_RDONLY, 0, "written"), "write": (os.O_WRONLY, 1, "read")}
+_FLAGS: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def input_name(path: Path) -> str:
@@ -60,22 +64,37 @@ def is_path(path: Any) -> TypeGuard[str | os.PathLike[str]]:
     return isinstance(path, str | os.PathLike) and os.fspath(path) not in ("", b"")
 
 
-def input_mode(descriptor: int, name: str) -> int:
-    """What kind of file is to be read, as `st_mode`. CannotOpen if it is not open for that."""
-    try:
-        return _mode(descriptor, os.O_RDONLY)
-    except OSError as error:
-        raise CannotOpen(
-            f"Cannot read {name}: it is closed, or only open to be written."
-        ) from error
+@contextmanager
+def opening(
+    path: Path, name: str, flags: int, use: Literal["read", "write"]
+) -> Generator[tuple[int, int, ExitStack]]:
+    """Open `path`: its descriptor, what kind of file it is (as `st_mode`), and what closes it.
 
-
-def output_mode(descriptor: int, name: str) -> int:
-    """What kind of file is to be written, as `st_mode`. CannotOpen if it is not open for that."""
+    A descriptor that is the user's stays open, any other one is closed if the block raises. Raises
+    CannotOpen.
+    """
+    own = ExitStack()
+    access, standard, wrong = _USES[use]
+    if path == "-" or isinstance(path, int):
+        descriptor = path if isinstance(path, int) else standard
+    else:
+        try:
+            descriptor = os.open(name, access | _FLAGS | flags, 0o666)
+        except OSError as error:
+            reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
+            raise CannotOpen(f"Cannot {use} {name}: {reason}.") from error
+        own.callback(os.close, descriptor)
     try:
-        return _mode(descriptor, os.O_WRONLY)
-    except OSError as error:
-        raise CannotOpen(f"Cannot write {name}: it is closed, or only open to be read.") from error
+        try:
+            mode = _mode(descriptor, access)
+        except OSError as error:
+            raise CannotOpen(
+                f"Cannot {use} {name}: it is closed, or only open to be {wrong}."
+            ) from error
+        yield descriptor, mode, own
+    except BaseException:
+        own.close()
+        raise
 
 
 def _mode(descriptor: int, access: int) -> int:

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from penstock.streams.errors import CannotOpen
 from penstock.streams.io.compression import Input, Unpacked
 from penstock.streams.io.descriptor import BlockingCalls, watch
-from penstock.streams.io.paths import Path, input_mode, input_name
+from penstock.streams.io.paths import Path, input_name, opening
 from penstock.streams.io.standard import actual_input
 from penstock.streams.runtime.context import Run
 
@@ -27,7 +27,6 @@ __all__ = ["CHUNK", "OPEN_FLAGS", "open_input"]
 # Bytes of one read. Chosen: four times what a pipe holds; larger chunks parse no faster.
 CHUNK = 256 * 1024
 
-STANDARD_INPUT = 0
 OPEN_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -44,34 +43,18 @@ def open_input(
     what `opened` raises.
     """
     path, name = actual_input(path), input_name(path)
-    # Closes what is not the user's.
-    own = ExitStack()
-    if path == "-" or isinstance(path, int):
-        descriptor = path if isinstance(path, int) else STANDARD_INPUT
-    else:
-        try:
-            descriptor = os.open(name, OPEN_FLAGS)
-        except OSError as error:
-            raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
-        own.callback(os.close, descriptor)
-    try:
+    with opening(path, name, 0, "read") as (descriptor, mode, own):
         if opened is not None:
             opened(descriptor)
-        raw = _input(descriptor, name, run, ready, own)
-    except BaseException:
-        own.close()
-        raise
+        if stat.S_ISDIR(mode):
+            raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
+        raw = _input(descriptor, run, ready, own, lasting=stat.S_ISREG(mode))
     return Unpacked(raw, name, CHUNK, from_start=opened is None)
 
 
 def _input(
-    descriptor: int, name: str, run: Run, ready: Callable[[], None], own: ExitStack
+    descriptor: int, run: Run, ready: Callable[[], None], own: ExitStack, *, lasting: bool
 ) -> Input:
-    mode = input_mode(descriptor, name)
-    if stat.S_ISDIR(mode):
-        raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
-    lasting = stat.S_ISREG(mode)
-
     def read() -> bytes | None:
         try:
             return os.read(descriptor, CHUNK)

@@ -10,7 +10,6 @@ thread waits for room.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import select
 import stat
@@ -18,16 +17,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Protocol
 
-from penstock.streams.errors import CannotOpen
 from penstock.streams.io.descriptor import BlockingCalls, watch
-from penstock.streams.io.paths import Path, output_mode, output_name
+from penstock.streams.io.paths import Path, opening, output_name
 from penstock.streams.io.standard import actual_output
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Output", "open_output"]
 
-STANDARD_OUTPUT = 1
-_FLAGS: int = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 # Windows has no PIPE_BUF, but its pipes are written by a thread, which may wait.
 _PIECE: int = getattr(select, "PIPE_BUF", 512)
 
@@ -52,40 +48,17 @@ def open_output(path: Path, run: Run, ready: Callable[[], None], *, append: bool
     Raises CannotOpen.
     """
     path, name = actual_output(path), output_name(path)
-    # Closes what is not the user's.
-    own = ExitStack()
-    if path == "-" or isinstance(path, int):
-        descriptor = path if isinstance(path, int) else STANDARD_OUTPUT
-    else:
-        try:
-            descriptor = os.open(name, _FLAGS | (os.O_APPEND if append else os.O_TRUNC), 0o666)
-        except OSError as error:
-            reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
-            raise CannotOpen(f"Cannot write {name}: {reason}.") from error
-        own.callback(os.close, descriptor)
-    try:
-        return _output(descriptor, name, run.loop, ready, own)
-    except BaseException:
-        own.close()
-        raise
-
-
-def _output(
-    descriptor: int,
-    name: str,
-    loop: asyncio.AbstractEventLoop,
-    ready: Callable[[], None],
-    own: ExitStack,
-) -> Output:
-    if not stat.S_ISREG(output_mode(descriptor, name)):
-        try:
-            return _Polled(descriptor, own, loop, ready)
-        except NotImplementedError:
-            return _Threaded(descriptor, BlockingCalls("penstock output", loop, ready, own))
-        except PermissionError:
-            # The kernel refuses to poll what never makes a writer wait, such as /dev/null.
-            pass
-    return _Direct(descriptor, own)
+    flags = os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    with opening(path, name, flags, "write") as (descriptor, mode, own):
+        if not stat.S_ISREG(mode):
+            try:
+                return _Polled(descriptor, own, run.loop, ready)
+            except NotImplementedError:
+                return _Threaded(descriptor, BlockingCalls("penstock output", run.loop, ready, own))
+            except PermissionError:
+                # The kernel refuses to poll what never makes a writer wait, such as /dev/null.
+                pass
+        return _Direct(descriptor, own)
 
 
 class _Direct:
