@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase
-from reactivex.operators import take
 
 from penstock.streams.errors import HoldExceeded, PenstockError, describe
 from penstock.streams.flowable import Flowable
@@ -209,6 +208,9 @@ class FlatMap(Expanding):
 
 def _values(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[Any]:
     """The values of a finished Observable, at most `HOLD`: it cannot be read one at a time."""
+    # Imported here: slow to import, and `spread` needs this module in most pipelines.
+    from reactivex.operators import take
+
     items: list[Any] = []
     ended: list[Exception | None] = []
     beginning = observable.pipe(take(HOLD + 1))
