@@ -107,6 +107,10 @@ def _opened(path: str | Path) -> TextIO:
         raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
 
 
+# Events whose times are counted together.
+_TOGETHER = 512
+
+
 class _Recording(SinkStage[Any]):
     observes = True
 
@@ -124,6 +128,9 @@ class _Recording(SinkStage[Any]):
         self._report = report
         self._whole = {name: LatencyHistogram() for name in ("waiting", "service", "total")}
         self._interval = {name: LatencyHistogram() for name in self._whole}
+        # Microseconds that are not counted yet: a count costs much the same for many as for one.
+        self._waiting: list[float] = []
+        self._service: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
         self._file = None if log is None else _opened(log)
         self._offset = clock.wall() - run.now()
@@ -143,15 +150,23 @@ class _Recording(SinkStage[Any]):
                 if event.started is None:
                     event.started = event.ended = self._run.now()
             waiting = [(event.started - event.created) * 1e6 for event in batch]
-        service = [(event.ended - event.started) * 1e6 for event in batch]
-        interval = self._interval
-        interval["waiting"].count(waiting)
-        interval["service"].count(service)
-        interval["total"].count(list(map(add, waiting, service)))
+        self._waiting += waiting
+        self._service += [(event.ended - event.started) * 1e6 for event in batch]
+        if len(self._waiting) >= _TOGETHER:
+            self._count()
         if self.finishes:
             finish_all(batch)
         if self._timer is None and self._every is not None and batch:
             self._timer = self._run.call_later(self._every, self.info, self._tick)
+
+    def _count(self) -> None:
+        """Count the times noted so far."""
+        waiting, service, interval = self._waiting, self._service, self._interval
+        interval["waiting"].count(waiting)
+        interval["service"].count(service)
+        interval["total"].count(list(map(add, waiting, service)))
+        waiting.clear()
+        service.clear()
 
     def _tick(self) -> None:
         self._timer = None
@@ -165,6 +180,7 @@ class _Recording(SinkStage[Any]):
             self.close(error)
 
     def _end_interval(self) -> None:
+        self._count()
         now = self._run.now()
         for name, histogram in self._interval.items():
             self._whole[name].add(histogram)
@@ -199,6 +215,7 @@ class _Recording(SinkStage[Any]):
 
     def statistics(self) -> dict[str, Any]:
         """`latency`: the summaries of the whole run so far, by name, as dicts; in seconds."""
+        self._count()
         merged: dict[str, Any] = {}
         for name in self._whole:
             histogram = LatencyHistogram()

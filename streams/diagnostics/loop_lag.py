@@ -130,6 +130,8 @@ class BlockingWatch:
         self._progress = progress
         self._is_own = is_own
         self._timer: asyncio.TimerHandle | None = None
+        self.is_on = False
+        """Whether it watches."""
         self._due = self._queued = 0.0
         self._seen: object = None
         self._patience = 0
@@ -150,6 +152,7 @@ class BlockingWatch:
 
     def _leave(self) -> None:
         self._timer = None
+        self.is_on = False
         del self._blocks.at_work[self]
 
     def _look(self) -> None:
@@ -165,6 +168,7 @@ class BlockingWatch:
             self._blocks.ended(self.who, text, self._due, is_own=self._is_own)
 
     def _set(self) -> None:
+        self.is_on = True
         self._due = self._blocks.now() + _EVERY
         self._queued = self._blocks.queued()
         assert self._blocks.loop is not None

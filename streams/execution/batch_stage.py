@@ -205,7 +205,7 @@ class BatchStage(CallingStage):
                     middle = len(part) // 2
                     parts += (part[middle:], part[:middle])
                 else:
-                    self._settle(part, [error] * len(part))
+                    self._settle_part(part, [error] * len(part))
         finally:
             self._calling -= 1
             for part in parts:
@@ -262,10 +262,10 @@ class BatchStage(CallingStage):
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 self._return(part)
                 raise
-            self._settle(part[:1], [error])
+            self._settle_part(part[:1], [error])
             self._return(part[1:])
             return None
-        self._settle(part, results)
+        self._settle_part(part, results)
         return None
 
     async def _call(self, values: list[Any]) -> Sequence[Any]:
@@ -294,7 +294,7 @@ class BatchStage(CallingStage):
 
     # Outcomes.
 
-    def _settle(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
+    def _settle_part(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()
         draining, self._draining = self._draining, True
         done: list[Event[Any]] = []

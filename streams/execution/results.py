@@ -65,7 +65,8 @@ class Results:
                 self._downstream.on_events(events)
             finally:
                 self.delivering = False
-            self.deliver()
+            if self.ready:
+                self.deliver()
 
     def has_room(self, event: Event[Any]) -> bool:
         """Whether the call of `event` may bring another result."""
@@ -74,7 +75,8 @@ class Results:
     def request(self, n: int) -> None:
         """Let `n` more results go."""
         self.demand += n
-        self.deliver()
+        if self.ready:
+            self.deliver()
 
     def deliver(self) -> None:
         """Send what waits and is wanted."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from itertools import repeat
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
@@ -99,6 +100,7 @@ class WorkerStage(CallingStage):
     def _set_limiter(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._shared = limiter if isinstance(limiter, Shared) else None
+        self._settles = self._shared is not None
         if self._shared is not None:
             limiter = self._shared.limiter
         self._control = LimitControl(limiter, self._settings, self._broke)
@@ -152,8 +154,14 @@ class WorkerStage(CallingStage):
         self._drain()
 
     def request(self, n: int, /) -> None:
-        super().request(n)
-        self._iterators.look_for_room()
+        if self.state >= State.CLOSED:
+            return
+        self._results.request(n)
+        if self._iterators.suspended:
+            self._iterators.look_for_room()
+        self._noted = True
+        if not self._draining:
+            self._drain()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self.state or self._from_arrival or _any_shares(events):
@@ -189,14 +197,8 @@ class WorkerStage(CallingStage):
             else:
                 self._call_plain()
         self._flushed = 0
-        if self._due:
+        if len(self._due) > self._looking:
             self._wake_slots()
-
-    def _drain(self) -> None:
-        super()._drain()
-        if self._shared is not None and not self._draining:
-            # Stages are dealt slots one at a time, and use each before the next is dealt.
-            self._shared.settle(self)
 
     def _ask(self) -> None:
         shared = self._shared
@@ -223,11 +225,6 @@ class WorkerStage(CallingStage):
 
     # Beginnings.
 
-    def _may_begin(self) -> int:
-        """How many events of the inbox may begin now."""
-        n = min(len(self._inbox), self.slots - self.in_flight)
-        return n if n > 0 else int(self._only_head_helps())
-
     def _only_head_helps(self) -> bool:
         """Whether all calls wait for the head of the order, which is to be tried again.
 
@@ -247,10 +244,13 @@ class WorkerStage(CallingStage):
     def _begin(self) -> None:
         """Let as many events of the inbox begin in slots as may."""
         inbox, due = self._inbox, self._due
-        n = self._may_begin()
+        n = min(len(inbox), self.slots - self.in_flight)
         if n <= 0:
-            return
-        self._watch.begin()
+            if not self._only_head_helps():
+                return
+            n = 1
+        if not self._watch.is_on:
+            self._watch.begin()
         before = len(due)
         if n == len(inbox):
             due += inbox
@@ -258,8 +258,9 @@ class WorkerStage(CallingStage):
         else:
             for _ in range(n):
                 due.append(inbox.popleft())
-        self._results.begin(due if not before else list(due)[before:])
-        self._levels += self._levels_of(n)
+        if self._settings.ordered:
+            self._results.begin(list(due)[before:])
+        self._levels += self._levels_of(n) if self._learns else repeat(0, n)
         self.in_flight += n
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
@@ -277,9 +278,6 @@ class WorkerStage(CallingStage):
 
     def _wake_slots(self) -> None:
         """See to it that what is due is taken."""
-        missing = len(self._due) - self._looking
-        if missing <= 0:
-            return
         if not self._slot_drains:
             self._wake(len(self._due), max(self.slots, self.in_flight))
         elif not self._wake_is_due:
@@ -425,7 +423,11 @@ class WorkerStage(CallingStage):
         """Call for as many events as may begin within the slice of time, one after the other."""
         now, handler, checked = self._now, self._handler, self._checked
         lessors = self._run.lessors
-        n = self._may_begin() if self._is_concurrent else len(self._inbox)
+        n = len(self._inbox)
+        if self._is_concurrent:
+            n = min(n, self.slots - self.in_flight)
+            if n <= 0 and self._only_head_helps():
+                n = 1
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
             return
@@ -525,11 +527,11 @@ class WorkerStage(CallingStage):
         """Let go what has ended: the limiter hears of it, results go on, and then turns end."""
         ended = self._ended[:]
         self._ended.clear()
-        among = self._among
-        self._call_ended(len(ended))
-        self._flushed = len(ended)
         if self._completions:
             completions, self._completions = self._completions, []
+            among = self._among
+            self._call_ended(len(ended))
+            self._flushed = len(ended)
             if self._from_arrival:
                 completions = [
                     (event.ended, event.created, among, Outcome.SUCCESS) for event in ended
@@ -543,6 +545,8 @@ class WorkerStage(CallingStage):
                         event.give_back()
                     self._leave()
                     return
+        else:
+            self._call_ended(len(ended))
         if self._parking is not None:
             for event in ended:
                 self._parking.forget(event)
@@ -561,7 +565,8 @@ class WorkerStage(CallingStage):
         if self._siblings:
             for turn in turns:
                 self._turn_over(turn)
-        self._iterators.look_for_room()
+        if self._iterators.suspended:
+            self._iterators.look_for_room()
 
     def _turn_over(self, turn: Turn | None) -> None:
         if turn is not None and (following := self._siblings.next(turn)) is not None:
@@ -670,6 +675,11 @@ class WorkerStage(CallingStage):
         self._drain()
 
     # A shared limit.
+
+    def _settle(self) -> None:
+        # Stages are dealt slots one at a time, and use each before the next is dealt.
+        if self._shared is not None:
+            self._shared.settle(self)
 
     @property
     def lacking(self) -> int:

@@ -246,25 +246,6 @@ class KeyedQueues:
                     self._dismiss(queue)
         return outer
 
-    def exchange(self, queue: KeyQueue) -> Event[Any] | None:
-        """`release` a turn that one event held alone, and `take(1)`."""
-        if queue.is_open or queue.outer is not None or self._feeders is not None:
-            queue.end()
-        else:
-            queue.holders = 0
-            if queue.events:
-                self._line.append(queue)
-            elif self._queues.pop(queue.key, None) is not None:
-                self._spare.append(queue)
-        if not self._line or self._open or self._leaves:
-            return next(iter(self.take(1)), None)
-        queue = self._line.popleft()
-        event = queue.events.popleft()
-        queue.outer, event.turn = event.turn, queue
-        queue.holders = 1
-        self.waiting -= 1
-        return event
-
     def _dismiss(self, queue: KeyQueue) -> None:
         """Remove an empty queue from the rotation: the next one enters."""
         self._inside.discard(queue)

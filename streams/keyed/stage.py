@@ -108,7 +108,7 @@ class KeyedStage:
             return
         self._passing = True
         try:
-            while events := queues.take(self._demand, also):
+            while (self._demand or also) and (events := queues.take(self._demand, also)):
                 also = ()
                 self._demand -= len(events)
                 self._freed += len(events)
@@ -123,33 +123,6 @@ class KeyedStage:
             self._complete_if_empty()
         if self._substreams is not None:
             self._substreams.look_for_room()
-
-    def exchange(self, turn: Any) -> Event[Any] | None:
-        """End the turn that one event from here held, and `request(1)`: its return value.
-
-        For a stage that is ready for the event at once. None if no event is ready; the demand then
-        remains, and the event comes by `on_events`.
-        """
-        event = self.queues.exchange(turn)
-        if event is None:
-            self._demand += 1
-            if self._nothing_to_come and not self._passing:
-                self._complete_if_empty()
-            if self._substreams is not None:
-                self._substreams.look_for_room()
-            return None
-        self._freed += 1
-        if self._freed >= self._batch:
-            self._ask()
-            if self._done and not self._nothing_to_come:
-                # The source failed in `request`: nothing new begins.
-                event.give_back()
-                return None
-        elif self._substreams is not None:
-            self._substreams.after_taking()
-        if self._nothing_to_come and not self._passing:
-            self._complete_if_empty()
-        return event
 
     def cancel(self) -> None:
         if not self._source_ended:

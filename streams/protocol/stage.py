@@ -218,7 +218,7 @@ class Stage(Generic[A, B]):
     inside is noted too, so that signals never nest.
     """
 
-    __slots__ = ("_draining", "_noted", "downstream", "state", "upstream")
+    __slots__ = ("_draining", "_noted", "_settles", "downstream", "state", "upstream")
 
     upstream: Subscription
 
@@ -226,6 +226,8 @@ class Stage(Generic[A, B]):
         self.downstream = downstream
         self.state = State.OPEN
         self._draining = self._noted = False
+        # Whether there is something to do after each run of the loop.
+        self._settles = False
 
     def _drain(self) -> None:
         """The drain loop."""
@@ -239,11 +241,16 @@ class Stage(Generic[A, B]):
                 self._proceed()
         finally:
             self._draining = False
+        if self._settles:
+            self._settle()
         if self.state:
             self._end_if_idle()
 
     def _proceed(self) -> None:
         """Do what can be done now."""
+
+    def _settle(self) -> None:
+        """Nothing is left to note."""
 
     def _end_if_idle(self) -> None:
         """Send the end on, if it is due."""
