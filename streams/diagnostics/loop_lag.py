@@ -46,7 +46,6 @@ class Blocks:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, warn: Callable[[str], None]) -> None:
-        self.loop = loop
         self.now = clock_of(loop)
         self._report = warn
         self._quiet_until: dict[str, float] = {}
@@ -104,9 +103,12 @@ class Blocks:
 
 
 class Watched(Protocol):
-    """A running on a loop that may be blocked."""
+    """A running, whose loop may be blocked."""
 
     blocks: Blocks
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
 
 
 class BlockingWatch:
@@ -125,6 +127,7 @@ class BlockingWatch:
         *,
         is_own: bool = False,
     ) -> None:
+        self._run = run
         self._blocks = run.blocks
         self.who = who
         self._progress = progress
@@ -171,8 +174,7 @@ class BlockingWatch:
         self.is_on = True
         self._due = self._blocks.now() + _EVERY
         self._queued = self._blocks.queued()
-        assert self._blocks.loop is not None
-        self._timer = self._blocks.loop.call_later(_EVERY, self._tick)
+        self._timer = self._run.loop.call_later(_EVERY, self._tick)
 
     def _tick(self) -> None:
         self._look()
