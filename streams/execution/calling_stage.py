@@ -73,7 +73,7 @@ class CallingStage(Stage[Any, Any], ABC):
         self._tasks: dict[asyncio.Task[None], None] = {}
         # Slots with nothing to do, and how many others will look at once for what is due.
         self._sleepers: list[asyncio.Future[None]] = []
-        self._looking = 0
+        self._looking: int = 0
 
     # Slots.
 

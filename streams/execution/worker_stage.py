@@ -260,7 +260,7 @@ class WorkerStage(CallingStage):
                 due.append(inbox.popleft())
         if self._settings.ordered:
             self._results.begin(list(due)[before:])
-        self._levels += self._levels_of(n) if self._learns else repeat(0, n)
+        self._levels.extend(self._levels_of(n) if self._learns else repeat(0, n))
         self.in_flight += n
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
@@ -299,7 +299,7 @@ class WorkerStage(CallingStage):
         self.in_flight -= len(due)
         begun = [event for event in self._due if event in self._begun]
         self._due.clear()
-        self._due += begun
+        self._due.extend(begun)
         for _ in due:
             self._levels.pop()
 
@@ -313,7 +313,7 @@ class WorkerStage(CallingStage):
             self._inbox.extendleft(reversed(self._due))
             self._due.clear()
             self._levels.clear()
-            self._inbox += self._ended
+            self._inbox.extend(self._ended)
             self.in_flight -= len(self._ended)
             self._ended.clear()
         return super()._take_unstarted()
@@ -446,7 +446,7 @@ class WorkerStage(CallingStage):
                     raise Withdrawn
                 result = handler(event.value)
                 if type(result) not in checked:
-                    is_later = is_iterator(result) or hasattr(type(result), "__await__")
+                    is_later = _is_beginning(result)
                     if is_later:
                         break
                     self._check(result)
@@ -472,7 +472,7 @@ class WorkerStage(CallingStage):
                 other.give_back()
         else:
             self._inbox.extendleft(reversed(rest))
-            self._ended += ended_events
+            self._ended.extend(ended_events)
             if self._learns:
                 self._completions = [
                     (other.ended, other.started or 0.0, level, Outcome.SUCCESS)
@@ -771,3 +771,8 @@ def _any_shares(events: list[Event[Any]]) -> bool:
         if turn is not None and turn.holders > 1:
             return True
     return False
+
+
+def _is_beginning(result: object) -> bool:
+    """Whether the call of a plain handler has only begun its work."""
+    return is_iterator(result) or hasattr(type(result), "__await__")
