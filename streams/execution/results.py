@@ -70,7 +70,7 @@ class Results:
 
     def has_room(self, event: Event[Any]) -> bool:
         """Whether the call of `event` may bring another result."""
-        return len(self.ready) < max(self.demand, self.window)
+        return self._returns or len(self.ready) < max(self.demand, self.window)
 
     def request(self, n: int) -> None:
         """Let `n` more results go."""
@@ -170,7 +170,7 @@ class InOrder(Results):
         self.deliver()
 
     def has_room(self, event: Event[Any]) -> bool:
-        if event is self.head:
+        if self._returns or event is self.head:
             return super().has_room(event)
         # Others must not fill the window that the head needs: one result each.
         return not self._held[event]

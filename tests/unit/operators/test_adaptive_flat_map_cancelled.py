@@ -208,6 +208,29 @@ def test_an_iterator_that_cancels_its_pipeline_leaves_no_result(run: Run) -> Non
     run(story())
 
 
+def test_an_iterator_that_cancels_behind_another_one_in_order_returns_its_event(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(value: int) -> Any:
+        if value == 1:
+            running.cancel()
+        else:
+            await asyncio.sleep(1)
+        yield value
+
+    async def story() -> None:
+        nonlocal running
+        source = MemorySource(range(2))
+        operator = adaptive_flat_map(handler, Fixed(2), ordered=True)
+        running = source.pipe(operator).to(MemorySink()).start()
+        await running.wait()
+        assert sorted(source.returned) == [0, 1]
+        assert caplog.messages == []
+
+    running: Any = None
+    run(story())
+
+
 def test_a_plain_call_that_is_cancelled_inside_of_a_cancel_cancels_nobody_else(run: Run) -> None:
     def handler(value: int) -> None:
         running.cancel()
