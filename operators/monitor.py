@@ -31,12 +31,12 @@ from penstock.streams.failures.policy import (
     LettersOnly,
     OnError,
     Route,
-    blame,
     check_policy,
 )
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
 from penstock.streams.protocol.acknowledgement import Joined, Nobody
+from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.filter_stage import FilterStage
 from penstock.streams.protocol.sink_stage import Sink

@@ -14,7 +14,6 @@ from penstock.streams.errors import (
     BuildError,
     UnfinishedResult,
     as_raised,
-    cancelled_inside,
     describe,
 )
 from penstock.streams.protocol.blame import is_ours
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Opened",
     "Pooled",
-    "cancelled_inside",
     "check_handler",
     "check_plain",
     "check_result",

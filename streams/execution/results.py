@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.streams.keyed.taken import taken
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import Subscriber
 
 __all__ = ["InOrder", "Results"]
@@ -97,8 +97,7 @@ class Results:
         """Return everything that waits, and all that is still to come."""
         self.demand = 0
         self._returns = True
-        while self.ready:
-            self.ready.popleft().give_back()
+        give_back_all(taken(self.ready, len(self.ready)))
 
 
 class InOrder(Results):
@@ -136,8 +135,7 @@ class InOrder(Results):
 
     def complete(self, events: list[Event[Any]]) -> None:
         if self._returns:
-            for event in events:
-                event.give_back()
+            give_back_all(events)
             return
         held = self._held
         for event in events:
@@ -178,8 +176,7 @@ class InOrder(Results):
     def give_back(self) -> None:
         super().give_back()
         for results in self._held.values():
-            for result in results:
-                result.give_back()
+            give_back_all(results)
         self._held.clear()
         self._order.clear()
         self._ended.clear()

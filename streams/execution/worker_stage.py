@@ -33,7 +33,7 @@ from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
-from penstock.streams.protocol.event import Event, Turn
+from penstock.streams.protocol.event import Event, Turn, give_back_all
 from penstock.streams.protocol.stage import StageInfo, State, Subscriber, is_second
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
@@ -159,9 +159,7 @@ class WorkerStage(CallingStage):
         self._results.request(n)
         if self._iterators.suspended:
             self._iterators.look_for_room()
-        self._noted = True
-        if not self._draining:
-            self._drain()
+        self._drain()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self.state or self._from_arrival or _any_shares(events):
@@ -225,6 +223,11 @@ class WorkerStage(CallingStage):
 
     # Beginnings.
 
+    def _may_begin(self) -> int:
+        """How many events of the inbox may begin; none may if it is below 1."""
+        n = min(len(self._inbox), self.slots - self.in_flight)
+        return n if n > 0 else int(self._only_head_helps())
+
     def _only_head_helps(self) -> bool:
         """Whether all calls wait for the head of the order, which is to be tried again.
 
@@ -243,23 +246,14 @@ class WorkerStage(CallingStage):
 
     def _begin(self) -> None:
         """Let as many events of the inbox begin in slots as may."""
-        inbox, due = self._inbox, self._due
-        n = min(len(inbox), self.slots - self.in_flight)
+        n = self._may_begin()
         if n <= 0:
-            if not self._only_head_helps():
-                return
-            n = 1
+            return
         if not self._watch.is_on:
             self._watch.begin()
-        before = len(due)
-        if n == len(inbox):
-            due += inbox
-            inbox.clear()
-        else:
-            for _ in range(n):
-                due.append(inbox.popleft())
-        if self._settings.ordered:
-            self._results.begin(list(due)[before:])
+        begun = taken(self._inbox, n)
+        self._due.extend(begun)
+        self._results.begin(begun)
         self._levels.extend(self._levels_of(n) if self._learns else repeat(0, n))
         self.in_flight += n
         if self.in_flight > self.peak_in_flight:
@@ -287,8 +281,7 @@ class WorkerStage(CallingStage):
 
     def _wake_others(self) -> None:
         self._wake_is_due = False
-        if self._due:
-            self._wake(len(self._due), max(self.slots, self.in_flight))
+        self._wake_slots()
 
     def _recall(self) -> None:
         """What is due and has not begun waits again."""
@@ -423,11 +416,7 @@ class WorkerStage(CallingStage):
         """Call for as many events as may begin within the slice of time, one after the other."""
         now, handler, checked = self._now, self._handler, self._checked
         lessors = self._run.lessors
-        n = len(self._inbox)
-        if self._is_concurrent:
-            n = min(n, self.slots - self.in_flight)
-            if n <= 0 and self._only_head_helps():
-                n = 1
+        n = self._may_begin() if self._is_concurrent else len(self._inbox)
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
             return
@@ -468,8 +457,7 @@ class WorkerStage(CallingStage):
         if self.state >= State.CLOSED:
             # Cancelled from inside of a call: nobody wants what has ended.
             self._call_ended(done)
-            for other in (*ended_events, *rest):
-                other.give_back()
+            give_back_all([*ended_events, *rest])
         else:
             self._inbox.extendleft(reversed(rest))
             self._ended.extend(ended_events)
@@ -541,8 +529,7 @@ class WorkerStage(CallingStage):
                 self._follow_limiter()
                 if self.state >= State.CLOSED:
                     # Who heard of the new limit has cancelled.
-                    for event in ended:
-                        event.give_back()
+                    give_back_all(ended)
                     self._leave()
                     return
         else:

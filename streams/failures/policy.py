@@ -25,7 +25,6 @@ __all__ = [
     "OnError",
     "Retry",
     "Route",
-    "blame",
     "check_policy",
     "retry",
     "route",
