@@ -32,8 +32,8 @@ from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name, is_async
-from penstock.streams.execution.settings import OnLimitChange, Overload, Settings
-from penstock.streams.execution.worker_stage import WorkerStage
+from penstock.streams.execution.limit_control import OnLimitChange, Overload
+from penstock.streams.execution.worker_stage import Settings, WorkerStage
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
@@ -41,7 +41,7 @@ from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count
+from penstock.streams.validation import require_count
 
 __all__ = ["adaptive_flat_map"]
 
@@ -108,8 +108,7 @@ def adaptive_flat_map(
     name = handler_name(handler)
     check_policy(on_error, "adaptive_flat_map", retries=True)
     check_handler(handler, "adaptive_flat_map")
-    if not is_count(window):
-        raise BuildError(f"adaptive_flat_map(window={window!r}): must be at least 1 result")
+    require_count("adaptive_flat_map", window=window)
     _check_plain("on_limit_change", on_limit_change, "the old limit, the new one and the reason")
     _check_plain("overload", overload, "the error, that says whether it is a sign of overload")
     check_timeout("adaptive_flat_map", handler, timeout)

@@ -4,8 +4,9 @@ Items:   the handler's results, one for each event, in the order of the events i
          None in place of a list is None for each. An exception in the place of a result fails
          that event only.
 Time:    a call begins as soon as there is an event and one of `parallel` calls is free. Events that
-         arrive meanwhile form the next batch. If more are expected soon enough that waiting pays,
-         the first event waits for them, up to `max_wait` seconds.
+         arrive meanwhile form the next batch. Before the last free call, if more are expected soon
+         enough that waiting pays, the first event waits for them, up to `max_wait` seconds; with
+         `max_wait=0` it never does.
 Memory:  `max_size` waiting events, `max_size` for each of `parallel` calls, and `max_size` finished
          results that wait for demand; with `retry`, as many events as are in calls may wait for
          their next attempt.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import check_handler, check_timeout, handler_name
@@ -34,45 +35,22 @@ from penstock.streams.failures.policy import OnError, Retry, check_policy, route
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.protocol.stage import StageInfo
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import given, is_at_least, require_count, require_seconds
 
 __all__ = ["batch"]
 
 T = TypeVar("T")
-R = TypeVar("R")
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
-_Results = Sequence[R | Exception]
-
-
-@overload
-def batch(
-    handler: Callable[[list[T]], Awaitable[None]] | Callable[[list[T]], None],
-    max_size: int = ...,
-    max_wait: float = ...,
-    latency: float | None = ...,
-    *,
-    parallel: int = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-) -> Callable[[Flowable[T]], Flowable[None]]: ...
-
-
-@overload
-def batch(
-    handler: Callable[[list[T]], Awaitable[_Results[R]]] | Callable[[list[T]], _Results[R]],
-    max_size: int = ...,
-    max_wait: float = ...,
-    latency: float | None = ...,
-    *,
-    parallel: int = ...,
-    timeout: float | None = ...,
-    on_error: OnError = ...,
-) -> Callable[[Flowable[T]], Flowable[R]]: ...
+    # The results of a handler that returns None.
+    R = TypeVarWithDefault("R", default=None)
+    _Results = Sequence[R | Exception] | None
 
 
 def batch(
-    handler: Callable[[list[Any]], Any],
+    handler: Callable[[list[T]], Awaitable[_Results[R]] | _Results[R]],
     max_size: int = 1000,
     max_wait: float = 0.01,
     latency: float | None = None,
@@ -80,7 +58,7 @@ def batch(
     parallel: int = 1,
     timeout: float | None = None,
     on_error: OnError = "stop",
-) -> Callable[[Flowable[Any]], Flowable[Any]]:
+) -> Callable[[Flowable[T]], Flowable[R]]:
     """Call `handler([value, ...])` with the events that have arrived, up to the size that pays.
 
     That size is found by measuring, between 1 and `max_size`: it grows while more events per call
@@ -92,16 +70,13 @@ def batch(
     name = handler_name(handler)
     check_policy(on_error, "batch", retries=True)
     check_handler(handler, "batch")
-    for option, number in (("max_size", max_size), ("parallel", parallel)):
-        if not is_count(number):
-            raise BuildError(f"batch({option}={number!r}): must be a whole number of at least 1")
-    for option, seconds in (("max_wait", max_wait), ("latency", latency)):
-        if seconds is not None and not is_positive(seconds):
-            raise BuildError(f"batch({option}={seconds!r}): must be positive seconds")
+    require_count("batch", max_size=max_size, parallel=parallel)
+    if not is_at_least(max_wait, 0):
+        raise BuildError(f"batch(max_wait={max_wait!r}): must be 0 or positive seconds")
+    require_seconds("batch", **given(latency=latency))
     check_timeout("batch", handler, timeout)
     # Slow to import, and few pipelines have one.
-    from penstock.streams.execution.batch_settings import BatchSettings
-    from penstock.streams.execution.batch_stage import BatchStage
+    from penstock.streams.execution.batch_stage import BatchSettings, BatchStage
 
     settings = BatchSettings(
         handler, name, max_size, max_wait, latency, parallel, timeout, on_error
@@ -110,7 +85,7 @@ def batch(
     bound = 2 * max_size + settings.limit * (2 if isinstance(on_error, Retry) else 1)
     note = f"1 to {max_size:,} a call" + (f", {parallel:,} calls at once" if parallel > 1 else "")
 
-    def operator(source: Flowable[Any]) -> Flowable[Any]:
+    def operator(source: Flowable[T]) -> Flowable[R]:
         if isinstance(source, Grouped):
             raise BuildError(
                 "batch straight after group_by would work on whole groups: insert spread() "

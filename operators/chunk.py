@@ -23,13 +23,12 @@ from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
-from penstock.streams.keyed.queues import hand_over
-from penstock.streams.protocol.acknowledgement import Joined
+from penstock.streams.keyed.queues import joined
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import given, require_count, require_seconds
 
 __all__ = ["chunk"]
 
@@ -43,10 +42,8 @@ def chunk(size: int, wait: float | None = None) -> Callable[[Flowable[T]], Flowa
     unless `size` is at least 1 and `wait` positive, and between `spread` and a working stage: a
     list would hold the turns of the groups whose events it waits for.
     """
-    if not is_count(size):
-        raise BuildError(f"chunk(size={size!r}): must be a whole number of at least 1")
-    if wait is not None and not is_positive(wait):
-        raise BuildError(f"chunk(wait={wait!r}): must be positive seconds, or None for no limit")
+    require_count("chunk", size=size)
+    require_seconds("chunk", **given(wait=wait))
     detail = f"{size:,}" if wait is None else f"{size:,} or {wait:g} s"
 
     info = StageInfo("chunk", detail, size, gathers=size, until_more=wait is None and size > 1)
@@ -88,15 +85,15 @@ class _Filling(DemandStage):
 
     def _wait_is_over(self) -> None:
         self._due = True
-        self.go_on()
+        self._drain()
 
     def step(self) -> bool:
         missing = self._size - len(self._list)
-        if self._list and (not missing or self._due or self.ended):
+        if self._list and (not missing or self._due or self.state):
             if not self.demand:
                 return False
             self._send_list()
-        elif self.ended:
+        elif self.state:
             self.complete()
         elif self.demand and missing > self.asked:
             self.ask(missing - self.asked)
@@ -106,11 +103,7 @@ class _Filling(DemandStage):
 
     def _send_list(self) -> None:
         events = self._begin_anew()
-        created = min(event.created for event in events)
-        values = [event.value for event in events]
-        joined = Event(values, created, Joined(events), events[0].token)
-        joined.turn = hand_over(events)
-        self.send(joined)
+        self.send(joined([event.value for event in events], events))
 
     def _begin_anew(self) -> list[Event[Any]]:
         events, self._list = self._list, []
@@ -120,7 +113,7 @@ class _Filling(DemandStage):
             self._timer = None
         return events
 
-    def leave(self) -> None:
+    def release(self) -> None:
         give_back_all(self._begin_anew())
 
     def statistics(self) -> dict[str, Any]:

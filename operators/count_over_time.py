@@ -13,10 +13,11 @@ Demand:  one at a time: the next is requested when all periods of the last have 
 Ends:    with the source, after the remaining periods; those of open rows have no end. A row is
          finished once it is counted, as a `drop`: the counts are lost with the process, so a replay
          must begin before the oldest valid row.
-Errors:  a row that does not begin before it ends, or whose ends cannot be compared, is an error of
-         this stage, which by default ends the pipeline; `on_error="skip"` or `route(sink)` go on. A
-         row that begins before the watermark is late: it is not counted but skipped and reported,
-         or handled as `late` says.
+Errors:  a row that ends where it begins is skipped, and counted as `empty` in the statistics. One
+         that ends before it begins, or whose ends cannot be compared, is an error of this stage,
+         which by default ends the pipeline; `on_error="skip"` or `route(sink)` go on. A row that
+         begins before the watermark is late: it is not counted but skipped and reported, or handled
+         as `late` says.
 
     source             -a-b-c-w----|     a = [0, 10), b = [2, 5), c = [5, 7), w = Watermark(6)
     count_over_time    -------p----(qr)| p = [0, 2): 1, q = [2, 7): 2, r = [7, 10): 1

@@ -31,19 +31,25 @@ from collections import OrderedDict
 from collections.abc import Callable
 from itertools import takewhile
 from math import inf, isfinite
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from penstock.streams.errors import BuildError, HoldExceeded
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
-from penstock.streams.io.stamps import seconds_of
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.acknowledgement import AckHook
-from penstock.streams.protocol.event import Ending, Event, Origin, drop_all, fail_all, give_back_all
-from penstock.streams.protocol.filter_stage import FilterStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.event import (
+    FINISHED,
+    FORGIVEN,
+    Ending,
+    Event,
+    Origin,
+    drop_all,
+    end_all,
+)
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import given, is_positive, require_count, seconds_of
 
 __all__ = ["distinct_within"]
 
@@ -76,15 +82,15 @@ def distinct_within(
         swapped = isinstance(seconds, str) and is_positive(by)
         hint = f"; did you mean distinct_within({by!r}, by={seconds!r})?" if swapped else ""
         raise BuildError(f"distinct_within(seconds={seconds!r}): must be positive seconds{hint}")
-    if max_keys is not None and not is_count(max_keys):
-        raise BuildError(f"distinct_within(max_keys={max_keys!r}): at least 1 key is needed")
-    if not is_count(hold):
-        raise BuildError(f"distinct_within(hold={hold!r}): must be at least 1 duplicate")
+    require_count("distinct_within", hold=hold, **given(max_keys=max_keys))
     check_policy(on_error, "distinct_within")
     key = Key(by)
     time_key = None if time is None else Key(time)
     detail = f"{seconds:g} s by {key_name(by)}"
     note = "remembers keys of the window" + ("" if max_keys is None else f", at most {max_keys:,}")
+
+    routed = routed_by(on_error)
+    info = StageInfo("distinct_within", detail, hold, note, by=by, seconds=seconds, routed=routed)
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         def attach(downstream: Subscriber[T], run: Run) -> None:
@@ -92,41 +98,19 @@ def distinct_within(
                 source.attach(downstream, run)
                 return
             faults = KeyFaults(on_error, run, flowable.info, by, time)
-            until_more = next((info for info, _ in run.stages if info.until_more), None)
-            bound = _Bound(hold, flowable.info, until_more)
-            stage = _Window(downstream, run.now, key, time_key, seconds, max_keys, faults, bound)
+            stage = _Window(
+                downstream, run, flowable.info, key, time_key, seconds, max_keys, hold, faults
+            )
             run.add_stage(flowable.info, stage.statistics)
             source.attach(stage, run)
 
-        flowable: Flowable[T] = Flowable(
-            attach,
-            StageInfo(
-                "distinct_within",
-                detail,
-                hold,
-                note,
-                by=by,
-                seconds=seconds,
-                routed=routed_by(on_error),
-            ),
-            source,
-            mappings=source.mappings,
-        )
+        flowable: Flowable[T] = Flowable(attach, info, source, mappings=source.mappings)
         return flowable
 
     return operator
 
 
-class _Bound(NamedTuple):
-    """How many duplicates may wait; `until_more` is a stage below that keeps events until others
-    come."""
-
-    hold: int
-    info: StageInfo
-    until_more: StageInfo | None
-
-
-class _Window(FilterStage):
+class _Window(Stage[Any, Any]):
     """Every event gets a number; `_times` has the time of each, from number `_base` on, and
     `_seen` the number of the first event of each key.
 
@@ -142,22 +126,26 @@ class _Window(FilterStage):
     def __init__(
         self,
         downstream: Subscriber[Any],
-        now: Callable[[], float],
+        run: Run,
+        info: StageInfo,
         key: Key,
         time_key: Key | None,
         seconds: float,
         max_keys: int | None,
+        hold: int,
         faults: ErrorPolicy,
-        bound: _Bound,
     ) -> None:
         super().__init__(downstream)
-        self._bound = bound
-        self._now = now
+        self._now = run.now
+        self._info = info
         self._key = key
         self._time_key = time_key
         self._seconds = seconds
         self._max_keys = max_keys
+        self._hold = hold
         self._faults = faults
+        # A stage below that keeps events until others come.
+        self._until_more = next((below for below, _ in run.stages if below.until_more), None)
         self._seen: dict[Any, int] = {} if max_keys is None else OrderedDict()
         self._times = array("d")
         self._base = 0
@@ -168,28 +156,16 @@ class _Window(FilterStage):
     def on_events(self, events: list[Event[Any]], /) -> None:
         self._coming = max(0, self._coming - len(events))
         fresh: list[Event[Any]] = []
-        # Those of one list are looked up at once, which could go beyond a bound.
-        chunk = len(events) if self._max_keys is None else 1
-        place = 0
-        while place < len(events):
-            begin, clock = self._next, self._event_time
-            try:
-                self._sift(events[place : place + chunk], fresh)
-                place += self._next - begin
-            except Exception as error:
-                place += self._next - begin
-                # What was read of events that did not pass has not moved the clock.
-                self._event_time = self._times[-1] if self._next > begin else clock
-                if chunk > 1:
-                    # All times are read before all keys: which event it was shows one by one.
-                    chunk = 1
-                    continue
-                if self._adapts(events[place].value):
-                    continue
-                if not self._faults.survives(events[place], error):
-                    self._broke(error, fresh, events[place + 1 :])
+        # Those of one list are looked up together, unless that could exceed `max_keys`. When one of
+        # them cannot be read none has been, and which one it is shows one by one.
+        if self._max_keys is not None or self._sift(events, fresh) is not None:
+            for place, event in enumerate(events):
+                error = self._sift([event], fresh)
+                while error is not None and self._adapts(event.value):
+                    error = self._sift([event], fresh)
+                if error is not None and not self._faults.survives(event, error):
+                    self._fail(error, fresh, events[place + 1 :])
                     return
-                place += 1
         self._let_pass(fresh, len(events))
         if self._owed:
             self._ask_for_owed()
@@ -199,67 +175,67 @@ class _Window(FilterStage):
         keys = (self._key, self._time_key)
         return any(key is not None and key.adapts(value) for key in keys)
 
-    def ask_again(self, n: int) -> None:
+    def _request_again(self, n: int) -> None:
         self._owed += n
         self._ask_for_owed()
 
     def _ask_for_owed(self) -> None:
         # A source of nothing but duplicates of slow events would be read without end.
-        if not self._owed or self._done:
+        if not self._owed or self.state:
             return
-        bound, sharing = self._bound, self._unfinished.sharing
-        if sharing < bound.hold:
+        sharing = self._unfinished.sharing
+        if sharing < self._hold:
             # Events already requested may be duplicates, too.
-            n = min(self._owed, bound.hold - sharing - self._coming)
+            n = min(self._owed, self._hold - sharing - self._coming)
             if n > 0:
                 self._owed -= n
                 self._coming += n
                 self.upstream.request(n)
-        elif bound.until_more is not None:
+        elif self._until_more is not None:
             error = HoldExceeded(
-                f"{sharing:,} duplicates in {bound.info} wait for the end of events that "
-                f"{bound.until_more} may keep until others come. Let it keep them for a time only, "
+                f"{sharing:,} duplicates in {self._info} wait for the end of events that "
+                f"{self._until_more} may keep until others come. Let it keep them for a time only, "
                 "as chunk(size, wait) does, or raise hold=."
             )
-            self._broke(error, [], [])
+            self._fail(error, [], [])
 
-    @property
-    def _next(self) -> int:
-        return self._base + len(self._times)
+    def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> Exception | None:
+        """Number `events`, and add those with a new key to `fresh`.
 
-    def _sift(self, events: list[Event[Any]], fresh: list[Event[Any]]) -> None:
-        """Number `events` and add those with a new key to `fresh`, up to one that raises."""
-        now = self._now() if self._time_key is None else self._event_time
+        Returns the error if a key or a time cannot be read; then nothing has changed.
+        """
+        clock = self._event_time
+        now = self._now() if self._time_key is None else clock
         times, seconds = self._times, self._seconds
         quarter = max(_LEAST_REMOVED, len(times) // 4)
         if len(times) > quarter and times[quarter] + seconds <= now:
             self._expire(now)
         seen, unfinished = self._seen, self._unfinished
-        base, begin = self._base, self._next
-        numbers = list(range(begin, begin + len(events)))
+        base, known = self._base, len(times)
+        numbers = list(range(base + known, base + known + len(events)))
         keys: list[Any] = []
         firsts: list[int] = []
-        error: Exception | None = None
-        # Events before an error are in the lists: extend appends one by one.
         try:
             values = [event.value for event in events]
             if self._time_key is None:
                 times += array("d", (now,)) * len(values)
             else:
                 times.extend(map(self._time, values))
-                _check_all_read("time", len(times) - (begin - base), values)
-            keys.extend(map(self._key.get, values))
-            _check_all_read("key", len(keys), values)
-        except Exception as raised:
-            error = raised
-        try:
-            # One look-up decides whether the key is new, and stores it.
+                _check_all_read("time", len(times) - known, values)
+            keys += map(self._key.get, values)
+            # One look-up decides whether the key is new, and stores it. Those before an error are
+            # in the list: extend appends one by one.
             firsts.extend(map(seen.setdefault, keys, numbers))
-        except Exception as raised:
-            error = raised
-        del times[begin - base + len(firsts) :]
+            _check_all_read("key", len(firsts), values)
+        except Exception as error:
+            for key, first, number in zip(keys, firsts, numbers, strict=False):
+                if first == number:
+                    del seen[key]
+            del times[known:]
+            self._event_time = clock
+            return error
         key_of_unfinished, source = unfinished.keys, unfinished.source
-        for event, key, first, number in zip(events, keys, firsts, numbers, strict=False):
+        for event, key, first, number in zip(events, keys, firsts, numbers, strict=True):
             if first != number:
                 # Checked again, because an event of this list may have renewed the key.
                 first = seen[key]
@@ -279,8 +255,7 @@ class _Window(FilterStage):
             fresh.append(event)
         if self._max_keys is not None and len(seen) > self._max_keys:
             self._make_room()
-        if error is not None:
-            raise error
+        return None
 
     def _duplicate(self, event: Event[Any], first: int) -> None:
         if self._unfinished.share(first, event):
@@ -395,12 +370,12 @@ class _Unfinished(AckHook):
         assert self.source is not None
         return self.source, None
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        if self._has_others or self.source is None:
-            super().finished(events)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        if ending is not FINISHED or self._has_others or self.source is None:
+            super().settle(events, ending, why)
         else:
-            self.ended(events, Ending.FINISHED, None)
-            self.source.finished(events)
+            self.ended(events, ending, None)
+            self.source.settle(events, ending, None)
 
     def ended(
         self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
@@ -409,7 +384,7 @@ class _Unfinished(AckHook):
         numbers: list[Any] = [event.outer for event in events]
         if self._has_others:
             numbers = [outer if type(outer) is int else outer[0] for outer in numbers]
-        if ending in (Ending.FINISHED, Ending.DROPPED):
+        if ending <= FINISHED:
             for number in numbers:
                 del keys[number]
         else:
@@ -425,12 +400,10 @@ class _Unfinished(AckHook):
         self, duplicates: list[Event[Any]], ending: Ending, error: BaseException | None
     ) -> None:
         self.sharing -= len(duplicates)
-        if ending is Ending.FORGIVEN:
+        if ending is FORGIVEN:
             self.skipped += len(duplicates)
-        if error is not None:
-            fail_all(duplicates, error, acknowledged=ending is Ending.FORGIVEN)
-        elif ending is Ending.RETURNED:
-            give_back_all(duplicates)
+        if ending > FINISHED:
+            end_all(duplicates, ending, error)
         else:
             drop_all(duplicates, "duplicate")
         self._shared()

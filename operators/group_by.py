@@ -15,8 +15,9 @@ Demand:  reads ahead up to `buffer` events. A hot key may fill the buffer: bound
 Ends:    completes when the source has and every group is empty. Cancel returns waiting events to
          the source; drain lets them be processed.
 Errors:  a missing or unhashable key is this stage's error, which by default ends the pipeline and
-         names the event; `on_error="skip"` or `route(sink)` go on. HoldExceeded when the buffer is
-         full and closing groups frees nothing.
+         names the event; `on_error="skip"` or `route(sink)` go on. An error of an operator inside
+         a group (`each=`) ends the pipeline. HoldExceeded when the buffer is full and closing
+         groups frees nothing.
 
     source            --a1--b1--a2--|
     group_by(key)     --A---B-------|     A = a1 a2, B = b1
@@ -25,7 +26,7 @@ Errors:  a missing or unhashable key is this stage's error, which by default end
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -35,10 +36,7 @@ from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.keyed.stage import KeyedStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive
-
-if TYPE_CHECKING:
-    from penstock.streams.keyed.substreams import Substreams
+from penstock.streams.validation import given, is_positive, require_count
 
 __all__ = ["group_by"]
 
@@ -94,13 +92,12 @@ def group_by(
     `each=lambda group: group.pipe(...)` runs operators on each group's own stream; its state
     ends when the group has been empty for `idle` seconds, which must then be given, or is the
     least recently used empty one above `max_groups` or when the buffer is full. The function is
-    called for every group; but no more once it has twice returned the group's count or list, by
-    `ops.count()` or `ops.to_list()`, and looked at no key. Raises BuildError
-    for a `buffer` below 1, for `each` without `idle`, and for `idle` or `max_groups` without
-    `each`.
+    called for every group, until it has returned the group's count or list (`ops.count()`,
+    `ops.to_list()`) twice in succession without reading the key; it is not called again then.
+    Raises BuildError for a `buffer` below 1, for `each` without `idle`, and for `idle` or
+    `max_groups` without `each`.
     """
-    if not is_count(buffer):
-        raise BuildError(f"group_by(buffer={buffer!r}): at least 1 event must fit")
+    require_count("group_by", buffer=buffer, **given(max_groups=max_groups))
     if each is None and (idle or max_groups is not None):
         raise BuildError(
             "group_by(idle=, max_groups=) say how long the state of each= lives; without each= "
@@ -110,8 +107,6 @@ def group_by(
         raise BuildError(
             "group_by(each=...) needs idle=: the seconds after which an empty group's state ends"
         )
-    if max_groups is not None and not is_count(max_groups):
-        raise BuildError(f"group_by(max_groups={max_groups!r}): at least 1 group must fit")
     check_policy(on_error, "group_by")
     key = Key(by)
     # A result of a group's operators may derive from all events that fit.
@@ -125,19 +120,17 @@ def group_by(
             downstream: Subscriber[Any], run: Run, feeders: int | None, spread: StageInfo
         ) -> None:
             faults = KeyFaults(on_error, run, grouped.info, by)
-            substreams: Substreams | None = None
-            if each is not None:
-                # Imported here: its cache of idle groups adds 10 ms to the start, and few pipelines
-                # need it.
+            common = downstream, run, grouped.info, key, buffer, faults, feeders
+            if each is None:
+                stage = KeyedStage(*common)
+            else:
+                # Imported here: few pipelines need it.
                 from penstock.streams.keyed.substreams import Substreams
 
-                substreams = Substreams(
-                    each, key, buffer, faults, idle, max_groups, run, grouped.info
-                )
-            stage = KeyedStage(downstream, key, buffer, faults, feeders, substreams)
+                stage = Substreams(*common, each, idle, max_groups)
             run.add_stage(grouped.info, stage.group_statistics)
             run.add_stage(spread, stage.spread_statistics)
-            source.attach(substreams or stage, run)
+            source.attach(stage, run)
 
         grouped: Grouped[Any, Any] = Grouped(rotate, info, source)
         return grouped

@@ -35,15 +35,15 @@ from penstock.streams.failures.policy import (
 )
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
-from penstock.streams.protocol.acknowledgement import Joined, Nobody
+from penstock.streams.protocol.acknowledgement import NOBODY, Joined
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.filter_stage import FilterStage
 from penstock.streams.protocol.sink_stage import Sink
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
+    from penstock.streams.temporal.automata.automaton import Automaton
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
     from penstock.streams.temporal.monitors.violation import Violation
@@ -60,7 +60,7 @@ _REPORTED = 10
 
 
 def monitor(
-    formula: str | Formula,
+    formula: str | Formula | Automaton,
     by: By[T] | None = None,
     *,
     on_violation: OnViolation[T] = "report",
@@ -106,18 +106,15 @@ def monitor(
         tests=given(where, propositions),
     )
 
-    info = rule.info(on_error, _told_to(on_violation))
+    # Violations wait for their sink like dead letters.
+    told: Any = on_violation
+    info = rule.info(on_error, Route(told) if isinstance(told, Sink) else told)
 
     def watch(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Monitor:
         faults = rule.faults(on_error, run, info)
         return _Monitor(downstream, run, info, Watch(rule, run.now), faults, on_violation)
 
     return lambda source: source.then(watch, info)
-
-
-def _told_to(on_violation: Any) -> object:
-    """The policy for violations: they wait for their sink like dead letters."""
-    return Route(on_violation) if isinstance(on_violation, Sink) else on_violation
 
 
 def _check(on_violation: Any) -> None:
@@ -139,7 +136,7 @@ def _check(on_violation: Any) -> None:
         )
 
 
-class _Monitor(FilterStage):
+class _Monitor(Stage[Any, Any]):
     def __init__(
         self,
         downstream: Subscriber[Any],
@@ -171,7 +168,7 @@ class _Monitor(FilterStage):
                 place = watch.place
                 passed += events[begin:place]
                 if not self._faults.survives(events[place], error):
-                    self._broke(error, passed, events[place + 1 :])
+                    self._fail(error, passed, events[place + 1 :])
                     return
             else:
                 passed += events[begin : place + 1]
@@ -182,7 +179,7 @@ class _Monitor(FilterStage):
                         event = passed.pop()
                         blame(error, self._info, event)
                         event.fail(error)
-                        self._broke(error, passed, events[place + 1 :])
+                        self._fail(error, passed, events[place + 1 :])
                         return
             begin = place + 1
         self._let_pass(passed, len(events))
@@ -207,15 +204,15 @@ class _Monitor(FilterStage):
 
     def _letter(self, violation: Violation[Any], event: Event[Any] | None) -> Event[Any]:
         if event is None:
-            return Event(violation, self._run.now(), Nobody())
+            return Event(violation, self._run.now(), NOBODY)
         letter = Event(violation, event.created, Joined((event,)), event.token)
         letter.turn = event.place()
         return letter
 
     def on_completed(self) -> None:
-        if self._done:
+        if self.state:
             return
-        self._done = True
+        self.state = CLOSED
         last = self._watch.at_end()
         try:
             if self._letters is not None:

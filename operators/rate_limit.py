@@ -92,24 +92,22 @@ def rate_limit(
     runs; it has its own `per` and `burst`. Raises BuildError unless the rate and `per` are
     positive and `burst` at least 1.
     """
-    shared: RateLimit | None = None
-    if isinstance(rate, RateLimit):
-        if (per, burst) != (1.0, 1):
-            raise BuildError(
-                f"rate_limit(RateLimit(...), per={per!r}, burst={burst!r}): a RateLimit has its "
-                "own per and burst, give them there"
-            )
-        limit = shared = rate
-    else:
+    if not isinstance(rate, RateLimit):
         limit = RateLimit(rate, per, burst)
-    detail = f"{limit.rate:g} per {limit.per:g} s, burst {limit.burst}"
-
-    info = StageInfo("rate_limit", detail, 1)
+    elif (per, burst) == (1.0, 1):
+        limit = rate
+    else:
+        raise BuildError(
+            f"rate_limit(RateLimit(...), per={per!r}, burst={burst!r}): a RateLimit has its "
+            "own per and burst, give them there"
+        )
 
     def make(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Bucket:
-        bucket = shared or RateLimit(limit.rate, limit.per, limit.burst)
-        return _Bucket(downstream, run, info, bucket)
+        own = rate if isinstance(rate, RateLimit) else RateLimit(limit.rate, per, burst)
+        return _Bucket(downstream, run, info, own)
 
+    detail = f"{limit.rate:g} per {limit.per:g} s, burst {limit.burst}"
+    info = StageInfo("rate_limit", detail, 1)
     return lambda source: source.then(make, info, mappings=source.mappings)
 
 
@@ -134,7 +132,7 @@ class _Bucket(DemandStage):
     def step(self) -> bool:
         if self._held is not None:
             return self._timer is None and self._pass_on(self._held)
-        if self.ended:
+        if self.state:
             self.complete()
         elif self.demand and not self.asked:
             self.ask(1)
@@ -153,9 +151,9 @@ class _Bucket(DemandStage):
 
     def _due(self) -> None:
         self._timer = None
-        self.go_on()
+        self._drain()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         held, self._held = self._held, None

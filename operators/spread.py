@@ -33,13 +33,12 @@ from typing import Any, TypeVar, cast, overload
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
-from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
-from penstock.streams.protocol.time_slice import Sliced, slices_made
+from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.flat_map import Expanding
-from penstock.streams.validation import is_count
+from penstock.streams.validation import given, require_count
 
 __all__ = ["spread"]
 
@@ -104,19 +103,20 @@ def spread(feeders: int | None = None) -> _Spread:
     its turn is not held. Raises BuildError when `feeders` is below 1, and over a source of single
     events.
     """
-    if feeders is not None and not is_count(feeders):
-        raise BuildError(f"spread(feeders={feeders!r}): at least 1 feeder is needed")
+    require_count("spread", **given(feeders=feeders))
     return _Spread(feeders)
 
 
 class _Spreader(Expanding):
     """Takes items out of plain iterables, `feeders` of them open at a time.
 
-    `above` are the slices of time of the stages above. A stage above that is asked for a group and
-    only yields to the loop delivers it in that loop iteration, unless it yields again.
+    `above` are the slices of time of the stages above. A stage above that has been
+    requested a group and only yields to the loop delivers it in that loop iteration, unless it
+    yields again.
     """
 
-    above: list[Sliced]
+    cause = "empty"
+    above: list[TimeSlice]
     # Whether the sender of the last group waits for that to be opened before it sends another.
     _is_called = False
     _waits_for_loop = False
@@ -127,11 +127,8 @@ class _Spreader(Expanding):
         items: Iterable[Any] = value
         return items
 
-    def family(self, event: Event[Any]) -> Family:
-        return Family(event, "empty")
-
     def on_events(self, events: list[Event[Any]], /) -> None:
-        called, self._is_called = self._is_called, self._is_called or not self._looping
+        called, self._is_called = self._is_called, self._is_called or not self._draining
         try:
             super().on_events(events)
         finally:
@@ -149,7 +146,7 @@ class _Spreader(Expanding):
 
     def _loop_went_on(self) -> None:
         self._waits_for_loop = False
-        self.go_on()
+        self._drain()
 
     def statistics(self) -> dict[str, Any]:
         """The `open` iterables, each an event being taken apart."""

@@ -19,19 +19,19 @@ Errors:  the source's error passes on, without a verdict at the end. An error of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
-from penstock.streams.protocol.acknowledgement import Nobody
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
+    from penstock.streams.temporal.automata.automaton import Automaton
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
     from penstock.streams.temporal.monitors.violation import Violation
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 def violations(
-    formula: str | Formula,
+    formula: str | Formula | Automaton,
     by: By[T] | None = None,
     *,
     mode: Mode = "ltl3",
@@ -63,7 +63,7 @@ def violations(
     such as `{"type": "paid"}`; `where` takes those whose names are not Python names, or are
     names of options. `evidence` is how many of the key's last events a violation carries, or
     "full", or "letters" for the propositions that held. After a violation the key is silent, or
-    with `restart` begins anew. `mode="rv"` also reports when a formula becomes presumably false
+    with `restart` starts again. `mode="rv"` also reports when a formula becomes presumably false
     (RV-LTL). With `strict=False` a proposition that is not given is the field or attribute of its
     name.
 
@@ -109,13 +109,11 @@ class _Violations(DemandStage):
         super().__init__(downstream, run, info)
         self._watch = watch
         self._faults = faults
-        self._last: Iterator[Violation[Any]] = iter(())
-        self._next: Violation[Any] | None = None
 
     def take(self, events: list[Event[Any]], /) -> None:
         watch = self._watch
         begin = 0
-        while begin < len(events) and not self.done:
+        while begin < len(events) and self.state < CLOSED:
             error: Exception | None = None
             violation: Violation[Any] | None = None
             try:
@@ -134,22 +132,16 @@ class _Violations(DemandStage):
         give_back_all(events[begin:])
 
     def step(self) -> bool:
+        if self.state:
+            return self.send_rest()
         missing = self.demand - self.asked
-        if not self.ended and missing > 0:
-            self.ask(missing)
-        elif self.ended and self._next is None:
-            self.complete()
-        elif self.ended and self.demand:
-            violation, self._next = self._next, next(self._last, None)
-            self.send(Event(violation, self.run.now(), Nobody()))
-        else:
+        if missing <= 0:
             return False
+        self.ask(missing)
         return True
 
-    def on_completed(self) -> None:
-        self._last = self._watch.at_end()
-        self._next = next(self._last, None)
-        super().on_completed()
+    def rest(self) -> Iterable[Violation[Any]]:
+        return self._watch.at_end()
 
     def statistics(self) -> dict[str, Any]:
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""

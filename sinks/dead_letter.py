@@ -60,9 +60,7 @@ class _DeadLetters(Sink[DeadLetter], LettersOnly):
         self._path = path
 
     def open(self, run: Run, closed: Closed) -> SinkStage[DeadLetter]:
-        return LineWriting(
-            run, closed, self.info, self._path, _encoder(run.now), "stop", append=True
-        )
+        return LineWriting(run, closed, self._path, _encoder(run.now), "stop", append=True)
 
 
 def _encoder(now: Callable[[], float]) -> Callable[[DeadLetter], bytes]:

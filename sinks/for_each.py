@@ -111,15 +111,11 @@ class _Calling(SinkStage[Any]):
                     if lessors and not may_begin(rest[0], lessors):
                         raise Withdrawn
                     result = self._function(rest[0].value)
-                    is_over = result is None or self._is_over(result)
-                except Withdrawn:
-                    rest.popleft().give_back()
-                    survived += 1
+                    self._begun = None if result is None else self._to_await(result)
                 except BaseException as error:
                     survived += self._survives(rest.popleft(), error)
                 else:
-                    if not is_over:
-                        self._begun = cast(Awaitable[object], result)
+                    if self._begun is not None:
                         break
                     done.append(rest.popleft())
         finish_all(done)
@@ -131,17 +127,19 @@ class _Calling(SinkStage[Any]):
             self._wake()
         self._ask(len(done) + survived)
 
-    def _is_over(self, result: object) -> bool:
-        """Whether a call has done all its work; raises UnfinishedResult if the rest would never be
-        done."""
+    def _to_await(self, result: object) -> Awaitable[object] | None:
+        """The rest of a call, None if it has done all its work.
+
+        Raises UnfinishedResult if the rest would never be done.
+        """
         kind = type(result)
         if kind in self._over:
-            return True
+            return None
         if hasattr(kind, "__await__"):
-            return False
+            return cast(Awaitable[object], result)
         if self._check(result):
             self._over.add(kind)
-        return True
+        return None
 
     def _check(self, result: object) -> bool:
         name = handler_name(self._function)
@@ -159,6 +157,9 @@ class _Calling(SinkStage[Any]):
     def _survives(self, event: Event[Any], error: BaseException) -> bool:
         """Settle an event whose call raised. Returns False if it ends the pipeline, or if `error`
         does."""
+        if isinstance(error, Withdrawn):
+            event.give_back()
+            return True
         if self._closed is None:
             event.give_back()
             raise error
@@ -203,18 +204,14 @@ class _Calling(SinkStage[Any]):
     async def _call(self, event: Event[Any]) -> None:
         begun, self._begun = self._begun, None
         self._in_flight = 1
-        lessors = self._run.lessors
         try:
-            if begun is None and lessors and not may_begin(event, lessors):
-                raise Withdrawn
-            result = self._function(event.value) if begun is None else begun
-            if not self._is_over(result):
-                result = await cast(Awaitable[object], result)
-                if result is not None:
-                    self._check(result)
-        except Withdrawn:
-            self._in_flight = 0
-            event.give_back()
+            if begun is None:
+                lessors = self._run.lessors
+                if lessors and not may_begin(event, lessors):
+                    raise Withdrawn
+                begun = self._to_await(self._function(event.value))
+            if begun is not None and (result := await begun) is not None:
+                self._check(result)
         except BaseException as error:
             self._in_flight = 0
             if not self._survives(event, error):

@@ -71,9 +71,7 @@ class _JsonLines(Sink[Any]):
         self._on_error: OnError = on_error
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        return LineWriting(
-            run, closed, self.info, self._path, _line, self._on_error, append=self._append
-        )
+        return LineWriting(run, closed, self._path, _line, self._on_error, append=self._append)
 
 
 # A partial, which costs less than a Python function around it.

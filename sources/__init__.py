@@ -1,4 +1,4 @@
-"""Sources of events, one per module, named like its module."""
+"""Sources of events, one per module: `read_x` is in `x.py`, `WorkPool` in `work.py`."""
 
 from __future__ import annotations
 

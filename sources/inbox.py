@@ -28,6 +28,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeGuard, TypeVar
 
+from penstock.streams.clock import running_loop
 from penstock.streams.errors import (
     BadArgument,
     BufferFull,
@@ -39,7 +40,7 @@ from penstock.streams.errors import (
     describe,
 )
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.event import Ending, Event, give_back_all
 from penstock.streams.protocol.source_stage import SourceStage, source
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
@@ -152,7 +153,7 @@ class Inbox(Flowable[T]):
 
         Raises BuildError in a thread with a running event loop, which it would block.
         """
-        if _running_loop() is not None:
+        if running_loop() is not None:
             raise BuildError(
                 "put_threadsafe() blocks its thread, and an event loop runs in this one: use "
                 "`await inbox.put(value)` here"
@@ -213,7 +214,7 @@ class _Entrance(Generic[T]):
         reader = self.reader
         if reader is None or self.callers:
             return None
-        if reader.run.loop is not _running_loop():
+        if reader.run.loop is not running_loop():
             raise _elsewhere()
         return reader if reader.has_room else None
 
@@ -371,27 +372,18 @@ class _Reader(SourceStage[T]):
                 f"wait=True): {self._lost:,} of the events in the {self.info.name}: {values}"
             )
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        super().finished(events)
-        self._tell(events, None)
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        super().dropped(events, cause)
-        self._tell(events, None)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        super().failed(events, error, acknowledged)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        super().settle(events, ending, why)
+        error: BaseException | None = None if ending is Ending.DROPPED else why
+        if ending is Ending.RETURNED:
+            for event in events:
+                ended = self._awaited.get(event)
+                if ended is None or ended.done():
+                    self._lost += 1
+                    if self._lost <= _SHOWN:
+                        self._first_lost.append(describe(event.value))
+            error = _returned()
         self._tell(events, error)
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        super().returned(events)
-        for event in events:
-            ended = self._awaited.get(event)
-            if ended is None or ended.done():
-                self._lost += 1
-                if self._lost <= _SHOWN:
-                    self._first_lost.append(describe(event.value))
-        self._tell(events, _returned())
 
     def _tell(self, events: Iterable[Event[Any]], error: BaseException | None) -> None:
         if not self._awaited:
@@ -413,13 +405,6 @@ class _Reader(SourceStage[T]):
             "callers": len(self._entrance.callers),
             "lost": self._lost,
         }
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _refuse(accepted: _OnLoop, refusal: _Refusal) -> None:

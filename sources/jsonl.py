@@ -36,8 +36,13 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams.failures.policy import Route
 from penstock.streams.flowable import Flowable
-from penstock.streams.io.decoding import decoding
-from penstock.streams.io.line_source import Format, LineOptions, NotAValue, read_lines_as
+from penstock.streams.io.line_source import (
+    Format,
+    LineOptions,
+    NotAValue,
+    decoding,
+    read_lines_as,
+)
 from penstock.streams.io.lines import Line
 from penstock.streams.io.paths import Path
 from penstock.streams.keyed.key import By

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from penstock.streams.boundary.from_iterable import from_iterable
 from penstock.streams.errors import BuildError, describe
-from penstock.streams.execution.settings import Overload
+from penstock.streams.execution.limit_control import Overload
 from penstock.streams.extras import require
 from penstock.streams.failures.policy import Backoff, OnError, check_policy, retry, route, routed_by
 from penstock.streams.flowable import Flowable

@@ -9,11 +9,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
-__all__ = ["clock_of", "is_virtual", "monotonic", "queued", "queued_of", "wall"]
+__all__ = [
+    "clock_of",
+    "is_virtual",
+    "monotonic",
+    "queued",
+    "queued_of",
+    "running_loop",
+    "wall",
+]
 
 monotonic = time.monotonic
 wall = time.time
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, or None."""
+    with suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None
 
 
 def clock_of(loop: asyncio.AbstractEventLoop | None) -> Callable[[], float]:

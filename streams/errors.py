@@ -18,7 +18,6 @@ __all__ = [
     "CannotOpen",
     "ColumnMissing",
     "DatabaseUnavailable",
-    "DemandViolated",
     "DrainTimeout",
     "EventOmitted",
     "FolderInUse",
@@ -101,10 +100,6 @@ class MissingExtra(PenstockError):
 
 class BufferFull(PenstockError):
     """An event arrived at a bounded buffer that was full and whose policy is `error`."""
-
-
-class DemandViolated(PenstockError):
-    """A publisher emitted more than was requested."""
 
 
 class HoldExceeded(PenstockError):
@@ -234,7 +229,7 @@ def as_raised(error: BaseException) -> BaseException:
 
 
 def cancelled_inside(what: str, cause: BaseException) -> HandlerCancelled:
-    """What a call of `what` failed with that nobody outside of it cancelled."""
+    """The error of a call of `what` that was cancelled, but not by the pipeline."""
     inside = HandlerCancelled(f"{what} was cancelled from inside")
     inside.__cause__ = cause
     return inside

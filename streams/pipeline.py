@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from penstock.streams.clock import running_loop
 from penstock.streams.errors import BuildError, WrongType, describe
 from penstock.streams.failures.policy import LettersOnly
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.paths import Written, refuse_overwriting, refuse_same_file, refuse_to_empty
+from penstock.streams.protocol.blame import is_ours
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
@@ -50,7 +52,7 @@ def _check_not_loading() -> None:
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
-    """A stream and its sinks. Immutable; every run starts anew.
+    """A stream and its sinks. Immutable; it can be run any number of times.
 
     Made by `flowable.to(sink, ...)`. Raises BuildError without a sink, for an object that is not a
     sink or takes only dead letters, and for a stream of groups, which a sink cannot read.
@@ -64,6 +66,9 @@ class Pipeline:
             raise BuildError("to() needs at least one sink, such as write_jsonl() or collect(into)")
         for sink in self.sinks:
             if not isinstance(cast(Any, sink), Sink):
+                name = getattr(sink, "__name__", "")
+                if is_ours(getattr(sink, "__module__", "") or ""):
+                    raise BuildError(f"to() takes sinks, and {name} makes one: write {name}(...)")
                 raise BuildError(
                     f"to() takes sinks, not {sink!r}; wrap a function: for_each(function)"
                 )
@@ -243,18 +248,10 @@ def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
             async with running:
                 return await running.wait()
 
-    if _inside_a_loop():
+    if running_loop() is not None:
         raise BuildError("run(pipeline) is for scripts; in async code use `await pipeline.run()`")
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main())
-
-
-def _inside_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -1,22 +1,29 @@
-"""Validation of numeric arguments: is_... returns a bool, check_... raises BadArgument.
+"""Validation of numbers and points in time that a user gives.
 
-Values that cannot be compared are rejected, and bools too.
+Of numeric arguments, is_... returns a bool, check_... raises BadArgument, and require_... raises
+BuildError. Values that cannot be compared are rejected, and bools too.
 """
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from math import isfinite, nan
 from operator import index
 from typing import Any
 
-from penstock.streams.errors import BadArgument
+from penstock.streams.errors import BadArgument, BuildError, describe
 
 __all__ = [
     "check_bounds",
     "check_count",
     "check_share",
+    "given",
     "is_at_least",
     "is_count",
     "is_positive",
+    "require_count",
+    "require_seconds",
+    "seconds_of",
 ]
 
 
@@ -46,6 +53,25 @@ def is_at_least(value: Any, least: float) -> bool:
         return False
 
 
+def given(**options: object) -> dict[str, object]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def require_count(function: str, **options: object) -> None:
+    """Raise BuildError for an option of `function` that is not a whole number of at least 1."""
+    for name, value in options.items():
+        if not is_count(value):
+            raise BuildError(f"{function}({name}={value!r}): must be a whole number of at least 1")
+
+
+def require_seconds(function: str, **options: object) -> None:
+    """Raise BuildError for an option of `function` that is not a positive number."""
+    for name, value in options.items():
+        if not is_positive(value):
+            raise BuildError(f"{function}({name}={value!r}): must be positive seconds")
+
+
 def check_count(name: str, value: object) -> int:
     """Return `value` if it is an int of at least 1; BadArgument otherwise."""
     # bool is an int: without this, Fixed(True) would silently mean one at a time.
@@ -71,3 +97,24 @@ def check_share(name: str, value: object) -> float:
     if not 0 <= value <= 1:
         raise BadArgument(f"{name} must be from 0 to 1, got {value}")
     return float(value)
+
+
+def seconds_of(stamp: Any) -> float:
+    """A time stamp in seconds; for an ISO 8601 text or a datetime, those since 1970.
+
+    A stamp without a time zone is taken as UTC. ValueError for anything but a point in time.
+    """
+    seconds = nan
+    try:
+        moment = datetime.fromisoformat(stamp) if isinstance(stamp, str) else stamp
+        if isinstance(moment, datetime):
+            seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        elif not isinstance(moment, bool):
+            seconds = float(moment)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    if isfinite(seconds):
+        return seconds
+    raise ValueError(
+        f"{describe(stamp)} is not a time: a number of seconds, ISO 8601 or a datetime is needed"
+    )

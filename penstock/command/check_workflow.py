@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from itertools import islice
-from pathlib import Path
 from types import ModuleType
 
 from penstock.command.explain import explain, users_line
 from penstock.command.load import load_module
-from penstock.command.output import put
-from penstock.streams.errors import BuildError, CannotOpen, PenstockError
-from penstock.streams.temporal.formula.printer import to_text
+from penstock.command.output import put, write
+from penstock.streams.errors import BuildError, PenstockError
+from penstock.streams.temporal.automata.automaton import text_of
 from penstock.streams.temporal.workflow.paths import (
     SearchTooLarge,
     counter_example,
@@ -90,7 +89,7 @@ def _told(rule: Rule, found: list[CounterExample], nothing: str | None) -> str:
     if not found:
         return f"{rule.name}: holds\n"
     assert not isinstance(rule.formula, str)
-    formula = "" if rule.formula is None else f", {to_text(rule.formula)} fails"
+    formula = "" if rule.formula is None else f", {text_of(rule.formula)} fails"
     return f"{rule.name}: BROKEN{formula}\n" + "\n".join(map(_path, found))
 
 
@@ -112,7 +111,4 @@ def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None
     from penstock.command.workflow_picture import as_dot, as_svg
 
     picture = (as_svg if path.endswith(".svg") else as_dot)(workflow, example)
-    try:
-        Path(path).write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
+    write(picture, path)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Literal
 
 from penstock.command.load import load
-from penstock.command.output import counted, put
-from penstock.streams.errors import BuildError, CannotOpen
+from penstock.command.output import counted, put, write
+from penstock.streams.errors import BuildError
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.stage import StageInfo
 
@@ -50,10 +49,7 @@ def draw(
         picture = (as_mermaid if form == "mermaid" else as_text)(pipeline, limit)
     if output is None:
         return put(picture)
-    try:
-        Path(output).write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise CannotOpen(f"Cannot write {output}: {error.strerror}.") from error
+    write(picture, output)
     return 0
 
 

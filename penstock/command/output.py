@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 
-__all__ = ["counted", "flush", "mention", "put", "say"]
+__all__ = ["counted", "flush", "mention", "put", "say", "write"]
 
 
 def say(text: str) -> None:
@@ -33,6 +33,19 @@ def put(text: str) -> int:
         mention("cannot write standard output: it is closed")
         return 2
     return _write(text)
+
+
+def write(text: str, path: str) -> None:
+    """Write a result to a file. Raises CannotOpen where that is not possible."""
+    # Imported here: most commands write no file, and start sooner without these.
+    from pathlib import Path
+
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        from penstock.streams.errors import CannotOpen
+
+        raise CannotOpen(f"Cannot write {path}: {error.strerror}.") from error
 
 
 def _write(text: str) -> int:

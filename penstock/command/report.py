@@ -86,7 +86,16 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
     for stage in stages:
         troubles = [
             f"{stage[name]:,} {name}"
-            for name in ("skipped", "reverted", "routed", "stuck", "violations", "evicted", "lost")
+            for name in (
+                "skipped",
+                "reverted",
+                "routed",
+                "stuck",
+                "violations",
+                "evicted",
+                "inconclusive",
+                "lost",
+            )
             if stage.get(name)
         ]
         if troubles:

@@ -18,7 +18,7 @@ from penstock.command.output import flush, mention, say
 from penstock.command.report import as_json, as_text
 from penstock.command.status import on_a_terminal, status
 from penstock.streams.errors import BuildError
-from penstock.streams.io.standard import input_path, output_path
+from penstock.streams.io.paths import input_path, output_path
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.os_signals import drain_on_signals

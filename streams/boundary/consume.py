@@ -52,63 +52,50 @@ async def iterate(source: Flowable[T]) -> AsyncIterator[T]:
     run = Run()
     reader = _Iterating()
     subscription = connect(source, reader, run)
-    event: Event[T] | None = None
     try:
         while (event := await reader.next_event()) is not None:
             yield event.value
             event.finish()
+            reader.event = None
     finally:
-        if event is not None:
-            event.give_back()
+        if reader.event is not None:
+            reader.event.give_back()
         subscription.cancel()
         await run.close()
 
 
 class _Iterating:
-    """Turns signals into one awaited event at a time."""
+    """Converts signals to one awaited event at a time; `event` is the one that is not finished."""
 
+    event: Event[Any] | None = None
+    _signalled: asyncio.Future[None] | None = None
     _subscription: Subscription
-
-    def __init__(self) -> None:
-        self._next: asyncio.Future[Event[Any] | None] | None = None
-        self._ending: tuple[BaseException | None] | None = None
+    _ending: tuple[BaseException | None] | None = None
 
     async def next_event(self) -> Event[Any] | None:
         if self._ending is None:
-            self._next = asyncio.get_running_loop().create_future()
+            self._signalled = asyncio.get_running_loop().create_future()
             self._subscription.request(1)
-            try:
-                event = await self._next
-            except asyncio.CancelledError:
-                if self._next.done() and not self._next.cancelled():
-                    late = self._next.result()
-                    if late is not None:
-                        late.give_back()
-                raise
-            if event is not None:
-                return event
-        assert self._ending is not None
-        (error,) = self._ending
-        if error is not None:
-            raise as_raised(error)
-        return None
+            await self._signalled
+        if self.event is None and self._ending is not None and self._ending[0] is not None:
+            raise as_raised(self._ending[0])
+        return self.event
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self._subscription = subscription
 
     def on_next(self, event: Event[Any], /) -> None:
-        if self._next is None or self._next.done():
-            event.give_back()
-        else:
-            self._next.set_result(event)
+        self.event = event
+        self._wake()
 
     def on_error(self, error: BaseException, /) -> None:
-        self._end(error)
+        self._ending = (error,)
+        self._wake()
 
     def on_completed(self) -> None:
-        self._end(None)
+        self._ending = (None,)
+        self._wake()
 
-    def _end(self, error: BaseException | None) -> None:
-        self._ending = (error,)
-        if self._next is not None and not self._next.done():
-            self._next.set_result(None)
+    def _wake(self) -> None:
+        if self._signalled is not None and not self._signalled.done():
+            self._signalled.set_result(None)

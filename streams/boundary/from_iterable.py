@@ -15,8 +15,8 @@ from penstock.streams.runtime.context import Run
 
 __all__ = ["Pulling", "from_async_iterable", "from_iterable"]
 
-# These show without a pull whether anything is left; others would have to be pulled ahead of the
-# demand. For a list that may still grow while it is read, this sees the present end.
+# These report without a pull whether anything is left; others would have to be pulled ahead of the
+# demand. For a list that grows while it is read, this is its present end.
 _KNOW_THEIR_END: frozenset[type] = frozenset(
     {type(iter([])), type(iter(())), type(iter(range(0))), type(iter(range(2**70)))}
 )
@@ -77,7 +77,7 @@ class _Iteration(SourceStage[T]):
     def start(self) -> None:
         super().start()
         if type(self._iterable) in _SIZED and not self._iterable:
-            # It is known that nothing is left, so the end needs no request.
+            # Nothing is left, so the end needs no request.
             self.complete()
 
     def produce(self) -> None:
@@ -144,9 +144,9 @@ def from_async_iterable(
 
 
 class Pulling(SourceStage[T]):
-    """The running source of an async iterable, and the base of sources that are made of one.
+    """The running source of an async iterable.
 
-    `_pulled` is an item that came while the source was paused, and when it came.
+    `_pulled` is an item that arrived while the source was paused, and the time of its arrival.
     """
 
     _task: asyncio.Task[None] | None = None
@@ -183,8 +183,8 @@ class Pulling(SourceStage[T]):
             iterator = aiter(factory if hasattr(factory, "__aiter__") else factory())
             now = self.run.now()
             while True:
-                # A task that was cancelled from inside its own call ends here, or else where the
-                # iterator cleans up.
+                # A task that was cancelled in its own call, by `release`, ends here or in the
+                # clean-up of the iterator.
                 if self.done or self._slice.is_over(now):
                     await asyncio.sleep(0)
                 if self.demand:

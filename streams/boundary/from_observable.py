@@ -110,13 +110,13 @@ def from_observable(observable: Observable[T], on_overflow: Overflow) -> Flowabl
 
 
 class _Listening(SourceStage[T]):
-    """`_waiting` are the values that have come and not gone, from whatever thread they came."""
+    """`_waiting` are the values that have arrived, from any thread, and are not emitted yet."""
 
     _subscription: DisposableBase | None = None
     _ending: tuple[BaseException | None] | None = None
     _subscribed = False
-    # Whether the loop has been notified of values from other threads.
-    _told = False
+    # Whether a callback of the loop is due for values from other threads.
+    _notifying = False
     _overflowed = 0
 
     def __init__(
@@ -171,32 +171,32 @@ class _Listening(SourceStage[T]):
                 if overflow.when_full == "drop_oldest":
                     waiting.append((value, self.run.now()))
                     waiting.popleft()
-        self._go_on()
+        self._deliver_soon()
 
     def _end(self, error: BaseException | None) -> None:
-        """Nothing comes after what waits."""
+        """Complete, or fail, after the values that wait."""
         with self._lock:
             if self._ending is None:
                 self._ending = (error,)
-        self._go_on()
+        self._deliver_soon()
 
     def _is_here(self) -> bool:
         return threading.get_ident() == self._thread
 
-    def _go_on(self) -> None:
-        """Deliver what has come, on the stream's own thread if there is a loop."""
+    def _deliver_soon(self) -> None:
+        """Deliver what has arrived, on the stream's own thread if there is a loop."""
         if self._is_here() or not self.run.has_loop:
             self._deliver()
-        elif not self._told:
-            self._told = True
-            # Values that come after the loop has gone are not read.
+        elif not self._notifying:
+            self._notifying = True
+            # Values that arrive after the loop was closed are not read.
             with suppress(RuntimeError):
-                self.run.call_soon_threadsafe(self.info, self._was_told)
+                self.run.call_soon_threadsafe(self.info, self._notified)
 
     # On the stream's own thread.
 
-    def _was_told(self) -> None:
-        self._told = False
+    def _notified(self) -> None:
+        self._notifying = False
         self._deliver()
 
     def _deliver(self) -> None:
@@ -222,7 +222,7 @@ class _Listening(SourceStage[T]):
             return self._waiting.popleft() if self.demand and self._waiting else None
 
     def stop(self) -> None:
-        """Stop listening; what has arrived is still delivered."""
+        """Dispose of the subscription; what has arrived is still delivered."""
         self._end(None)
 
     def resume(self) -> None:

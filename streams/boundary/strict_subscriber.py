@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import UNBOUNDED, EventSubscriber, Subscription
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.stage import UNBOUNDED, UNCONNECTED, EventSubscriber, Subscription
 from penstock.streams.runtime.context import Run
 
 __all__ = ["StrictSubscriber", "connect"]
@@ -27,7 +27,7 @@ def connect(
 ) -> StrictSubscriber:
     """Attach a third-party subscriber. TypeError for None (rule 1.9).
 
-    The caller closes a `run` that it gives; without one, what the stages opened is released after
+    The caller closes a `run` that it passes; without one, what the stages opened is released after
     the terminal signal or a cancel. Without a loop, what the subscriber raises is raised here, or
     by the `request` that led to it.
     """
@@ -54,11 +54,11 @@ class StrictSubscriber:
         self.run = Run() if run is None else run
         self._to_close = run is None
         self._subscriber: EventSubscriber[Any] | None = subscriber
-        self._upstream: Subscription | None = None
+        self._upstream = UNCONNECTED
         self._wanted = 0
-        self._greeted = False
-        self._signalling = False
-        self._going_on = False
+        self._subscribed = False
+        # Whether a call of the subscriber, or a request, is in progress.
+        self._signalling = self._asking = False
         self._called = False
         self._raised: Exception | None = None
         self._waiting: deque[Event[Any]] = deque()
@@ -85,8 +85,8 @@ class StrictSubscriber:
 
     def not_attached(self, error: BaseException) -> None:
         """The stream could not be attached: call `on_subscribe`, then fail (rule 1.9)."""
-        if not self._greeted:
-            self._greet()
+        if not self._subscribed:
+            self._send_subscription()
         self.on_error(error)
 
     def failed(self, error: BaseException) -> None:
@@ -101,35 +101,31 @@ class StrictSubscriber:
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if cast(Any, subscription) is None:
             raise TypeError("on_subscribe() needs a subscription, not None")
-        if self._greeted:
+        if self._subscribed:
             subscription.cancel()
             return
         self._upstream = subscription
-        self._greet()
-        self._go_on()
+        self._send_subscription()
+        self._drain()
 
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        for event in events:
-            subscriber = self._subscriber
-            if subscriber is None or self._ending is not None:
-                event.give_back()
-            elif self._signalling or self._waiting:
-                self._waiting.append(event)
-            else:
-                self._hand_over(subscriber, event)
-        if self._wanted or self._waiting or self._ending is not None:
-            self._go_on()
-
-    def _hand_over(self, subscriber: EventSubscriber[Any], event: Event[Any]) -> None:
+    def _send_subscription(self) -> None:
+        self._subscribed = True
+        if self._subscriber is None:
+            return
         self._signalling = True
         try:
-            subscriber.on_next(event)
+            self._subscriber.on_subscribe(self)
         except Exception as error:
-            # Rule 2.13: a subscriber that raises counts as cancelled; the error is reported.
-            event.fail(error)
             self._report(error)
         finally:
             self._signalling = False
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        if self._subscriber is None or self._ending is not None:
+            give_back_all(events)
+        else:
+            self._waiting.extend(events)
+            self._drain()
 
     def on_error(self, error: BaseException, /) -> None:
         if cast(Any, error) is None:
@@ -140,48 +136,46 @@ class StrictSubscriber:
         self._end(None)
 
     def _end(self, error: BaseException | None) -> None:
-        self._upstream = None
+        self._upstream = UNCONNECTED
         if self._ending is None and self._subscriber is not None:
             self._ending = (error,)
-            self._go_on()
+            self._drain()
 
-    def _greet(self) -> None:
-        self._greeted = True
-        if self._subscriber is not None:
-            self._signalling = True
-            try:
-                self._subscriber.on_subscribe(self)
-            except Exception as error:
-                self._report(error)
-            finally:
-                self._signalling = False
+    def _drain(self) -> None:
+        """Send the signals that wait, then the requests that came inside a signal."""
+        waiting = self._waiting
+        while not self._signalling and (subscriber := self._subscriber) is not None:
+            if waiting:
+                self._send_event(subscriber, waiting.popleft())
+            elif self._ending is not None:
+                self._send_end(subscriber, *self._ending)
+            elif self._wanted and self._upstream is not UNCONNECTED and not self._asking:
+                self._ask()
+            else:
+                return
 
-    def _go_on(self) -> None:
-        """Send the signals and the requests that came inside a signal."""
-        if self._going_on or self._signalling:
-            return
-        self._going_on = True
+    def _send_event(self, subscriber: EventSubscriber[Any], event: Event[Any]) -> None:
+        self._signalling = True
         try:
-            while (subscriber := self._subscriber) is not None:
-                if self._waiting:
-                    self._hand_over(subscriber, self._waiting.popleft())
-                elif self._ending is not None:
-                    self._say_the_end(subscriber, *self._ending)
-                elif self._wanted and self._upstream is not None:
-                    wanted, self._wanted = self._wanted, 0
-                    self._ask(self._upstream, wanted)
-                else:
-                    return
+            subscriber.on_next(event)
+        except Exception as error:
+            # Rule 2.13: a subscriber that raises counts as cancelled; the error is reported.
+            event.fail(error)
+            self._report(error)
         finally:
-            self._going_on = False
+            self._signalling = False
 
-    def _ask(self, upstream: Subscription, n: int) -> None:
+    def _ask(self) -> None:
+        wanted, self._wanted = self._wanted, 0
+        self._asking = True
         try:
-            upstream.request(n)
+            self._upstream.request(wanted)
         except Exception as error:
             self._refuse(error)
+        finally:
+            self._asking = False
 
-    def _say_the_end(self, subscriber: EventSubscriber[Any], error: BaseException | None) -> None:
+    def _send_end(self, subscriber: EventSubscriber[Any], error: BaseException | None) -> None:
         self._subscriber = None
         try:
             if error is None:
@@ -210,7 +204,7 @@ class StrictSubscriber:
         # A request from inside a signal only adds to the sum; the running loop sends it (rule 3.3).
         self._wanted = min(self._wanted + n, UNBOUNDED)
         with self.called():
-            self._go_on()
+            self._drain()
 
     def cancel(self) -> None:
         self._subscriber = self._ending = None
@@ -224,12 +218,11 @@ class StrictSubscriber:
     def _cancel_upstream(self) -> None:
         while self._waiting:
             self._waiting.popleft().give_back()
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            try:
-                upstream.cancel()
-            except Exception as error:
-                self._report(error)
+        upstream, self._upstream = self._upstream, UNCONNECTED
+        try:
+            upstream.cancel()
+        except Exception as error:
+            self._report(error)
 
     def _report(self, error: Exception) -> None:
         self.cancel()
@@ -255,7 +248,7 @@ class StrictSubscriber:
             self._unhandled(error)
 
     def _unhandled(self, error: BaseException) -> None:
-        """An error that nobody receives: the loop's exception handler gets it."""
+        """Pass an error that no subscriber receives to the loop's exception handler."""
         if not self.run.has_loop:
             raise error
         context = {"message": "penstock: a subscriber raised", "exception": error}

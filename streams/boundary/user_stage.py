@@ -1,8 +1,8 @@
 """Wraps a user-defined stage: an exception it raises fails the event and ends the stream.
 
-The library's own stages do not raise: each handles the exceptions of the user's functions in it. A
-stage that a user wrote may raise, so its exceptions are caught right there: the only place where
-the event is known, and from which the stages above and below can be notified.
+The library's own stages do not raise: each handles the exceptions of the user's functions that it
+calls. A stage that a user wrote may raise. Its exceptions are caught here, where the event is known
+and both the stages above and below can be notified.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.protocol.blame import blame, is_ours
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription
+from penstock.streams.protocol.stage import UNCONNECTED, StageInfo, Subscriber, Subscription
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -27,7 +27,7 @@ _SIGNALS = frozenset({"on_subscribe", "on_events", "on_error", "on_completed"})
 def guarded(stage: S, info: StageInfo | None, run: Run) -> S | UserStage:
     """`stage` itself if all its signals go to the library's code, else a `UserStage` before it.
 
-    That costs one more call per event. `info` describes the stage, if it is known.
+    The `UserStage` costs one more call per event. `info` describes the stage, if it is known.
     """
     kind = type(stage)
     if not any(_is_foreign(base) for base in kind.__mro__):
@@ -43,34 +43,34 @@ def _is_foreign(kind: type) -> bool:
 class UserStage:
     """Fails the event and the stream with the exception that the stage raises.
 
-    It is the stage's subscription as well: a stage that has cancelled inside a list gets no more
-    of it.
+    It is the stage's subscription as well: a stage that cancels inside a list receives no more of
+    it.
     """
 
     def __init__(self, stage: Subscriber[Any], info: StageInfo, run: Run) -> None:
         self._stage = stage
         self._info = info
         self._run = run
-        self._upstream: Subscription | None = None
-        self.request: Callable[[int], None] = _nobody_above
+        self._upstream = UNCONNECTED
+        self.request: Callable[[int], None] = UNCONNECTED.request
         self._ended = False
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        if self._upstream is None:
+        if self._upstream is UNCONNECTED:
             self._upstream = subscription
-            # As its own attribute: a request costs no extra call.
+            # An attribute, so that a request costs no extra call.
             self.request = subscription.request
             subscription = self
-        self._say(lambda: self._stage.on_subscribe(subscription))
+        self._signal(lambda: self._stage.on_subscribe(subscription))
 
     def cancel(self) -> None:
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
+        upstream, self._upstream = self._upstream, UNCONNECTED
+        if upstream is not UNCONNECTED:
             self._ended = True
             upstream.cancel()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        # One by one, or it would not be known which event raised.
+        # One by one, to know which event raised.
         for place, event in enumerate(events):
             if self._ended:
                 give_back_all(events[place:])
@@ -90,11 +90,11 @@ class UserStage:
 
     def _end(self, signal: Callable[[], None]) -> None:
         if not self._ended:
-            self._upstream = None
-            self._say(signal)
+            self._upstream = UNCONNECTED
+            self._signal(signal)
             self._ended = True
 
-    def _say(self, signal: Callable[[], None]) -> None:
+    def _signal(self, signal: Callable[[], None]) -> None:
         try:
             signal()
         except Exception as error:
@@ -102,14 +102,13 @@ class UserStage:
             self._stop(error)
 
     def _stop(self, error: Exception) -> None:
-        """Cancel above the stage, and have the stage itself send the error below."""
+        """Cancel the stream above the stage; the stage itself passes the error on."""
         if self._ended:
             self._run.failed(error)
             return
         self._ended = True
-        upstream, self._upstream = self._upstream, None
-        if upstream is not None:
-            upstream.cancel()
+        upstream, self._upstream = self._upstream, UNCONNECTED
+        upstream.cancel()
         try:
             self._stage.on_error(error)
         except Exception as raised:
@@ -117,7 +116,3 @@ class UserStage:
             self._run.failed(error)
             if raised is not error:
                 self._run.failed(raised)
-
-
-def _nobody_above(n: int) -> None:
-    """Takes requests before there is a subscription."""

@@ -1,22 +1,28 @@
-"""Reports a blocked event loop while it is still blocked, from a separate thread.
+"""The watchdog: reports a blocked event loop while it is still blocked, from a separate thread.
 
 One daemon thread watches all loops of the process on which pipelines run, and ends with the last of
 them. Its only cost is a call that each loop answers twice a second. A loop that has not answered is
 blocked; the thread then inspects the stack of the loop's thread for the stage that blocks it. A
 block while no stage is at work is not caused by a pipeline, and not reported. Code that holds the
-interpreter's lock blocks the watchdog too: it is reported when it has ended.
+interpreter's lock blocks the watchdog too, so it is reported only after it has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import threading
 from contextlib import suppress
-from threading import Event, Lock, Thread, get_ident, get_native_id
+from threading import Lock, Thread, get_ident, get_native_id
+from types import FrameType
+from typing import Any, NamedTuple, cast
 
 from penstock.streams.clock import clock_of, queued_of
 from penstock.streams.diagnostics.loop_lag import Blocks
-from penstock.streams.diagnostics.stack import standing
+from penstock.streams.protocol.blame import event_name, is_ours
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo
 
 __all__ = ["LOOKS", "WATCHDOG", "Watchdog"]
 
@@ -28,12 +34,19 @@ stopped for a while would seem blocked when it goes on. If the system reports ho
 processes had the processor, that share of the time is not counted, so that a busy machine causes no
 warnings."""
 
-
-_OWN_CODE = "penstock's own code has blocked the loop for"
+# The functions of a loop from which everything that runs on it is called.
+_LOOP_BEGINS = {
+    ("asyncio.events", "Handle._run"),
+    ("asyncio.runners", "Runner.run"),
+    ("asyncio.base_events", "BaseEventLoop.run_until_complete"),
+    ("uvloop", "run"),
+}
+# Packages of which only the functions that they call are the user's.
+_CALLED_BY_US = {"reactivex", *sys.stdlib_module_names}
 
 
 class Watchdog:
-    """Checks `every` so many seconds; None: only when `look` is called."""
+    """Checks all loops `every` so many seconds; with None only when `look` is called."""
 
     def __init__(self, every: float | None = _EVERY) -> None:
         self._every = every
@@ -42,23 +55,23 @@ class Watchdog:
     def _begin(self) -> None:
         self._lock = Lock()
         self._loops: dict[asyncio.AbstractEventLoop, _Watched] = {}
-        self._stop: Event | None = None
+        self._stop: threading.Event | None = None
         self._process = os.getpid()
 
     def watch(self, loop: asyncio.AbstractEventLoop, blocks: Blocks) -> None:
-        """Watch a loop, which runs now, for a run, whose `blocks` these are, until `leave`."""
+        """Watch the running loop, on behalf of a run with these `blocks`, until `leave`."""
         self._after_fork()
         with self._lock:
             if loop not in self._loops:
                 self._loops[loop] = _Watched(loop)
             self._loops[loop].blocks.append(blocks)
             if self._stop is None and self._every is not None:
-                self._stop = stop = Event()
+                self._stop = stop = threading.Event()
                 arguments = (stop, self._every)
                 Thread(None, self._patrol, "penstock watchdog", arguments, daemon=True).start()
 
     def leave(self, loop: asyncio.AbstractEventLoop, blocks: Blocks) -> None:
-        """The run has ended."""
+        """Stop watching on behalf of a run."""
         self._after_fork()
         with self._lock:
             watched = self._loops.get(loop)
@@ -67,7 +80,7 @@ class Watchdog:
                 self._forget_the_left()
 
     def _after_fork(self) -> None:
-        # A fork has the loops and the lock of its parent, but not its thread.
+        # A fork inherits the loops and the lock of its parent, but not its thread.
         if self._process != os.getpid():
             self._begin()
 
@@ -79,12 +92,12 @@ class Watchdog:
             self._stop.set()
             self._stop = None
 
-    def _patrol(self, stop: Event, every: float) -> None:
+    def _patrol(self, stop: threading.Event, every: float) -> None:
         while not stop.wait(every):
             self.look()
 
     def look(self) -> None:
-        """Warn of the loops that are blocked."""
+        """Check all loops, and warn about those that are blocked."""
         with self._lock:
             self._forget_the_left()
             loops = list(self._loops.values())
@@ -93,7 +106,7 @@ class Watchdog:
 
 
 class _Watched:
-    """A loop, and the `blocks` of the runs on it."""
+    """A watched loop, with the `blocks` of the runs on it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.blocks: list[Blocks] = []
@@ -107,19 +120,20 @@ class _Watched:
         if not self._loop.is_running():
             self._answered = True
         elif self._answered:
-            # It may have been closed meanwhile.
+            # The loop may have been closed meanwhile.
             with suppress(RuntimeError):
                 self._ask()
         else:
-            before = self._in_vain
-            self._in_vain += self._share_of_its_own()
-            if before < LOOKS <= self._in_vain:
-                self._tell()
+            before = self._missed
+            self._missed += self._own_share()
+            if before < LOOKS <= self._missed:
+                self._report()
 
-    def _share_of_its_own(self) -> float:
-        """The share of the time since the last check in which no other process kept the loop's
-        thread
-        from running: code that blocks the loop ran for at most that share."""
+    def _own_share(self) -> float:
+        """The share of the time since the last check for which the loop's thread could run.
+
+        Code that blocks the loop ran for at most that share.
+        """
         passed, queued = self._now() - self._looked, self._queued_of(self._native) - self._queued
         self._looked += passed
         self._queued += queued
@@ -127,7 +141,7 @@ class _Watched:
 
     def _ask(self) -> None:
         self._answered = False
-        self._in_vain = 0.0
+        self._missed = 0.0
         self._looked, self._queued = self._now(), self._queued_of(self._native)
         self._loop.call_soon_threadsafe(self._answer)
 
@@ -137,30 +151,123 @@ class _Watched:
             blocks.turned()
         self._answered = True
 
-    def _tell(self) -> None:
-        found = standing(self._thread)
+    def _report(self) -> None:
+        found = _position(self._thread)
         affected = [*self.blocks]
         if found is None or not affected or self._answered:
             return
         seconds = f"{LOOKS * _EVERY:g} s"
+        own = f"penstock's own code has blocked the loop for {seconds}"
         blocks: Blocks | None
         if found.who is not None:
-            blocks = found.blocks or affected[0]
-            who = found.who
-            if found.is_own:
-                what = f"{_OWN_CODE} {seconds}, in {who}{found.event}"
-            else:
-                what = f"{who} has blocked the loop for {seconds}{found.event}"
+            blocks, who = found.blocks or affected[0], found.who
+            what = (
+                f"{own}, in {who}" if found.is_own else f"{who} has blocked the loop for {seconds}"
+            )
         else:
             at_work = ((blocks, watch.who) for blocks in affected for watch in [*blocks.at_work])
             blocks, who = next(at_work, (None, ""))
             what = f"the loop has been blocked for {seconds} while {who} is at work"
             if found.is_own:
-                what = f"{_OWN_CODE} {seconds}"
+                what = own
         if blocks is not None:
-            blocks.lasts(who, f"{what}, and stands at {found.place}", is_own=found.is_own)
+            text = f"{what}{found.event}, and stands at {found.place}"
+            blocks.lasts(who, text, is_own=found.is_own)
             for each in affected:
                 each.seen()
+
+
+class _Position(NamedTuple):
+    """What a thread is executing.
+
+    `who` is the innermost stage, None outside of all stages; `blocks` are those of its run, if the
+    stage knows its run.
+    """
+
+    who: str | None
+    blocks: Blocks | None
+    event: str
+    """What to add about the event in progress, if a local variable of the stage holds it."""
+    place: str
+    """The line in the function that the stage called > the innermost line outside the library."""
+    is_own: bool
+    """Whether the library's own code is running, or code that it may have called itself."""
+
+
+def _position(thread: int) -> _Position | None:
+    """The position of a thread, found by the local variables on its stack; None if it has ended.
+
+    Time: proportional to the depth of the stack.
+    """
+    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
+    if frame is None:
+        return None
+    innermost: FrameType | None = None
+    called: FrameType | None = None
+    ours = False
+    at: FrameType | None = frame
+    while at is not None:
+        module = at.f_globals.get("__name__", "")
+        if (module, at.f_code.co_qualname) in _LOOP_BEGINS:
+            break
+        ours = ours or is_ours(module)
+        if not is_ours(module):
+            innermost = innermost or at
+            if module.partition(".")[0] not in _CALLED_BY_US:
+                called = at
+        elif (info := _info(stage := at.f_locals.get("self"))) is not None:
+            event = at.f_locals.get("event")
+            return _Position(
+                _who(stage, info, called),
+                _blocks(stage),
+                _at_work(stage, event, called),
+                _place(called, innermost or frame),
+                called is None,
+            )
+        at = at.f_back
+    is_own = ours and called is None
+    return _Position(None, None, "", _place(None, innermost or frame), is_own)
+
+
+def _at_work(stage: object, event: object, called: FrameType | None) -> str:
+    if called is None:
+        in_flight = _attribute(stage, int, "in_flight")
+        return f", events in flight: {in_flight:,}" if in_flight else ""
+    return f" on the event {event_name(cast(Any, event))}" if isinstance(event, Event) else ""
+
+
+def _info(stage: object) -> StageInfo | None:
+    info: StageInfo | None = _attribute(stage, StageInfo, "info", "_info")
+    if info is None:
+        info = _attribute(getattr(stage, "_faults", None), StageInfo, "_info")
+    return info
+
+
+def _blocks(stage: object) -> Blocks | None:
+    runs = (getattr(stage, name, None) for name in ("run", "_run"))
+    found = (getattr(run, "blocks", None) for run in runs)
+    return next((blocks for blocks in found if isinstance(blocks, Blocks)), None)
+
+
+def _attribute(thing: object, kind: type[Any], *names: str) -> Any:
+    values = (getattr(thing, name, None) for name in names)
+    return next((value for value in values if isinstance(value, kind)), None)
+
+
+def _who(stage: object, info: StageInfo, called: FrameType | None) -> str:
+    if called is None:
+        return str(info)
+    # A working stage has the same name in all warnings: that of its handler if it is a user's.
+    who: str = getattr(stage, "_who", str(info))
+    return f"'{called.f_code.co_name}' ({info})" if who == str(info) else who
+
+
+def _place(called: FrameType | None, innermost: FrameType) -> str:
+    frames = [innermost] if called is None or called is innermost else [called, innermost]
+    return " > ".join(
+        f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+        for frame in frames
+    )
 
 
 WATCHDOG = Watchdog()

@@ -1,11 +1,11 @@
-"""Latency histograms in the format of HdrHistogram, cheap enough to record every event.
+"""Latency histograms in the layout of HdrHistogram, cheap enough to record every event.
 
 Source: Gil Tene's HdrHistogram (https://hdrhistogram.github.io/HdrHistogram/), with its bucket
 layout, percentile definition and interval log format version 1.2.
 
-Values are kept to 3 significant digits from 1 microsecond to 1 hour. Counting is done here, a chunk
-at a time: one record into the Python port of HdrHistogram costs about ten times as much. The port
-writes the interval log, so that the usual tools can read it; it comes with the extra `hdr`.
+Values from 1 microsecond to 1 hour are kept to 3 significant digits. They are counted here, a chunk
+at a time: recording one value in the Python port of HdrHistogram costs about ten times as much. The
+port, which comes with the extra `hdr`, writes the interval log for the usual tools.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _CELL_BITS = 11
 
 _PERCENTILES = (50.0, 75.0, 95.0, 98.0, 99.0, 99.9)
 
-# Values that are counted together: the table of counts is in the processor's cache then.
+# Values that are counted together, so that the table of counts is in the processor's cache.
 _CHUNK = 16_384
 _LAST_CELL = _HIGHEST >> 21 << 21
 
-# More counts than this are merged by their final cells, of which there are far fewer.
+# If there are more counts than this, they are merged by cell; there are far fewer cells.
 _MOST_COUNTS = 32_768
 _BELOW, _BEYOND = -1.0, inf
 
-# A float32 has 23 bits after its first one. Clearing the last 13 leaves the 11 binary digits that
-# name an HDR cell: one whole byte, and 5 bits of the next, counted from the least significant.
+# A float32 has 23 bits after its first one. Clearing the last 13, one whole byte and 5 bits of the
+# next, counted from the least significant, leaves the 11 binary digits that identify an HDR cell.
 _CLEAR_5_BITS = bytes(byte & 0b1110_0000 for byte in range(256))
 _LAST, _NEXT = (0, 1) if sys.byteorder == "little" else (3, 2)
 
 
-# Any: the package has no types. Imported when it is called, as it is slow and seldom needed.
+# Any: the package has no types. Imported only when it is needed, because that is slow.
 def _hdrh(module: str) -> Any:
     try:
         return import_module(f"hdrh.{module}")
@@ -103,16 +103,12 @@ class LatencyHistogram:
         self._recent = array("f")
         self._cells: Counter[float] = Counter()
 
-    def record(self, seconds: float) -> None:
-        """Record one value, in seconds."""
-        self.count([seconds * 1e6])
-
-    def record_many(self, seconds: Sequence[float]) -> None:
-        """Record many values; the same as `record` for each, and cheaper."""
+    def record(self, *seconds: float) -> None:
+        """Record values in seconds; many at once are cheaper than one by one."""
         self.count([value * 1e6 for value in seconds])
 
     def count(self, values: Sequence[float]) -> None:
-        """Record many values, in microseconds."""
+        """Record values in microseconds."""
         # Takes a third of the time in which the array reads numbers.
         self._recent.frombytes(pack(f"{len(values)}f", *values))
         if len(self._recent) >= _CHUNK:
@@ -242,7 +238,7 @@ def _percentiles(cells: list[tuple[int, int]], count: int) -> list[int]:
 
 
 def _final(value: float) -> float:
-    """The cell of a count: whole microseconds; each that is not a number is a key of its own."""
+    """The cell of a counted value, in whole microseconds; NaN counts as beyond all cells."""
     if not value <= _LAST_CELL:
         return _BEYOND
     # From there on the rest of a value is a cell already.

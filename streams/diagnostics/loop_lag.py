@@ -1,9 +1,9 @@
-"""Detects that handlers blocked the event loop, and names them.
+"""Loop-lag monitor: detects that handlers have blocked the event loop, and names them.
 
 A timer that fires late shows that something kept the loop from running. It costs nothing per event:
-it is set when work begins, and set again until none is in flight or nothing has happened for a
-while, so that a test on virtual time still notices a deadlock (a watch that never ended would keep
-the clock going for ever). A block in progress is reported by
+it is set when work begins, and again until nothing is in flight or there was no progress for a
+while. (On virtual time, a timer that was always set would keep the clock running for ever, and hide
+a deadlock from a test.) A block in progress is reported by
 `penstock.streams.diagnostics.blocked_loop`.
 
 If the system reports how long a thread was ready to run while others ran, that time is subtracted,
@@ -15,21 +15,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from threading import get_native_id
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.streams.clock import clock_of, queued_of
+
+if TYPE_CHECKING:
+    from cachetools import TTLCache
 
 __all__ = ["BLOCKED", "BlockingWatch", "Blocks"]
 
 BLOCKED = 0.1
 """Seconds; a longer call or delay causes a warning. The same as asyncio's debug mode."""
 
-# So a block of BLOCKED + _EVERY is always noticed, and one below BLOCKED never.
+# A block of BLOCKED + _EVERY is always detected, and one below BLOCKED never.
 _EVERY = 0.05
 # Ticks without any progress after which the watch pauses until work begins again.
 _PATIENCE = 200
 # Seconds between two warnings about the same handler.
 _QUIET = 10.0
+# Handlers for which that is remembered.
+_MOST_QUIET = 1000
 
 _ADVICE = (
     "Use asynchronous calls in it, or wrap a plain function in in_threads(n)(...) or "
@@ -42,17 +47,19 @@ _OWN_HANDLER = "Its handler is penstock's own: what blocked may be any other cod
 class Blocks:
     """Warns about blocks of a run's loop: once per block, and once per ten seconds and stage.
 
-    `who` is the name of the stage in all warnings of it.
+    `who` is the name of the stage in all warnings about it. `is_own` says that the library's own
+    code blocked, about which the user can do nothing.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None, warn: Callable[[str], None]) -> None:
         self.now = clock_of(loop)
         self._report = warn
-        self._quiet_until: dict[str, float] = {}
+        # Handlers that were warned about in the last seconds.
+        self._quiet: TTLCache[str, None] | None = None
         self._seen = float("-inf")
         self._queued_of = queued_of(loop)
         self._queued = self.queued()
-        # A dict, because it keeps the order.
+        # The stages at work; a dict, because it keeps the order.
         self.at_work: dict[BlockingWatch, None] = {}
 
     def queued(self) -> float:
@@ -60,7 +67,7 @@ class Blocks:
         return self._queued_of(get_native_id())
 
     def turned(self) -> None:
-        """The loop is running again: no call is in progress."""
+        """Note that the loop runs: no call is in progress."""
         self._queued = self.queued()
 
     def called(self, who: str, seconds: float, *, is_own: bool) -> None:
@@ -76,34 +83,35 @@ class Blocks:
             self.ended(who, text, began, is_own=is_own)
 
     def lasts(self, who: str, text: str, *, is_own: bool) -> None:
-        """The loop is blocked; called from another thread.
-
-        `is_own`: by the library's own code, about which the user can do nothing.
-        """
+        """Report that the loop is blocked now. Called from another thread."""
         self.seen()
         self._warn(
             who, f"{text}: everything else on the loop stands still", _OWN if is_own else _ADVICE
         )
 
     def seen(self) -> None:
-        """A block was reported while it lasted: its end need not be reported."""
+        """Note that a block was reported while it lasted, so that its end is not reported."""
         self._seen = self.now()
 
     def ended(self, who: str, text: str, began: float, *, is_own: bool = False) -> None:
-        """The loop was blocked from then until now; `is_own`: in a stage with our handler."""
+        """Report that the loop was blocked from the time `began` until now."""
         advice = _OWN_HANDLER if is_own else _ADVICE
         if began > self._seen:
             self._warn(who, f"{text}: everything else on the loop stood still", advice)
 
     def _warn(self, who: str, text: str, advice: str) -> None:
-        now = self.now()
-        if now >= self._quiet_until.get(who, now):
-            self._quiet_until[who] = now + _QUIET
+        if self._quiet is None:
+            # Slow to import, and few loops are ever blocked.
+            from cachetools import TTLCache
+
+            self._quiet = TTLCache(_MOST_QUIET, _QUIET, self.now)
+        if who not in self._quiet:
+            self._quiet[who] = None
             self._report(f"{text}. {advice}")
 
 
 class Watched(Protocol):
-    """A running, whose loop may be blocked."""
+    """A running pipeline, as seen by the monitor."""
 
     blocks: Blocks
 
@@ -112,11 +120,11 @@ class Watched(Protocol):
 
 
 class BlockingWatch:
-    """Watches the loop for one stage. `who` names handler and stage.
+    """Watches the loop for one stage. `who` names the handler and the stage.
 
-    `progress()` is any value that changes as the stage makes progress, None when nothing is in
-    flight; its first number is the events in flight. `is_own`: the handler is one of the library's,
-    and `who` the stage alone.
+    `progress()` returns numbers that change as the stage makes progress, or None when nothing is in
+    flight; the first number is the events in flight. `is_own`: the handler is one of the library's,
+    and `who` names only the stage.
     """
 
     def __init__(
@@ -134,13 +142,13 @@ class BlockingWatch:
         self._is_own = is_own
         self._timer: asyncio.TimerHandle | None = None
         self.is_on = False
-        """Whether it watches."""
+        """Whether the timer is set."""
         self._due = self._queued = 0.0
         self._seen: object = None
         self._patience = 0
 
     def begin(self) -> None:
-        """Work begins."""
+        """Watch from now on: work begins."""
         self._patience = _PATIENCE
         if self._timer is None:
             self._blocks.at_work[self] = None

@@ -8,69 +8,88 @@ for the call to end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
-from penstock.streams.errors import BatchContractError, cancelled_inside
-from penstock.streams.execution.batch_settings import BatchSettings, by_contract
+from penstock.streams.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
 from penstock.streams.execution.calling_stage import PAUSE, CallingStage
-from penstock.streams.execution.handler import opened_pool
+from penstock.streams.execution.handler import opened_pool, tells_of_its_type, unfinished
+from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
-from penstock.streams.execution.results import Results
-from penstock.streams.execution.timeouts import Timeouts
-from penstock.streams.execution.waiting import Waiting
+from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.queues import close_turns, open_turns, release
 from penstock.streams.limits import Outcome
 from penstock.streams.limits.batch_size import BatchSize
 from penstock.streams.protocol.acknowledgement import Nobody, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
-from penstock.streams.protocol.stage import StageInfo, State, Subscriber, is_second
+from penstock.streams.protocol.stage import (
+    CLOSED,
+    FAILED,
+    StageInfo,
+    Subscriber,
+)
 from penstock.streams.runtime.context import Run
 
-__all__ = ["BatchStage"]
+__all__ = ["BatchSettings", "BatchStage"]
 
 _NOBODY = Nobody()
 
 
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """The arguments of `penstock.batch`, which documents each."""
+
+    handler: Callable[[list[Any]], Any]
+    name: str
+    max_size: int
+    max_wait: float
+    latency: float | None
+    parallel: int
+    timeout: float | None
+    on_error: OnError
+
+    @property
+    def limit(self) -> int:
+        """Events that may be in calls at once."""
+        return self.max_size * self.parallel
+
+
 class BatchStage(CallingStage):
-    """Has up to `parallel` slots, each of which takes a batch and works on it."""
+    """Has up to `parallel` slots, each of which takes a batch and calls the handler with it."""
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, settings: BatchSettings
     ) -> None:
-        waiting = Waiting(settings.on_error, run, settings.max_size, self._again)
-        results = Results(downstream, settings.max_size)
-        handler, name = settings.handler, settings.name
-        super().__init__(downstream, run, info, handler, name, settings.on_error, waiting, results)
+        super().__init__(
+            downstream,
+            run,
+            info,
+            settings.handler,
+            settings.name,
+            settings.on_error,
+            settings.max_size,
+            settings.timeout,
+        )
         self._settings = settings
-        self._handler = by_contract(opened_pool(handler, run), name)
-        self._timeouts = None
-        if settings.timeout is not None:
-            self._timeouts = Timeouts(run, settings.timeout, name)
-        self._turns = BatchTurns(waiting.siblings)
+        self._handler = _by_contract(opened_pool(settings.handler, run), settings.name)
+        self._turns = BatchTurns(self._siblings)
         self._size = BatchSize(settings.max_size, settings.latency)
-        self._linger = Linger(settings.max_wait)
-        self._asked = 0
-        # When the first event of the open batch came.
+        self._linger = Linger(settings.max_wait, settings.parallel)
+        self._requested = 0
+        # When the first event of the open batch arrived.
         self._opened = 0.0
         self._calling: int = 0
-        # Whether a call is free, and the groups of the open batch may give more.
+        # Whether a call is free, and the groups of the open batch may give more events.
         self._gathering = False
         self._timer: asyncio.TimerHandle | None = None
 
     # Demand and events.
 
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if is_second(self, subscription):
-            return
-        self.upstream = subscription
-        self.downstream.on_subscribe(self)
-        self._drain()
-
     def on_events(self, events: list[Event[Any]], /) -> None:
-        self._asked -= len(events)
+        self._requested -= len(events)
         now = self._now()
         for place, event in enumerate(events):
             if self.state:
@@ -89,18 +108,18 @@ class BatchStage(CallingStage):
 
     def _proceed(self) -> None:
         if not self.state:
-            self._ask()
+            self._request_more()
         self._noted = False
         if self._is_ready():
             self._wake(1, self._settings.parallel)
 
-    def _ask(self) -> None:
-        """Ask for what is missing in the open batch."""
+    def _request_more(self) -> None:
+        """Request the events that are missing in the open batch."""
         waiting = self._waiting
-        room = self._size.size - self._asked - (len(waiting) - waiting.retrying)
+        room = self._size.size - self._requested - (len(waiting) - waiting.retrying)
         room += min(0, self._settings.max_size - self._results.waiting)
         if room > 0 and waiting.has_room(self._settings.limit):
-            self._asked += room
+            self._requested += room
             self.upstream.request(room)
 
     # Batches.
@@ -109,7 +128,7 @@ class BatchStage(CallingStage):
         """Whether a call may begin, and need not wait for more events."""
         if (
             not self._inbox
-            or self.state >= State.CLOSED
+            or self.state >= CLOSED
             or self._calling >= self._settings.parallel
             or self._results.waiting > self._settings.max_size
         ):
@@ -118,17 +137,21 @@ class BatchStage(CallingStage):
         waiting = len(self._inbox)
         if waiting >= self._size.size or self.state:
             return True
-        left = self._opened + self._linger.patience(waiting) - self._now()
+        left = (
+            self._opened
+            + self._linger.patience(waiting, self._settings.parallel - self._calling)
+            - self._now()
+        )
         if left <= 0:
             return True
         if self._timer is None:
-            self._timer = self._run.call_later(left, self._info, self._waited)
+            self._timer = self.run.call_later(left, self.info, self._waited)
         return False
 
     def _gather(self) -> None:
-        """Let the groups in the open batch give more of their events.
+        """Let the groups in the open batch give more of their events, once a call is free.
 
-        Not before a call is free, or a group that is in no call would fill the batch alone.
+        Earlier, a group that is in no call would fill the batch alone.
         """
         if not self._gathering:
             self._gathering = True
@@ -141,7 +164,7 @@ class BatchStage(CallingStage):
     async def _work(self) -> None:
         free: float | None = None
         self._looking -= 1
-        while self.state < State.CLOSED:
+        while self.state < CLOSED:
             # Events of the same loop iteration go into the same batch.
             await PAUSE
             if self._is_ready():
@@ -155,7 +178,7 @@ class BatchStage(CallingStage):
         inbox, size = self._inbox, self._size.size
         self._gathering = False
         close_turns(event.turn for event in inbox)
-        # What has failed before stays among itself, or it would fail others again and again.
+        # Events that have failed before stay together, or they would fail others again and again.
         again = self._tried(inbox[0])
         batch: list[Event[Any]] = []
         while inbox and len(batch) < size and self._tried(inbox[0]) == again:
@@ -169,17 +192,17 @@ class BatchStage(CallingStage):
         return batch
 
     def _tried(self, event: Event[Any]) -> bool:
-        return self._parking is not None and self._parking.count(event) > 1
+        return self._retries is not None and self._retries.count(event) > 1
 
     # Calls.
 
     async def _work_on(self, batch: list[Event[Any]], free: float) -> None:
-        """Call the handler with a batch, and settle every event of it.
+        """Call the handler with a batch, and settle each of its events.
 
-        `free` is when a call became free for it, or it for a call.
+        `free` is the time at which both the batch was ready and a call was free.
         """
         size, opened, started = self._size.size, self._opened, self._now()
-        # What was left, for a size that has become smaller, is the next batch from now on.
+        # Events left over, because the size has become smaller, are the next batch from now on.
         self._opened = started
         self._calling += 1
         self.in_flight += len(batch)
@@ -188,7 +211,7 @@ class BatchStage(CallingStage):
             event.started = started
         self._watch.begin()
         # As soon as the call has begun: the next batch is made while this one is worked on.
-        self._run.call_soon(self._info, self._drain)
+        self.run.call_soon(self.info, self._drain)
         outcome = Outcome.SUCCESS
         parts = [batch]
         try:
@@ -199,7 +222,7 @@ class BatchStage(CallingStage):
                 error = await self._attempt(part)
                 if isinstance(error, TimeoutError):
                     outcome = Outcome.DROPPED
-                if error is None or self.state >= State.CLOSED:
+                if error is None or self.state >= CLOSED:
                     continue
                 if len(part) > 1 and not isinstance(error, BatchContractError):
                     middle = len(part) // 2
@@ -211,20 +234,23 @@ class BatchStage(CallingStage):
             for part in parts:
                 self._return(part)
         ended = self._now()
-        if self.state < State.FAILED:
+        if self.state < FAILED:
             self._linger.on_complete(ended - started)
             # With what each call costs this stage and the loop, which small ones pay as well.
             self._size.on_complete(ended - free, len(batch), size, ended - opened, outcome)
         self._drain()
 
     def _still_due(self, part: list[Event[Any]]) -> list[Event[Any]]:
-        """What of it may begin: nothing after an error, nothing that its source has lost, none
-        whose group tries another again."""
-        if self.state >= State.FAILED:
+        """The events of `part` that may begin.
+
+        None after an error, none whose source has lost it, and none whose group has an event that
+        waits for its next attempt.
+        """
+        if self.state >= FAILED:
             self._return(part)
             return []
         due: list[Event[Any]] = []
-        lessors = self._run.lessors
+        lessors = self.run.lessors
         for event in part:
             if lessors and not may_begin(event, lessors):
                 self._withdrawn(event)
@@ -238,27 +264,27 @@ class BatchStage(CallingStage):
 
     def _withdrawn(self, event: Event[Any]) -> None:
         self.in_flight -= 1
-        self._settled(event)
+        self._no_more_attempts(event)
         turn = event.turn
         event.give_back()
         self._turn_over(turn)
 
     async def _attempt(self, part: list[Event[Any]]) -> Exception | None:
-        """Call once, and settle what there are results for; else say what went wrong."""
+        """Call once and settle the events that have results; otherwise return the error."""
         try:
             results = await self._call([event.value for event in part])
         except asyncio.CancelledError as error:
-            if self.state >= State.CLOSED:
+            if self.state >= CLOSED:
                 self._return(part)
                 raise
             return self._cancelled_in_call(part, error)
         except Exception as error:
-            if self.state >= State.CLOSED:
+            if self.state >= CLOSED:
                 self._return(part)
-                self._run.late_error(error)
+                self.run.late_error(error)
             return error
         except BaseException as error:
-            blame(error, self._info, part[0])
+            blame(error, self.info, part[0])
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 self._return(part)
                 raise
@@ -295,20 +321,22 @@ class BatchStage(CallingStage):
     # Outcomes.
 
     def _settle_part(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
+        self.within(self._settle_all, part, results)
+
+    def _settle_all(self, part: list[Event[Any]], results: Sequence[Any]) -> None:
         ended = self._now()
-        draining, self._draining = self._draining, True
         done: list[Event[Any]] = []
         turns: list[Turn] = []
         for event, result in zip(part, results, strict=True):
             event.ended = ended
             self.in_flight -= 1
-            if self.state >= State.CLOSED:
+            if self.state >= CLOSED:
                 event.give_back()
             elif isinstance(result, BaseException):
                 self._failed(event, result)
             else:
                 turn = event.turn
-                self._settled(event)
+                self._no_more_attempts(event)
                 if turn is not None:
                     event.turn = None
                     turns.append(turn)
@@ -318,8 +346,6 @@ class BatchStage(CallingStage):
         for turn in turns:
             self._turn_over(turn)
         release(turns)
-        self._draining = draining
-        self._drain()
 
     def _failed(self, event: Event[Any], error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError):
@@ -328,20 +354,18 @@ class BatchStage(CallingStage):
             # Every event of the call has one, with notes of its own.
             error = BatchContractError(str(error))
         elif self._is_tried_again(event, error):
-            if self._error is None:
+            if self.error is None:
                 self._try_again(event)
             return
         self._give_up(event, error)
 
     def _try_again(self, event: Event[Any]) -> None:
-        parking = self._parking
-        assert parking is not None
         if self._turns.waits_for_another(event):
-            # Behind the one before it, which is not done yet.
+            # After the event of its group that was before it, which is not settled yet.
             self._turns.put_off(event)
             return
-        self._turns.park(event)
-        if self._waiting.park(event, parking.count(event), self._settings.limit):
+        self._turns.retry(event)
+        if self._waiting.put_retry(event, self._settings.limit):
             self.in_flight += 1
 
     def _again(self, event: Event[Any], in_slot: bool) -> None:
@@ -349,11 +373,11 @@ class BatchStage(CallingStage):
             self.in_flight -= 1
         if not self._inbox:
             self._opened = self._now()
-        self._waiting.unpark(event, self._settings.limit)
+        self._waiting.retry(event, self._settings.limit)
         self._drain()
 
-    def _settled(self, event: Event[Any]) -> None:
-        super()._settled(event)
+    def _no_more_attempts(self, event: Event[Any]) -> None:
+        super()._no_more_attempts(event)
         self._turns.settle(event)
 
     def _turn_over(self, turn: Turn | None) -> None:
@@ -361,7 +385,7 @@ class BatchStage(CallingStage):
             self._enter(following)
 
     def _return(self, part: list[Event[Any]]) -> None:
-        """Give back what is in flight and has not been worked on to its end."""
+        """Return events in flight whose calls have no result."""
         self.in_flight -= len(part)
         give_back_all(part)
 
@@ -371,21 +395,59 @@ class BatchStage(CallingStage):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._timeouts is not None:
-            self._timeouts.close()
         super()._end_work()
 
     def statistics(self) -> dict[str, Any]:
         """The `size` of a full batch now and its reason, `calls` and their events `in_flight`."""
         return {
-            "waiting": len(self._waiting),
-            "in_flight": self.in_flight,
-            "peak_in_flight": self.peak_in_flight,
+            **super().statistics(),
             "calls": self._calling,
             "size": self._size.size,
             "size_reason": self._size.reason,
-            "undelivered": self._results.waiting,
-            "retrying": self._waiting.retrying,
-            "stuck": 0 if self._timeouts is None else self._timeouts.stuck,
-            **self._faults.statistics(),
         }
+
+
+def _by_contract(
+    handler: Callable[[list[Any]], Any], name: str
+) -> Callable[[list[Any]], Coroutine[Any, Any, Sequence[Any]]]:
+    """`handler` as a coroutine function that returns as many results as it is given values.
+
+    BatchContractError where it returns anything else; None stands for a None each.
+    """
+
+    async def call(values: list[Any]) -> Sequence[Any]:
+        count = len(values)
+        results = handler(values)
+        if isinstance(results, Awaitable):
+            results = await cast(Any, results)
+        if results is None:
+            return [None] * count
+        if isinstance(results, str | bytes) or not isinstance(results, Sequence):
+            if (error := unfinished(results, name)) is not None:
+                raise BatchContractError(str(error))
+            what = "an async iterator" if is_iterator(results) else describe(results, 80)
+            raise BatchContractError(
+                f"'{name}' returned {what} for {_many(count, 'event')}: return a list of as many "
+                "results, or None"
+            )
+        given: Sequence[Any] = cast(Any, results)
+        if len(given) != count:
+            raise BatchContractError(
+                f"'{name}' returned {_many(len(given), 'result')} for "
+                f"{_many(count, 'event')}: return one for each, in their order; an exception in "
+                "the place of one that failed"
+            )
+        if finished.issuperset(map(type, given)):
+            return given
+        errors = [unfinished(result, name) for result in given]
+        if not any(errors):
+            finished.update(map(type, filter(tells_of_its_type, given)))
+        return [error or result for error, result in zip(errors, given, strict=True)]
+
+    # Types of results that need not be awaited.
+    finished: set[type] = set()
+    return call
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from penstock.streams.execution.siblings import Siblings
+from penstock.streams.execution.waiting import Siblings
 from penstock.streams.protocol.event import Event, Turn
 
 __all__ = ["BatchTurns"]
@@ -22,13 +22,13 @@ class BatchTurns:
         self._siblings = siblings
         self._at_work: Counter[Turn] = Counter()
         self._retried: dict[Turn, Event[object]] = {}
-        # Events of a turn that were in a call and wait once more, before those that never were.
+        # Per turn, events that were in a call and wait once more, before those that never were.
         self._put_off: Counter[Turn] = Counter()
 
     def must_wait(self, event: Event[object]) -> bool:
-        """Whether another of its turn is at work; it then waits until that one has ended."""
+        """Whether another event of its turn is at work; it then waits until that one has ended."""
         turn = event.turn
-        if turn is None or turn not in self._siblings:
+        if turn is None or turn not in self._siblings.at_work:
             return False
         self._siblings.may_begin(turn, event)
         return True
@@ -37,12 +37,12 @@ class BatchTurns:
         """An event goes into a call, for the first time."""
         turn = event.turn
         if turn is not None:
-            if turn not in self._siblings:
+            if turn not in self._siblings.at_work:
                 self._siblings.may_begin(turn, event)
             self._at_work[turn] += 1
 
     def put_off(self, event: Event[object]) -> None:
-        """It was to begin, and waits once more."""
+        """An event that was about to begin waits once more."""
         turn = event.turn
         assert turn is not None
         self._at_work[turn] -= 1
@@ -56,8 +56,8 @@ class BatchTurns:
             while (following := self._siblings.next(turn)) is not None:
                 yield following
 
-    def park(self, event: Event[object]) -> None:
-        """An event will be tried again; the others of its turn wait until it is settled."""
+    def retry(self, event: Event[object]) -> None:
+        """An event has another attempt; the others of its turn wait until it is settled."""
         if event.turn is not None:
             self._retried[event.turn] = event
 
@@ -68,7 +68,7 @@ class BatchTurns:
             del self._retried[turn]
 
     def waits_for_another(self, event: Event[object]) -> bool:
-        """Whether another of its turn is tried again."""
+        """Whether another event of its turn waits for its next attempt."""
         turn = event.turn
         return turn is not None and self._retried.get(turn, event) is not event
 

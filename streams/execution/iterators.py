@@ -1,4 +1,4 @@
-"""Calls that bring several results, one by one, as an async iterator."""
+"""Calls with several results: reading the async iterator that a handler returned."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ def is_iterator(result: object) -> bool:
 
 
 class Iterators:
-    """Reads the iterators of one stage as there is room for their results.
+    """Reads the iterators of one stage while there is room for their results.
 
-    `check` is called with each result, and may raise. `suspend` is called when one waits for room.
+    `check` is called with each result, and may raise. `suspend` is called when a call begins to
+    wait for room.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class Iterators:
         self._slice = TimeSlice(run)
 
     async def read(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:
-        """Deliver results as there is room; they carry the event's obligations from here on."""
+        """Deliver the results while there is room. The event ends with the last of them."""
         family = Family(event, "no results")
-        # They are past the working stage: the turn stays with the call.
+        # Results are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None
         try:
             async for value in results:
@@ -70,7 +71,7 @@ class Iterators:
         return family
 
     async def _room(self, event: Event[Any]) -> None:
-        """Wait for room. The time that others take does not count as the call's."""
+        """Wait for room; this time does not count towards the call's timeout."""
         timeouts = self._timeouts
         left = None if timeouts is None else timeouts.suspend(event)
         self.suspended += 1
@@ -85,8 +86,8 @@ class Iterators:
             if timeouts is not None:
                 timeouts.resume(event, left)
 
-    def look_for_room(self) -> None:
-        """There may be room now for results that wait."""
+    def resume(self) -> None:
+        """Let the calls that wait for room look again."""
         if self._no_room:
             waiting, self._no_room = self._no_room, []
             for room in waiting:

@@ -9,13 +9,16 @@ class Linger:
     """Whether the first event of a batch should wait for others, `max_wait` seconds at most.
 
     Waiting delays every event already in the batch by one gap between arrivals; an event that
-    misses the batch is delayed by a whole call. So waiting pays while (waiting events x gap) is
-    less than the time of a call, and never for longer than a call: a lone event in a quiet stream
-    does not wait at all. Both times are means that fade over about 16 observations.
+    misses the batch is delayed by a whole call, unless another call is free. So waiting pays only
+    before the last free call, while (waiting events x gap) is less than the time of a call, and
+    never for longer than a call: a lone event in a quiet stream does not wait at all. With several
+    calls in `parallel` others end soon, so the next event must be expected within `max_wait`, too.
+    Both times are means that fade over about 16 observations.
     """
 
-    def __init__(self, max_wait: float) -> None:
+    def __init__(self, max_wait: float, parallel: int = 1) -> None:
         self._max_wait = max_wait
+        self._parallel = parallel
         self._gap, self._call = _Mean(), _Mean()
         self._last: float | None = None
 
@@ -29,9 +32,15 @@ class Linger:
         """Record how long a call took."""
         self._call.add(seconds)
 
-    def patience(self, waiting: int) -> float:
-        """Seconds that the first of `waiting` events may wait in all, counted from its arrival."""
-        if not self._gap.count or waiting * self._gap.value >= self._call.value:
+    def patience(self, waiting: int, free: int = 1) -> float:
+        """Seconds that the first of `waiting` events may wait in all, counted from its arrival.
+
+        `free` is the number of calls that could begin now.
+        """
+        gap = self._gap
+        if free > 1 or not gap.count or waiting * gap.value >= self._call.value:
+            return 0.0
+        if self._parallel > 1 and gap.value > self._max_wait:
             return 0.0
         return min(self._max_wait, self._call.value)
 

@@ -14,10 +14,10 @@ __all__ = ["InOrder", "Results"]
 
 
 class Results:
-    """Results in the order in which they come; at most about `window` of them wait.
+    """Results in the order of their calls' ends; at most about `window` of them wait.
 
-    `begin` and `end` frame one event's call, `put` brings one of its results; `complete` ends
-    several calls, each with one result. What comes after `give_back` is returned too.
+    `begin` and `end` enclose the call of one event, `put` adds one of its results; `complete` ends
+    several calls, each with one result. Results that arrive after `give_back` are returned too.
     """
 
     def __init__(self, downstream: Subscriber[Any], window: int) -> None:
@@ -26,7 +26,7 @@ class Results:
         self.ready: deque[Event[Any]] = deque()
         self._downstream = downstream
         self._returns = False
-        # What is on its way has been taken out, and the stage must not end before it has arrived.
+        # Whether a list is being sent on: the stage must not end before that has returned.
         self.delivering = False
 
     @property
@@ -36,14 +36,14 @@ class Results:
 
     @property
     def head(self) -> Event[Any] | None:
-        """Whose results the others wait for, where there is an order."""
+        """The event whose results the others wait for, where there is an order."""
         return None
 
     def begin(self, events: Iterable[Event[Any]]) -> None:
         """Calls have begun."""
 
     def end(self, event: Event[Any]) -> None:
-        """A call has ended, and brings no more results."""
+        """A call has ended, and has no more results."""
 
     def put(self, event: Event[Any], result: Event[Any]) -> None:
         """One result of the call of `event`."""
@@ -54,7 +54,7 @@ class Results:
             self.deliver()
 
     def complete(self, events: list[Event[Any]]) -> None:
-        """Calls have ended, and each event is now its only result. The list is taken over."""
+        """Calls have ended; each event now carries its only result. Takes ownership of the list."""
         if self.ready or self.delivering or len(events) > self.demand:
             self.ready += events
             self.deliver()
@@ -69,18 +69,18 @@ class Results:
                 self.deliver()
 
     def has_room(self, event: Event[Any]) -> bool:
-        """Whether the call of `event` may bring another result."""
+        """Whether there is room for another result of the call of `event`."""
         return self._returns or len(self.ready) < max(self.demand, self.window)
 
     def request(self, n: int) -> None:
-        """Let `n` more results go."""
+        """Add `n` to the demand."""
         self.demand += n
         if self.ready:
             self.deliver()
 
     def deliver(self) -> None:
-        """Send what waits and is wanted."""
-        # A request that comes inside is seen by the loop, or many would nest too deep.
+        """Send results on while there is demand."""
+        # A request from inside is served by the loop below: nested calls could be too deep.
         if self.delivering or not (self.demand and self.ready):
             return
         ready = self.ready
@@ -94,7 +94,7 @@ class Results:
             self.delivering = False
 
     def give_back(self) -> None:
-        """Return everything that waits, and all that is still to come."""
+        """Return all waiting results, and those of calls that end later."""
         self.demand = 0
         self._returns = True
         give_back_all(taken(self.ready, len(self.ready)))
@@ -150,7 +150,7 @@ class InOrder(Results):
             self._advance()
 
     def _advance(self) -> None:
-        """Let go the results of those that have no other before them any more."""
+        """Move the results of calls that have no unfinished call before them to `ready`."""
         order, held, ended, ready = self._order, self._held, self._ended, self.ready
         waited = len(ready)
         while order:
@@ -170,7 +170,7 @@ class InOrder(Results):
     def has_room(self, event: Event[Any]) -> bool:
         if self._returns or event is self.head:
             return super().has_room(event)
-        # Others must not fill the window that the head needs: one result each.
+        # Others hold one result each, so that they do not fill the window that the head needs.
         return not self._held[event]
 
     def give_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Events that wait for their next attempt."""
+"""The queue of events that wait for their next attempt."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["RetryQueue"]
 
 
 class RetryQueue:
-    """Counts attempts and holds the events between two of them.
+    """Counts attempts and holds events between two of them.
 
-    At most as many as the stage's limit wait without a working slot; one more keeps its own.
+    `in_slot` says that an event keeps its working slot meanwhile, which `Waiting` decides.
     `again(event, in_slot)` is called when the wait of an event is over.
     """
 
@@ -33,29 +33,26 @@ class RetryQueue:
         self._timers: dict[Event[Any], asyncio.TimerHandle] = {}
         self._in_slot: set[Event[Any]] = set()
 
-    def __len__(self) -> int:
-        return len(self._timers)
-
     @property
     def waiting(self) -> int:
-        """Events that wait and take no working slot."""
+        """Events that wait without a working slot."""
         return len(self._timers) - len(self._in_slot)
 
     def count(self, event: Event[Any]) -> int:
-        """The attempts so far, after one more has failed."""
+        """The number of attempts at `event`, the current one included."""
         return self._attempts.get(event, 0) + 1
 
     def forget(self, event: Event[Any]) -> None:
-        """There will be no more attempts."""
+        """There will be no more attempts at `event`."""
         self._attempts.pop(event, None)
 
-    def allows(self, error: BaseException, attempts: int) -> bool:
-        """Whether there is another attempt after this one."""
-        return isinstance(error, Exception) and attempts < self._policy.times
+    def allows(self, event: Event[Any], error: BaseException) -> bool:
+        """Whether another attempt follows the current one, which failed with `error`."""
+        return isinstance(error, Exception) and self.count(event) < self._policy.times
 
-    def park(self, event: Event[Any], attempts: int, in_slot: bool) -> None:
-        """Wait for the next attempt, in the event's working slot or without one."""
-        self._attempts[event] = attempts
+    def put(self, event: Event[Any], in_slot: bool) -> None:
+        """Hold `event` for its backoff, in its working slot or without one."""
+        attempts = self._attempts[event] = self.count(event)
         if in_slot:
             self._in_slot.add(event)
         delay = self._policy.backoff.delay(attempts, self._rng)
@@ -68,11 +65,11 @@ class RetryQueue:
         self._again(event, in_slot)
 
     def clear(self) -> list[tuple[Event[Any], bool]]:
-        """Take out all that wait, each with whether it kept its slot."""
-        parked = [(event, event in self._in_slot) for event in self._timers]
+        """Remove and return all events, each with whether it kept its slot."""
+        retried = [(event, event in self._in_slot) for event in self._timers]
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._in_slot.clear()
         self._attempts.clear()
-        return parked
+        return retried

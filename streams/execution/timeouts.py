@@ -16,13 +16,14 @@ _TINY = 1e-9
 
 
 class Timeouts:
-    """Cancels calls that last longer than `seconds`, each by the task that awaits it.
+    """Cancels calls that last longer than `seconds`, each in the task that awaits it.
 
-    A call that is late is cancelled once, and awaited until it has really ended. Whatever it then
-    returns or raises, it has failed. A task is left with no cancellation but those of others.
+    A late call is cancelled once, and awaited until it has really ended. Whatever it then returns
+    or raises, it has failed. The cancellation is undone afterwards (`Task.uncancel`), so that only
+    requests by others to cancel the task remain.
 
-    Time: constant for each call, and one look at all calls when the timer fires, which is once
-    in `seconds` or, where one call waited for room, a little more often.
+    Time: constant per call, and a scan of all calls when the timer fires, about once in `seconds`,
+    or more often when calls have waited for room.
     """
 
     def __init__(self, run: Run, seconds: float, name: str) -> None:
@@ -37,7 +38,7 @@ class Timeouts:
 
     @property
     def stuck(self) -> int:
-        """Calls that are past their time and have not ended."""
+        """Calls past their timeout that have not ended."""
         return len(self._late)
 
     def begin(self, event: Event[Any], now: float) -> None:
@@ -54,14 +55,14 @@ class Timeouts:
             raise self._timeout()
 
     def error(self, event: Event[Any], error: BaseException) -> BaseException:
-        """The call has raised `error`: what it has failed with."""
+        """The call has raised `error`. Returns the error with which it failed."""
         if self._calls.pop(event, None) is not None or not self._over(event):
             return error
         if not isinstance(error, Exception | asyncio.CancelledError):
             return error
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            # Somebody else wants the task to end.
+            # The task is cancelled by something else, too.
             return error
         timeout = self._timeout()
         timeout.__cause__ = error
@@ -78,7 +79,7 @@ class Timeouts:
         return HandlerTimeout(f"'{self._name}' did not end within {self._seconds:g} s")
 
     def suspend(self, event: Event[Any]) -> float | None:
-        """The call waits for others: the seconds that it has left, None if it has no limit."""
+        """The call begins to wait for room. Returns the seconds that it has left, if limited."""
         call = self._calls.get(event)
         if call is None:
             return None
@@ -87,7 +88,7 @@ class Timeouts:
         return when - self._run.now()
 
     def resume(self, event: Event[Any], left: float | None) -> None:
-        """The call goes on, with so many seconds left."""
+        """The call continues, with so many seconds left."""
         call = self._calls.get(event)
         if call is not None and left is not None:
             self._calls[event] = self._run.now() + left, call[1]
@@ -114,7 +115,7 @@ class Timeouts:
             self._set(first - now)
 
     def close(self) -> None:
-        """Watch over no call any more."""
+        """Cancel no more calls."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

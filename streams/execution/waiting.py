@@ -1,4 +1,4 @@
-"""Events that a stage has taken in and that have not begun."""
+"""Events that a working stage has received and that have not begun."""
 
 from __future__ import annotations
 
@@ -7,19 +7,65 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.streams.execution.retry import RetryQueue
-from penstock.streams.execution.siblings import Siblings
 from penstock.streams.failures.policy import OnError, Retry
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, Turn
 from penstock.streams.runtime.context import Run
 
-__all__ = ["Waiting"]
+__all__ = ["Siblings", "Waiting"]
+
+
+class Siblings:
+    """Events that share a turn, such as the children of a fan-out, and run one after another.
+
+    Memory: an entry for each such turn at work, and the events that wait for it.
+    """
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.at_work: dict[Turn, deque[Event[Any]]] = {}
+        """The events that wait, by the turn of which another event is at work."""
+
+    def may_begin(self, turn: Turn, event: Event[Any]) -> bool:
+        """Whether no other event of the turn is at work; otherwise `event` waits here."""
+        others = self.at_work.get(turn)
+        if others is None:
+            self.at_work[turn] = deque()
+            return True
+        others.append(event)
+        self.waiting += 1
+        return False
+
+    def wait_at(self, place: int, turn: Turn, event: Event[Any]) -> None:
+        """Let `event` wait before those from `place` on, while another of its turn is at work."""
+        self.at_work[turn].insert(place, event)
+        self.waiting += 1
+
+    def next(self, turn: Turn) -> Event[Any] | None:
+        """The next event of a turn of which one has ended, if another waits."""
+        others = self.at_work.get(turn)
+        if others is None:
+            return None
+        if not others:
+            del self.at_work[turn]
+            return None
+        self.waiting -= 1
+        return others.popleft()
+
+    def clear(self) -> list[Event[Any]]:
+        """Remove and return all that wait."""
+        waiting = [event for others in self.at_work.values() for event in others]
+        self.at_work.clear()
+        self.waiting = 0
+        return waiting
 
 
 class Waiting:
-    """Those of the `inbox` begin as soon as the limit allows.
+    """The waiting events of one stage, by what they wait for.
 
-    The others wait for their turn (`siblings`) or for their next attempt (`parking`). While as
-    many as the limit wait for that, new events may not begin and are held.
+    Events in the `inbox` begin as soon as the limit allows. Others wait for an event of the same
+    turn (`siblings`) or for their next attempt (`retries`, None where the policy has no retry).
+    While as many events as the limit wait for their next attempt, new events are held and may not
+    begin.
     """
 
     def __init__(
@@ -28,17 +74,17 @@ class Waiting:
         self._window = window
         self.inbox: deque[Event[Any]] = deque()
         self.siblings = Siblings()
-        self.parking = RetryQueue(policy, run, again) if isinstance(policy, Retry) else None
+        self.retries = RetryQueue(policy, run, again) if isinstance(policy, Retry) else None
         self._held: deque[Event[Any]] = deque()
 
     def __len__(self) -> int:
-        """Events that wait and take no working slot."""
+        """Events that wait without a working slot."""
         return len(self.inbox) + len(self._held) + self.siblings.waiting + self.retrying
 
     @property
     def retrying(self) -> int:
         """Those of them that wait for their next attempt."""
-        return 0 if self.parking is None else self.parking.waiting
+        return 0 if self.retries is None else self.retries.waiting
 
     @property
     def holding(self) -> bool:
@@ -46,45 +92,45 @@ class Waiting:
         return bool(self._held)
 
     def has_room(self, limit: int) -> bool:
-        """Whether more may be asked for."""
-        parking = self.parking
-        return self.siblings.waiting < self._window and (parking is None or parking.waiting < limit)
+        """Whether more events may be requested."""
+        retries = self.retries
+        return self.siblings.waiting < self._window and (retries is None or retries.waiting < limit)
 
     def put(self, events: Iterable[Event[Any]], limit: int) -> bool:
-        """Take in events; whether they may begin."""
-        parking = self.parking
-        if self._held or (parking is not None and parking.waiting >= limit):
+        """Add new events. Returns whether they may begin."""
+        retries = self.retries
+        if self._held or (retries is not None and retries.waiting >= limit):
             self._held += events
             return False
         self.inbox += events
         return True
 
-    def park(self, event: Event[Any], attempts: int, limit: int) -> bool:
-        """Let `event` wait for its next attempt; whether it keeps its working slot."""
-        parking = self.parking
-        assert parking is not None
-        in_slot = parking.waiting >= limit
-        parking.park(event, attempts, in_slot)
-        if not in_slot and parking.waiting >= limit:
+    def put_retry(self, event: Event[Any], limit: int) -> bool:
+        """Let `event` wait for its next attempt. Returns whether it keeps its working slot."""
+        retries = self.retries
+        assert retries is not None
+        in_slot = retries.waiting >= limit
+        retries.put(event, in_slot)
+        if not in_slot and retries.waiting >= limit:
             self._held.extend(self.inbox)
             self.inbox.clear()
         return in_slot
 
-    def unpark(self, event: Event[Any], limit: int) -> None:
-        """The wait of `event` is over: it begins next, and with it those that were held for it."""
+    def retry(self, event: Event[Any], limit: int) -> None:
+        """The wait of `event` is over: it begins next, and held events may begin after it."""
         self.inbox.appendleft(event)
         if self.retrying < limit:
             self.inbox.extend(self._held)
             self._held.clear()
 
     def clear(self) -> tuple[list[Event[Any]], int]:
-        """Take out all, and count those that kept a working slot."""
+        """Remove and return all events, and the number of those that kept a working slot."""
         events = [*self.inbox, *self._held, *self.siblings.clear()]
         self.inbox.clear()
         self._held.clear()
         in_slot = 0
-        if self.parking is not None:
-            for event, has_slot in self.parking.clear():
+        if self.retries is not None:
+            for event, has_slot in self.retries.clear():
                 in_slot += has_slot
                 events.append(event)
         return events, in_slot

@@ -1,15 +1,17 @@
 """The worker stage: calls a handler for each event, as its limit and the events' turns allow.
 
-An async handler is called by slots, a plain one in the loop of `on_events`, within a slice of time;
-a plain call whose result is to be awaited goes on in a slot. What has ended is flushed together:
-the limiter hears of it, results go on, turns end, more is asked for.
+An async handler is called by slots, a plain one in the loop of `on_events`, within a time slice; a
+plain call that returns an awaitable continues in a slot. Calls that have ended are flushed
+together: the limiter receives their completions, results are sent on, turns end, and more events
+are requested.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import repeat
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
@@ -23,33 +25,55 @@ from penstock.streams.execution.handler import (
     opened_pool,
 )
 from penstock.streams.execution.iterators import Iterators, is_iterator
-from penstock.streams.execution.limit_control import LimitControl
-from penstock.streams.execution.results import InOrder, Results
-from penstock.streams.execution.settings import Settings
-from penstock.streams.execution.timeouts import Timeouts
-from penstock.streams.execution.waiting import Waiting
+from penstock.streams.execution.limit_control import LimitControl, OnLimitChange, Overload
+from penstock.streams.failures.policy import OnError
 from penstock.streams.keyed.queues import release
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome, Shared
 from penstock.streams.protocol.acknowledgement import Family, Withdrawn, may_begin
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, Turn, give_back_all
-from penstock.streams.protocol.stage import StageInfo, State, Subscriber, is_second
+from penstock.streams.protocol.stage import (
+    CANCELLED,
+    CLOSED,
+    COMPLETING,
+    FAILED,
+    StageInfo,
+    Subscriber,
+    Subscription,
+)
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
-__all__ = ["WorkerStage"]
+__all__ = ["Settings", "WorkerStage"]
 
-# Results of plain calls wait at most about this long (seconds) for others of their list.
+# Seconds, read between two plain calls, after which the results so far do not wait for the rest.
 _FLUSH_AFTER = 0.001
+
+# A name of the module is looked up several times faster than a member of an enum.
+_SUCCESS = Outcome.SUCCESS
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The arguments of `penstock.adaptive_flat_map`, which documents each."""
+
+    handler: Callable[[Any], Any]
+    name: str
+    ordered: bool
+    timeout: float | None
+    on_error: OnError
+    overload: Overload | None
+    on_limit_change: OnLimitChange | None
+    window: int
 
 
 class WorkerStage(CallingStage):
-    """As many calls as its limit, or the `slots` that it was dealt of a shared one, are in flight.
+    """Keeps as many calls in flight as its limit, or its `slots` of a shared limit, allows.
 
-    `_open` counts the events that are asked for, waiting to begin, or in flight. A plain handler
-    has one call in flight at a time: it asks for as many events as take about a slice of time, and
-    for no more than there is demand for.
+    `_admitted` counts the events that are requested, waiting to begin, or in flight. A plain
+    handler has one call in flight at a time: the stage requests as many events as take about a time
+    slice, and no more than there is demand for.
     """
 
     def __init__(
@@ -60,39 +84,42 @@ class WorkerStage(CallingStage):
         settings: Settings,
         limiter: Limiter,
     ) -> None:
-        waiting = Waiting(run.policy(settings.on_error), run, settings.window, self._again)
-        results = (InOrder if settings.ordered else Results)(downstream, settings.window)
-        handler, name = settings.handler, settings.name
-        super().__init__(downstream, run, info, handler, name, settings.on_error, waiting, results)
+        super().__init__(
+            downstream,
+            run,
+            info,
+            settings.handler,
+            settings.name,
+            settings.on_error,
+            settings.window,
+            settings.timeout,
+            settings.ordered,
+        )
         self._settings = settings
-        self._handler = opened_pool(handler, run)
-        self._timeouts = None
-        if settings.timeout is not None:
-            self._timeouts = Timeouts(run, settings.timeout, name)
-        self._iterators = Iterators(run, results, self._timeouts, self._check, self._drain)
-        self._siblings = waiting.siblings
+        self._handler = opened_pool(settings.handler, run)
+        self._iterators = Iterators(run, self._results, self._timeouts, self._check, self._drain)
         # Whether a call is made in a slot, and makes a coroutine.
-        self._in_slots = is_async(handler)
-        self._is_awaited = is_coroutine_function(handler)
-        # Whether calls may be in flight together; a plain call may turn out to be only a beginning.
+        self._in_slots = is_async(settings.handler)
+        self._is_awaited = is_coroutine_function(settings.handler)
+        # Whether calls may be in flight together; a plain call may return an awaitable.
         self._is_concurrent = self._in_slots or isinstance(limiter, Shared)
-        self._open: int = 0
+        self._admitted: int = 0
         self.slots: int = 0
         self._hold_timer: asyncio.TimerHandle | None = None
         self._set_limiter(limiter)
-        # Begun for a slot, and what plain calls among them returned.
+        # Assigned to a slot and not begun; the awaitables that plain calls among them returned.
         self._due: deque[Event[Any]] = deque()
         self._begun: dict[Event[Any], Any] = {}
-        # Ended and not flushed; what the limiter has to hear of it; calls with several results.
+        # Ended and not flushed; their completions; the families of calls with several results.
         self._ended: list[Event[Any]] = []
         self._completions: list[Completion] = []
         self._families: dict[Event[Any], Family] = {}
         self._flush_is_due = self._wake_is_due = self._slot_drains = False
-        # How many were in flight, with itself, when each of those that are due began; a flush has
-        # just lowered that by so many.
+        # For a limiter that learns: how many calls were in flight when each of those that are due
+        # began, itself included, and how many a flush has just ended.
         self._levels: deque[int] = deque()
         self._flushed = 0
-        # Types of results that need no look.
+        # Types of results that need no check.
         self._checked: set[type] = set()
         self._slice = TimeSlice(run, self._drain)
         self._stride, self._stride_began = 0, 0.0
@@ -100,25 +127,28 @@ class WorkerStage(CallingStage):
     def _set_limiter(self, limiter: Limiter) -> None:
         self._limiter = limiter
         self._shared = limiter if isinstance(limiter, Shared) else None
-        self._settles = self._shared is not None
+        self._acts_after_drain = self._shared is not None
         if self._shared is not None:
             limiter = self._shared.limiter
-        self._control = LimitControl(limiter, self._settings, self._broke)
+        settings = self._settings
+        self._control = LimitControl(
+            limiter, self._broke, settings.overload, settings.on_limit_change
+        )
         self._limit = self._control.limit
         self.slots = self._limit if self._shared is None else self.in_flight
-        # A fixed limit learns nothing, and nothing is learnt from calls one after the other.
+        # A fixed limit learns nothing, and calls that run one at a time teach nothing.
         self._learns = self._is_concurrent and not isinstance(limiter, Fixed)
         self._from_arrival = self._learns and self._control.from_arrival
 
     def _broke(self, error: Exception, what: str) -> None:
-        """Something of the user's beside the handler raised: no event is to blame."""
+        """A function of the user's other than the handler raised: no event is to blame."""
         self._learns = self._from_arrival = False
-        error.add_note(f"in the {what} of {self._info}")
+        error.add_note(f"in the {what} of {self.info}")
         self._stop(error)
 
     def retune(self, limiter: Limiter) -> None:
-        """Work by another limiter from the next event on; nothing is cancelled."""
-        if self.state >= State.CLOSED:
+        """Follow another limiter from the next event on; nothing is cancelled."""
+        if self.state >= CLOSED:
             return
         self._recall()
         old, shared = self._limit, self._shared
@@ -128,14 +158,17 @@ class WorkerStage(CallingStage):
         self._set_limiter(limiter)
         if shared is not None and shared is not self._shared:
             shared.leave(self)
-        self._control.reason = "retuned"
-        self._control.tell(old, "retuned")
+        # For calls that have begun and are due.
+        self._levels.clear()
+        if self._learns:
+            self._levels.extend([self._among] * len(self._due))
+        self._control.retuned(old)
         self._drain()
 
     def _follow_limiter(self) -> None:
         if self._control.follow():
             self._limit = self._control.limit
-            # Nothing begins under the old limit any more.
+            # Nothing more begins under the old limit.
             self._recall()
             if self._shared is None:
                 self.slots = self._limit
@@ -144,27 +177,32 @@ class WorkerStage(CallingStage):
 
     # Demand and events.
 
-    def on_subscribe(self, subscription: Any, /) -> None:
-        if is_second(self, subscription):
-            return
-        self.upstream = subscription
+    def on_subscribe(self, subscription: Subscription, /) -> None:
         if self._shared is not None:
             self._shared.join(self)
-        self.downstream.on_subscribe(self)
-        self._drain()
+        super().on_subscribe(subscription)
 
     def request(self, n: int, /) -> None:
-        if self.state >= State.CLOSED:
+        if self.state >= CLOSED:
             return
         self._results.request(n)
         if self._iterators.suspended:
-            self._iterators.look_for_room()
+            self._iterators.resume()
         self._drain()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self.state or self._from_arrival or _any_shares(events):
+        are_admitted = not self.state and not self._from_arrival
+        for event in events if are_admitted else ():
+            turn = event.turn
+            if turn is not None and turn.holders > 1:
+                are_admitted = False
+                break
+        if not are_admitted:
             events = [event for event in events if self._is_admitted(event)]
-        self._waiting.put(events, self._limit)
+        if self._retries is None:
+            self._inbox.extend(events)
+        else:
+            self._waiting.put(events, self._limit)
         self._drain()
 
     def _is_admitted(self, event: Event[Any]) -> bool:
@@ -178,7 +216,7 @@ class WorkerStage(CallingStage):
         turn = event.turn
         if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
             return True
-        self._open -= 1
+        self._admitted -= 1
         return False
 
     def _proceed(self) -> None:
@@ -186,10 +224,10 @@ class WorkerStage(CallingStage):
             self._flush()
         self._noted = False
         if not self.state:
-            self._ask()
-        # What came begins below; more may be asked for only where it has changed the limit.
+            self._request_more()
+        # New events begin below; a request depends on them only if they change the limit.
         self._noted = self._noted and (self._from_arrival or self._shared is not None)
-        if self._inbox and self._hold_timer is None and self.state < State.FAILED:
+        if self._inbox and self._hold_timer is None and self.state < FAILED:
             if self._in_slots:
                 self._begin()
             else:
@@ -198,17 +236,17 @@ class WorkerStage(CallingStage):
         if len(self._due) > self._looking:
             self._wake_slots()
 
-    def _ask(self) -> None:
+    def _request_more(self) -> None:
         shared = self._shared
         if self._is_concurrent:
-            room = self.slots - self._open
+            room = self.slots - self._admitted
             if shared is not None:
-                # One too many, so that it is known whether there is work.
+                # One more than there are slots, to know whether there is work.
                 room += max(1, shared.free)
             spare = self._settings.window - self._results.waiting
             if spare < 0:
                 room += spare
-        elif self._open or self._results.ready or self._hold_timer is not None:
+        elif self._admitted or self._results.ready or self._hold_timer is not None:
             return
         else:
             now = self._now()
@@ -217,35 +255,55 @@ class WorkerStage(CallingStage):
             self._stride = fitting(self._stride, now - self._stride_began) if self._stride else 1
             self._stride_began = now
             room = min(self._stride, self._results.demand)
+            if self._settings.ordered:
+                # Results may wait for an event that is tried again, however much is requested.
+                room = min(room, self._limit + self._settings.window - self._results.waiting)
         if room > 0 and self._waiting.has_room(self._limit):
-            self._open += room
+            self._admitted += room
             self.upstream.request(room)
 
     # Beginnings.
 
     def _may_begin(self) -> int:
-        """How many events of the inbox may begin; none may if it is below 1."""
-        n = min(len(self._inbox), self.slots - self.in_flight)
-        return n if n > 0 else int(self._only_head_helps())
+        """How many events of the inbox may begin now: they have a slot and room for a result.
 
-    def _only_head_helps(self) -> bool:
-        """Whether all calls wait for the head of the order, which is to be tried again.
-
-        It then begins beyond the limit, for nobody else is at work.
+        Where all calls wait for the head of the order, which is to be tried again, it needs no
+        slot, because nothing else makes progress.
         """
-        head, in_flight = self._results.head, self.in_flight
-        if head is None or not in_flight or self._iterators.suspended < in_flight:
-            return False
-        if head not in self._inbox:
-            return False
-        self._inbox.remove(head)
-        self._inbox.appendleft(head)
+        in_flight = self.in_flight
+        ready = len(self._inbox) if self._retries is None else self._with_room()
+        n = min(ready, self.slots - in_flight)
+        if n > 0:
+            return n
+        if not in_flight or self._iterators.suspended < in_flight or not self._has_head():
+            return 0
         if self._shared is not None:
             self.slots += 1
+        return 1
+
+    def _with_room(self) -> int:
+        """How many events of the inbox have room for a result; the head of the order always has.
+
+        All have where nothing is tried again: no more events are requested than have room.
+        """
+        if self._retries is None:
+            return len(self._inbox)
+        waiting = self._results.waiting
+        room = self._limit + self._settings.window - waiting - self.in_flight
+        n = min(len(self._inbox), room)
+        return n if n > 0 else int(self._has_head())
+
+    def _has_head(self) -> bool:
+        """Whether the head of the order is in the inbox, whose first event it then is."""
+        head, inbox = self._results.head, self._inbox
+        if head is None or head not in inbox:
+            return False
+        inbox.remove(head)
+        inbox.appendleft(head)
         return True
 
     def _begin(self) -> None:
-        """Let as many events of the inbox begin in slots as may."""
+        """Assign events of the inbox to slots."""
         n = self._may_begin()
         if n <= 0:
             return
@@ -253,17 +311,19 @@ class WorkerStage(CallingStage):
             self._watch.begin()
         begun = taken(self._inbox, n)
         self._due.extend(begun)
-        self._results.begin(begun)
-        self._levels.extend(self._levels_of(n) if self._learns else repeat(0, n))
+        if self._settings.ordered:
+            self._results.begin(begun)
+        if self._learns:
+            self._levels.extend(self._levels_of(n))
         self.in_flight += n
         if self.in_flight > self.peak_in_flight:
             self.peak_in_flight = self.in_flight
 
     def _levels_of(self, n: int) -> list[int]:
-        """How many are in flight as each of the next `n` begins.
+        """How many calls are in flight as each of the next `n` begins.
 
-        What takes the place of one that has just ended began when that did: it does not matter how
-        many of these were flushed together.
+        A call that takes the place of one that has just ended counts as begun at that end, however
+        many ends were flushed together.
         """
         among = self._among
         flushed = self._flushed if self._shared is None else self._shared.replaced(n)
@@ -271,20 +331,20 @@ class WorkerStage(CallingStage):
         return [among + flushed] * same + list(range(among + flushed + 1, among + n + 1))
 
     def _wake_slots(self) -> None:
-        """See to it that what is due is taken."""
+        """Make slots take the events that are due."""
         if not self._slot_drains:
             self._wake(len(self._due), max(self.slots, self.in_flight))
         elif not self._wake_is_due:
-            # The slot that brought this takes what it can; calls that do not wait need no other.
+            # The current slot continues first: calls that do not wait need no other slot.
             self._wake_is_due = True
-            self._run.call_soon(self._info, self._wake_others)
+            self.run.call_soon(self.info, self._wake_others)
 
     def _wake_others(self) -> None:
         self._wake_is_due = False
         self._wake_slots()
 
     def _recall(self) -> None:
-        """What is due and has not begun waits again."""
+        """Return events that are due and have not begun to the inbox."""
         if not self._due:
             return
         due = [event for event in self._due if event not in self._begun]
@@ -293,12 +353,13 @@ class WorkerStage(CallingStage):
         begun = [event for event in self._due if event in self._begun]
         self._due.clear()
         self._due.extend(begun)
-        for _ in due:
-            self._levels.pop()
+        if self._levels:
+            for _ in due:
+                self._levels.pop()
 
     def _take_unstarted(self) -> list[Event[Any]]:
         self._recall()
-        if self.state is State.CANCELLED:
+        if self.state is CANCELLED:
             for call in self._begun.values():
                 not_awaited(call)
             self._begun.clear()
@@ -315,14 +376,14 @@ class WorkerStage(CallingStage):
 
     async def _work(self) -> None:
         handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._timeouts
-        checked, lessors, is_awaited = self._checked, self._run.lessors, self._is_awaited
-        due, levels, unflushed = self._due, self._levels, self._ended
+        checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
+        due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
         append = unflushed.append
         self._looking -= 1
         while True:
             while due:
                 event = due.popleft()
-                level = levels.popleft()
+                level = levels.popleft() if levels else 0
                 event.started = started = now()
                 try:
                     if started >= slice_.end and slice_.is_over(started):
@@ -334,7 +395,9 @@ class WorkerStage(CallingStage):
                     if is_awaited:
                         result = await handler(event.value)
                     else:
-                        result = await self._called(event)
+                        result = begun.pop(event) if event in begun else handler(event.value)
+                        if not is_iterator(result):
+                            result = await result
                     if type(result) not in checked:
                         if is_iterator(result):
                             result = await self._read(event, result)
@@ -354,14 +417,14 @@ class WorkerStage(CallingStage):
                     continue
                 event.ended = ended = now()
                 event.value = result
-                if self.state and self.state >= State.CLOSED:
+                if self.state and self.state >= CLOSED:
                     self._return(event)
                     return
                 append(event)
                 if self._learns:
-                    self._completions.append((ended, started, level, Outcome.SUCCESS))
+                    self._completions.append((ended, started, level, _SUCCESS))
                 if len(unflushed) == self.in_flight:
-                    # Nobody else is in a call.
+                    # No other call is in flight.
                     self._slot_drains = True
                     self._looking += 1
                     try:
@@ -371,11 +434,11 @@ class WorkerStage(CallingStage):
                         self._slot_drains = False
                 elif not self._flush_is_due:
                     self._flush_is_due = True
-                    self._run.call_soon(self._info, self._flush_now)
-            if self.state and self.state >= State.CLOSED:
+                    self.run.call_soon(self.info, self._flush_now)
+            if self.state and self.state >= CLOSED:
                 return
             if unflushed:
-                # The flush that is due may bring this slot its next event.
+                # The flush that is due may give this slot its next event.
                 self._looking += 1
                 try:
                     await PAUSE
@@ -389,23 +452,17 @@ class WorkerStage(CallingStage):
         if self._ended:
             self._drain()
 
-    async def _called(self, event: Event[Any]) -> Any:
-        """The result of a call that need not make a coroutine, or has been made before."""
-        begun = self._begun
-        call = begun.pop(event) if event in begun else self._handler(event.value)
-        return call if is_iterator(call) else await call
-
     async def _give_way(self, event: Event[Any]) -> float:
-        """Let the loop run, which handlers that never wait would not; then begin."""
+        """Yield to the loop, as handlers that never wait do not. Returns the time of the start."""
         while True:
             await asyncio.sleep(0)
             event.started = started = self._now()
-            # It may be over again: others went on before.
+            # Others may have used the next slice up.
             if not self._slice.is_over(started):
                 return started
 
     def _check(self, result: object) -> None:
-        """Look at a result of a type that was not seen before. Raises UnfinishedResult."""
+        """Check a result of a type that is new to this stage. Raises UnfinishedResult."""
         kind = type(result)
         if kind not in self._checked and check_result(result, self._name):
             self._checked.add(kind)
@@ -413,9 +470,9 @@ class WorkerStage(CallingStage):
     # Plain calls.
 
     def _call_plain(self) -> None:
-        """Call for as many events as may begin within the slice of time, one after the other."""
+        """Call for as many events as may begin within the time slice, one after the other."""
         now, handler, checked = self._now, self._handler, self._checked
-        lessors = self._run.lessors
+        lessors = self.run.lessors
         n = self._may_begin() if self._is_concurrent else len(self._inbox)
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
@@ -445,17 +502,18 @@ class WorkerStage(CallingStage):
             event.ended = ended = now()
             event.value = result
             done += 1
-            if ended >= flush_at or self.state > State.COMPLETING:
+            if ended >= flush_at or self.state > COMPLETING:
                 self._look_at(event)
                 break
         begun = done + (is_later or error is not None)
         rest = events[begun:]
         ended_events = events[:done] if rest or begun > done else events
         self._noted = True
-        self._results.begin(events[:begun] if rest else events)
+        if self._settings.ordered:
+            self._results.begin(events[:begun] if rest else events)
         self.in_flight += begun - 1
-        if self.state >= State.CLOSED:
-            # Cancelled from inside of a call: nobody wants what has ended.
+        if self.state >= CLOSED:
+            # Cancelled from inside a call: no result is wanted.
             self._call_ended(done)
             give_back_all([*ended_events, *rest])
         else:
@@ -463,10 +521,9 @@ class WorkerStage(CallingStage):
             self._ended.extend(ended_events)
             if self._learns:
                 self._completions = [
-                    (other.ended, other.started or 0.0, level, Outcome.SUCCESS)
-                    for other in ended_events
+                    (other.ended, other.started or 0.0, level, _SUCCESS) for other in ended_events
                 ]
-            if rest and self.state is State.FAILED:
+            if rest and self.state is FAILED:
                 self._give_back_unstarted()
         if error is not None:
             self._failed(events[done], error, level)
@@ -477,12 +534,12 @@ class WorkerStage(CallingStage):
         """Warn of a call that has blocked the loop."""
         assert event.started is not None
         seconds = event.ended - event.started
-        if seconds > BLOCKED and self._run.has_loop:
-            self._run.blocks.called(self._who, seconds, is_own=self._is_own)
+        if seconds > BLOCKED and self.run.has_loop:
+            self.run.blocks.called(self._who, seconds, is_own=self._is_own)
 
     def _begin_later(self, event: Event[Any], call: Any) -> None:
-        """The handler returned an awaitable or an iterator: its work has only begun."""
-        if self.state >= State.CLOSED:
+        """The handler returned an awaitable or an iterator, which a slot continues."""
+        if self.state >= CLOSED:
             not_awaited(call)
             self._return(event)
             return
@@ -490,7 +547,8 @@ class WorkerStage(CallingStage):
             # From now on as if the handler had been declared so.
             self._is_concurrent = True
             self._set_limiter(self._limiter)
-        self._levels.append(self._among)
+        if self._learns:
+            self._levels.append(self._among)
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._watch.begin()
         self._begun[event] = call
@@ -500,19 +558,19 @@ class WorkerStage(CallingStage):
 
     def _call_ended(self, n: int) -> None:
         self.in_flight -= n
-        self._open -= n
+        self._admitted -= n
         if self._shared is not None:
             self.slots -= n
             self._shared.flushed += n
 
     def _return(self, event: Event[Any]) -> None:
-        """Give back an event whose call has ended, and nobody wants the result."""
+        """Return an event whose call has ended after the stage was cancelled."""
         self._call_ended(1)
         event.give_back()
         self._leave()
 
     def _flush(self) -> None:
-        """Let go what has ended: the limiter hears of it, results go on, and then turns end."""
+        """Report ended calls to the limiter, send their results on, and then end their turns."""
         ended = self._ended[:]
         self._ended.clear()
         if self._completions:
@@ -521,22 +579,20 @@ class WorkerStage(CallingStage):
             self._call_ended(len(ended))
             self._flushed = len(ended)
             if self._from_arrival:
-                completions = [
-                    (event.ended, event.created, among, Outcome.SUCCESS) for event in ended
-                ]
+                completions = [(event.ended, event.created, among, _SUCCESS) for event in ended]
             if self._learns:
                 self._control.completed(completions)
                 self._follow_limiter()
-                if self.state >= State.CLOSED:
-                    # Who heard of the new limit has cancelled.
+                if self.state >= CLOSED:
+                    # `on_limit_change` has cancelled the pipeline.
                     give_back_all(ended)
                     self._leave()
                     return
         else:
             self._call_ended(len(ended))
-        if self._parking is not None:
+        if self._retries is not None:
             for event in ended:
-                self._parking.forget(event)
+                self._retries.forget(event)
         turns = [event.turn for event in ended]
         for event in ended:
             event.turn = None
@@ -549,88 +605,85 @@ class WorkerStage(CallingStage):
             ended = [event for event in ended if type(event.value) is not Family]
         self._results.complete(ended)
         release(turns)
-        if self._siblings:
+        if self._siblings.at_work:
             for turn in turns:
                 self._turn_over(turn)
         if self._iterators.suspended:
-            self._iterators.look_for_room()
+            self._iterators.resume()
 
     def _turn_over(self, turn: Turn | None) -> None:
         if turn is not None and (following := self._siblings.next(turn)) is not None:
-            self._open += 1
+            self._admitted += 1
             self._inbox.append(following)
 
     def _failed(self, event: Event[Any], error: BaseException, level: int) -> None:
-        event.ended = ended = self._now()
-        # Plain calls: whoever takes letters about failures is given them one by one.
+        event.ended = self._now()
+        # Plain calls after a failure are few at first: the sink of letters may take only a few.
         self._stride = 0
-        draining, self._draining = self._draining, True
-        try:
-            if self._ended:
-                self._flush()
-            among = self._among
-            self._call_ended(1)
-            if self.state >= State.CLOSED:
-                event.give_back()
-                self._leave()
-                if isinstance(error, Exception):
-                    self._run.late_error(error)
-                elif not isinstance(error, asyncio.CancelledError):
-                    raise error
-                return
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                blame(error, self._info, event)
-                event.give_back()
-                raise error
-            if isinstance(error, asyncio.CancelledError):
-                error = self._cancelled_inside([event], error)
-            if isinstance(error, Withdrawn):
-                # Its source has lost it: nothing was learnt of the handler.
-                turn = event.turn
-                self._settled(event)
-                event.give_back()
-                self._turn_over(turn)
-                return
-            outcome, seconds = self._control.outcome(error)
-            if seconds:
-                self._hold_back(seconds)
-            if self._learns:
-                since = event.created if self._from_arrival else event.started or ended
-                if self._from_arrival:
-                    level = among
-                self._control.completed([(ended, since, level, outcome)])
-            # First, because the event may keep its slot.
-            again = self._is_tried_again(event, error)
-            if again and self._error is None:
-                self._park(event)
-            if self._learns:
-                self._follow_limiter()
-            if not again:
-                self._give_up(event, error)
-            self._iterators.look_for_room()
-        finally:
-            self._draining = draining
-            self._drain()
+        self.within(self._settle_failure, event, error, level)
 
-    def _park(self, event: Event[Any]) -> None:
-        parking = self._parking
-        assert parking is not None
-        if self._waiting.park(event, parking.count(event), self._limit):
+    def _settle_failure(self, event: Event[Any], error: BaseException, level: int) -> None:
+        """A call has failed: report it, and try its event again or apply the error policy."""
+        if self._ended:
+            self._flush()
+        among = self._among
+        self._call_ended(1)
+        if self.state >= CLOSED:
+            event.give_back()
+            self._leave()
+            if isinstance(error, Exception):
+                self.run.late_error(error)
+            elif not isinstance(error, asyncio.CancelledError):
+                raise error
+            return
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            blame(error, self.info, event)
+            event.give_back()
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            error = self._cancelled_inside([event], error)
+        if isinstance(error, Withdrawn):
+            # Its source has lost it: this says nothing about the handler.
+            turn = event.turn
+            self._no_more_attempts(event)
+            event.give_back()
+            self._turn_over(turn)
+            return
+        outcome, seconds = self._control.outcome(error)
+        if seconds:
+            self._hold_back(seconds)
+        if self._from_arrival:
+            self._control.completed([(event.ended, event.created, among, outcome)])
+        elif self._learns:
+            started = event.started or event.ended
+            self._control.completed([(event.ended, started, level, outcome)])
+        # Before the limiter is followed, because the event may keep its slot.
+        again = self._is_tried_again(event, error)
+        if again and self.error is None:
+            self._try_again(event)
+        if self._learns:
+            self._follow_limiter()
+        if not again:
+            self._give_up(event, error)
+        self._iterators.resume()
+
+    def _try_again(self, event: Event[Any]) -> None:
+        if self._waiting.put_retry(event, self._limit):
             self.in_flight += 1
-            self._open += 1
+            self._admitted += 1
             if self._shared is not None:
                 self.slots += 1
 
-    def _settled(self, event: Event[Any]) -> None:
-        super()._settled(event)
+    def _no_more_attempts(self, event: Event[Any]) -> None:
+        super()._no_more_attempts(event)
         self._results.end(event)
 
     def _again(self, event: Event[Any], in_slot: bool) -> None:
         if in_slot:
             self.in_flight -= 1
         else:
-            self._open += 1
-        self._waiting.unpark(event, self._limit)
+            self._admitted += 1
+        self._waiting.retry(event, self._limit)
         self._drain()
 
     # Holding back.
@@ -639,10 +692,10 @@ class WorkerStage(CallingStage):
     def held_back(self) -> float:
         """Seconds for which no call begins."""
         timer = self._hold_timer
-        return 0.0 if timer is None else max(0.0, timer.when() - self._run.loop.time())
+        return 0.0 if timer is None else max(0.0, timer.when() - self.run.loop.time())
 
     def _hold_back(self, seconds: float) -> None:
-        """Begin no call for so long, nor let others under the same limit."""
+        """Begin no call for so long, in all stages under the same limit."""
         if self._shared is None:
             self.hold_back(seconds)
         else:
@@ -650,12 +703,12 @@ class WorkerStage(CallingStage):
 
     def hold_back(self, seconds: float) -> None:
         """Begin no call for so long; nothing if it holds back for longer already."""
-        if self.state >= State.FAILED or seconds <= self.held_back:
+        if self.state >= FAILED or seconds <= self.held_back:
             return
         self._recall()
         if self._hold_timer is not None:
             self._hold_timer.cancel()
-        self._hold_timer = self._run.call_later(seconds, self._info, self._go_on_again)
+        self._hold_timer = self.run.call_later(seconds, self.info, self._go_on_again)
 
     def _go_on_again(self) -> None:
         self._hold_timer = None
@@ -663,42 +716,42 @@ class WorkerStage(CallingStage):
 
     # A shared limit.
 
-    def _settle(self) -> None:
-        # Stages are dealt slots one at a time, and use each before the next is dealt.
+    def _after_drain(self) -> None:
+        # Stages get slots one at a time, and use each before the next one is given.
         if self._shared is not None:
             self._shared.settle(self)
 
     @property
     def lacking(self) -> int:
-        """Slots that it could use and has not; below 0, those that it cannot use."""
-        return self.in_flight + len(self._inbox) - self.slots
+        """Slots that it lacks; below 0, those that it cannot use."""
+        return self.in_flight + self._with_room() - self.slots
 
     @property
     def place(self) -> tuple[Run, int]:
-        """The running that this stage is part of, and its number there."""
-        return self._run, self._info.number
+        """The run that this stage is part of, and its number there."""
+        return self.run, self.info.number
 
     def begin(self) -> None:
-        """Use the slot that was dealt, and ask for another event that may wait for one."""
+        """Use new slots."""
         self._drain()
 
     def follow(self) -> None:
-        """The limit has changed, by what another stage told."""
+        """The limit has changed, by a completion in another stage."""
         if self._control.follow():
             self._limit = self._control.limit
 
     @property
     def _among(self) -> int:
-        """Calls in flight, of all stages that share the limit, as the limiter is told.
+        """Calls in flight in all stages that share the limit, as reported to the limiter.
 
-        Events that wait for their next attempt keep others from beginning when they are as many
-        as the limit, which is then what holds the work back.
+        When as many events as the limit wait for their next attempt, nothing new begins: the limit
+        is then reported as used up.
         """
         among = self.in_flight if self._shared is None else self._shared.in_flight
         return max(among, self._limit) if self._waiting.holding else among
 
     def _read(self, event: Event[Any], results: Any) -> Any:
-        """All results of an iterator."""
+        """Read all results of an iterator."""
         if self._shared is not None and self._shared.is_above_another(self):
             raise BuildError(
                 f"{self._who} brings several results a call and shares its limit with a stage "
@@ -708,7 +761,7 @@ class WorkerStage(CallingStage):
         return self._iterators.read(event, results)
 
     def _leave(self) -> None:
-        """This stage is over; calls that have not ended yet keep their slots until then."""
+        """The stage has ended; calls that are still in flight keep their slots until they end."""
         if self._shared is not None:
             self._shared.settle(self)
             if not self.in_flight:
@@ -726,40 +779,23 @@ class WorkerStage(CallingStage):
         if self._hold_timer is not None:
             self._hold_timer.cancel()
             self._hold_timer = None
-        if self._timeouts is not None:
-            self._timeouts.close()
         self._leave()
 
     def statistics(self) -> dict[str, Any]:
-        """Calls `in_flight` (of them `stuck` past their timeout), the `limit` and its reason.
+        """Those of every calling stage, and the `limit` and its reason.
 
-        `held_back` is for how many seconds more no call begins because `overload=` said so.
-        `shared` is None, or what all stages under the same limit have in flight together.
+        `held_back` is for how many seconds more no call begins because of `overload=`. `shared` is
+        None, or the numbers of the limit that is shared.
         """
         return {
-            "waiting": len(self._waiting),
-            "in_flight": self.in_flight,
-            "peak_in_flight": self.peak_in_flight,
+            **super().statistics(),
             "limit": self._limit,
             "limit_reason": "holding back" if self.held_back else self._control.reason,
             "held_back": self.held_back,
             "shared": None if self._shared is None else self._shared.statistics(),
-            "undelivered": self._results.waiting,
-            "retrying": self._waiting.retrying,
-            "stuck": 0 if self._timeouts is None else self._timeouts.stuck,
-            **self._faults.statistics(),
         }
 
 
-def _any_shares(events: list[Event[Any]]) -> bool:
-    """Whether one of them shares its turn with others."""
-    for event in events:
-        turn = event.turn
-        if turn is not None and turn.holders > 1:
-            return True
-    return False
-
-
 def _is_beginning(result: object) -> bool:
-    """Whether the call of a plain handler has only begun its work."""
+    """Whether the result of a plain handler is to be awaited or iterated over."""
     return is_iterator(result) or hasattr(type(result), "__await__")

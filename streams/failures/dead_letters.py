@@ -1,4 +1,4 @@
-"""The dead-letter channel: sends failed events to their dead-letter sink."""
+"""Dead-letter channels: send failed events to their dead-letter sinks."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetterChannel", "DeadLetterChannels"]
 
-# Seconds that a slow sink gets for its clean-up.
+# Seconds that a slow sink has for its clean-up.
 _GRACE = 5.0
 
 
 class DeadLetterChannels:
-    """The channels of a running: a dead-letter sink is opened once for all stages."""
+    """The channels of a running pipeline: a dead-letter sink is opened once for all stages."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._open: dict[int, tuple[Sink[DeadLetter], DeadLetterChannel]] = {}
 
     def open(self, sink: Sink[DeadLetter]) -> DeadLetterChannel:
-        """The channel to `sink`, which is flushed when the running is closed."""
+        """The channel to `sink`. It is flushed when the run is closed."""
         if id(sink) not in self._open:
             channel = DeadLetterChannel(sink, self._run)
             self._open[id(sink)] = sink, channel
@@ -40,7 +40,7 @@ class DeadLetterChannels:
         return self._open[id(sink)][1]
 
     def hurry(self) -> None:
-        """Do not wait for slow sinks any more when closing: give them a moment."""
+        """Limit the wait for slow sinks to a few seconds."""
         for _, channel in self._open.values():
             channel.hurry(_GRACE)
 
@@ -48,20 +48,20 @@ class DeadLetterChannels:
 class DeadLetterChannel(AckHook):
     """The channel to one dead-letter sink: a source of letters, each tied to its event.
 
-    A letter is open until the sink has accepted it. While 1,024 letters are open, beside those
-    that the sink says it holds, the run's sources pause. Events they have already emitted may still
-    fail, so there are at most that many more open letters than events in the pipeline. An event
-    that has a place in a buffer, as inside a group, keeps it until its letter is out.
+    A letter is open until the sink has accepted it. The sources pause while 1,024 letters are open
+    beyond the bound of the sink. Events that they have already emitted may still fail, so the open
+    letters exceed the events in the pipeline by at most that many. An event that has a place in a
+    buffer, as inside a group, keeps it until its letter is accepted.
     """
 
     def __init__(self, sink: Sink[DeadLetter], run: Run) -> None:
-        # Letters that the sink is done with, which shows that it is not stuck.
+        # Letters that have ended, which shows that the sink is not stuck.
         self._settled = 0
         self._run = run
         self._info = sink.info
         self._waiting: deque[Event[Any]] = deque()
         self._open = 0
-        # A sink without a bound may take any number before it accepts the first.
+        # A sink without a bound may receive any number of letters before it accepts the first.
         self._most = sink.info.most_open
         self._rest: Iterator[Event[Any]] = iter(())
         self._demand = 0
@@ -79,7 +79,10 @@ class DeadLetterChannel(AckHook):
         attempts: int,
         accepted: Callable[[], None] = lambda: None,
     ) -> None:
-        """Send the letter of `event`; the event is acknowledged when the sink has `accepted` it."""
+        """Send a letter about `event`, which is acknowledged when the sink has accepted the letter.
+
+        `accepted` is called then.
+        """
         letter = Event(
             DeadLetter(
                 event.value, error, stage, attempts, event.created, self._run.now(), event.token
@@ -93,7 +96,7 @@ class DeadLetterChannel(AckHook):
         self.put(letter)
 
     def put(self, letter: Event[Any]) -> None:
-        """Send a value, after all that wait."""
+        """Send a letter after all that wait."""
         if self._done:
             letter.give_back()
         else:
@@ -107,23 +110,21 @@ class DeadLetterChannel(AckHook):
         return letter
 
     def put_all(self, letters: Iterator[Event[Any]]) -> None:
-        """Send any number of values, each made when the sink requests it."""
+        """Send any number of letters, each made when the sink requests it."""
         self._rest = chain(self._rest, map(self._opened, letters))
         self._send_waiting()
 
     async def flush(self) -> None:
-        """End the letters: have the sink write what it got, and wait for that.
+        """Complete the letters, and wait until the sink has closed.
 
-        DrainTimeout if it takes none for as long as the run's drain deadline.
+        Raises DrainTimeout if it accepts none for the drain deadline.
         """
-        if not self._done and not self._waiting:
-            self._done = True
-            self._subscriber.on_completed()
+        self._complete_if_sent()
         if self._sink_closed:
             return
         closed = self._when_closed = self._run.loop.create_future()
         settled = -1
-        # A slow sink may take its time, one that hangs may not.
+        # A slow sink is waited for, a stuck one is not.
         while self._settled > settled:
             settled = self._settled
             if (await asyncio.wait([closed], timeout=self._run.drain_deadline))[0]:
@@ -137,7 +138,7 @@ class DeadLetterChannel(AckHook):
         )
 
     def hurry(self, grace: float) -> None:
-        """Wait at most `grace` seconds more for the sink; then take back unaccepted letters."""
+        """Wait at most `grace` seconds more for the sink; then take back its letters."""
         if not self._sink_closed and self._overdue is None:
             self._overdue = self._run.call_later(grace, self._info, self._give_up)
 
@@ -148,12 +149,16 @@ class DeadLetterChannel(AckHook):
     def request(self, n: int, /) -> None:
         self._demand += n
         self._send_waiting()
-        if self._when_closed is not None and not self._waiting and not self._done:
+        if self._when_closed is not None:
+            self._complete_if_sent()
+
+    def _complete_if_sent(self) -> None:
+        if not self._done and not self._waiting:
             self._done = True
             self._subscriber.on_completed()
 
     def _send_waiting(self) -> None:
-        # A sink may request the next letter while it gets one.
+        # A sink may request the next letter while it receives one.
         if self._sending:
             return
         self._sending = True
@@ -170,7 +175,7 @@ class DeadLetterChannel(AckHook):
     ) -> None:
         self._open -= len(events)
         self._settled += len(events)
-        # During a sending: this is checked when it is over.
+        # While letters are sent, the check is made afterwards.
         if not self._sending:
             self._hold_or_release()
 
@@ -218,15 +223,7 @@ class _Given:
         self._event = event
         self._error = error
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        self._accepted()
-        self._event.fail(self._error, acknowledged=True)
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        self._event.fail(self._error, acknowledged=True)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        self._event.fail(self._error, acknowledged=acknowledged)
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        self._event.fail(self._error)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        if ending is Ending.FINISHED:
+            self._accepted()
+        self._event.fail(self._error, acknowledged=ending < Ending.RETURNED)

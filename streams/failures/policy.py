@@ -36,9 +36,9 @@ __all__ = [
 class Backoff:
     """The wait before attempt n + 1: `first * 2 ** (n - 1)` seconds, at most `cap`.
 
-    A random share of up to `jitter` is subtracted (from `seed`), so that events that failed
-    together are not retried together. Source: "Exponential Backoff And Jitter", AWS Architecture
-    Blog, 2015.
+    A random share of up to `jitter`, drawn from `seed`, is subtracted, so that events that failed
+    together are not retried together. Raises ValueError for values out of range. Source:
+    "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
     """
 
     first: float = 0.1
@@ -54,13 +54,13 @@ class Backoff:
 
     def delay(self, attempts: int, rng: random.Random) -> float:
         """Seconds to wait after `attempts` failed attempts (1 or more)."""
-        # 2 ** 64 seconds outlasts every cap; without the bound the power overflows a float.
+        # 2 ** 64 seconds is above every cap; without the bound the power would overflow a float.
         whole = min(self.cap, self.first * 2.0 ** min(attempts - 1, 64))
         return whole * (1 - self.jitter * rng.random())
 
 
 class Route(NamedTuple):
-    """Send the failed event to `sink` as a `DeadLetter` and go on."""
+    """Send the failed event to `sink` as a `DeadLetter`, and go on."""
 
     sink: Sink[DeadLetter]
 
@@ -82,7 +82,7 @@ _WORDS = ("stop", "skip", "revert")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A value that failed for good, with its error, stage, attempts and times.
+    """A value whose event has failed for good, with its error, stage, attempts and times.
 
     `created` and `failed` are seconds of the loop's clock; `token` is the source's own identifier.
     """
@@ -97,14 +97,15 @@ class DeadLetter:
 
 
 class LettersOnly:
-    """Mixed into a sink that takes only dead letters, and so cannot be a sink for results."""
+    """Marks a sink that takes only dead letters, and so cannot be a sink for results."""
 
 
 def route(sink: Sink[DeadLetter]) -> Route:
     """Send failed events to a sink, such as `dead_letters(path)`, and go on.
 
-    An event counts as failed and is acknowledged once its letter has been accepted. While 1,024
-    letters more than the sink says it holds are not accepted, the sources pause.
+    An event counts as failed and is acknowledged once the sink has accepted its letter. The
+    sources pause while 1,024 letters beyond the bound of the sink are not accepted. Raises
+    BuildError unless `sink` is a sink.
     """
     if not hasattr(sink, "open"):
         raise BuildError(f"route({sink!r}): give a sink, such as route(dead_letters(path))")
@@ -119,7 +120,7 @@ def retry(
     """Try a handler up to `times` times in total, each with its own timeout, then do `then`.
 
     While an event waits for its next attempt, it keeps its group's turn but takes no working slot.
-    BadArgument unless `times` is at least 1.
+    Raises BadArgument unless `times` is at least 1, and BuildError for a wrong `backoff` or `then`.
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
@@ -154,13 +155,13 @@ def check_policy(
 
 
 def routed_by(*policies: object) -> tuple[StageInfo, ...]:
-    """The sinks of dead letters that these policies send to."""
+    """The dead-letter sinks of these policies."""
     lasts = (policy.then if isinstance(policy, Retry) else policy for policy in policies)
     return tuple(last.sink.info for last in lasts if isinstance(last, Route))
 
 
 class Placed(Protocol):
-    """A stage whose number and name are known only when it runs, as those of a sink."""
+    """A stage whose `info` is complete only when it runs, such as that of a sink."""
 
     info: StageInfo
 
@@ -176,7 +177,7 @@ class ErrorPolicy:
         last = policy.then if isinstance(policy, Retry) else policy
         self._letters = run.letters.open(last.sink) if isinstance(last, Route) else None
         self._reverts = last == "revert"
-        # Whether an event that it survives is done, not returned to its source.
+        # Whether an event that failed is done, rather than returned to its source.
         self.gives_up = last == "skip" or isinstance(last, Route)
 
     @property
@@ -184,15 +185,12 @@ class ErrorPolicy:
         return self._stage if isinstance(self._stage, StageInfo) else self._stage.info
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
-        """Settle a failed event. False: the policy is to stop, and the event has failed.
+        """Settle a failed event. Returns False if the stage must stop.
 
-        An error that is not an Exception, such as a user's own BaseException, always stops.
+        An error that is not an Exception, such as a user's own BaseException, always stops it.
         """
         blame(error, self._info, event)
-        if not isinstance(error, Exception):
-            event.fail(error)
-            return False
-        if not (self.gives_up or self._reverts):
+        if not isinstance(error, Exception) or not (self.gives_up or self._reverts):
             event.fail(error)
             return False
         self._run.errors.count(error)

@@ -10,14 +10,15 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from penstock.streams.errors import InputCorrupt
 from penstock.streams.extras import missing_extra
+from penstock.streams.io.descriptor import Descriptor
 
 __all__ = [
+    "PLAIN",
     "Compressor",
-    "Input",
     "Unpacked",
     "check_suffix",
     "compression_by_name",
@@ -37,31 +38,16 @@ _SUFFIXES: dict[str, Kind] = {".gz": "gzip", ".zst": "zstd"}
 _MAGIC: dict[bytes, Kind] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
-class Input(Protocol):
-    """An open input.
-
-    `lasting` says that what was read can be read again: a file's lines wait on its disk.
-    """
-
-    lasting: bool
-
-    def read(self) -> bytes | None:
-        """Some bytes, b"" at the end, None when `ready` will be called for more."""
-
-    def close(self) -> None:
-        """Read no more."""
-
-
 class Unpacked:
     """Reads an input, decompressed if it is compressed.
 
-    A name that ends in .gz or .zst says so; otherwise the first bytes decide, unless the input is
-    not read `from_start`. `read` returns at most about `size` bytes, and raises InputCorrupt for
+    The suffix .gz or .zst of `name` decides; for other names the first bytes do, unless the input
+    is not read `from_start`. `read` returns at most about `size` bytes, and raises InputCorrupt for
     data that is damaged or ends early, and MissingExtra for zstd if its package is not installed.
     Memory: one read of the raw input, and `size` bytes.
     """
 
-    def __init__(self, raw: Input, name: str, size: int, *, from_start: bool = True) -> None:
+    def __init__(self, raw: Descriptor, name: str, size: int, *, from_start: bool = True) -> None:
         self._raw = raw
         self._name = name
         self._size = size
@@ -77,7 +63,7 @@ class Unpacked:
             self.read = self._unpack(kind)
 
     def stop(self) -> None:
-        """Read nothing more of the input; bytes that were read already still come."""
+        """Read no more of the input; `read` still returns what was read already."""
         self._stopped = True
         self._raw.close()
 
@@ -86,10 +72,10 @@ class Unpacked:
         self._raw.close()
 
     def _more(self) -> bytes | None:
-        return b"" if self._stopped else self._raw.read()
+        return b"" if self._stopped else self._raw.read(self._size)
 
     def _first(self) -> bytes | None:
-        """Read until the first bytes say what this is."""
+        """Read until the first bytes show whether the input is compressed."""
         while True:
             data = self._more()
             if data is None:
@@ -145,7 +131,7 @@ class Unpacked:
 
 
 class _Gunzip:
-    """A gzip member; input that has no room in the output yet is kept, as zstd's keeps it."""
+    """A gzip member. Input whose output has no room yet is kept, as by zstd's decompressor."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(wbits=_GZIP_WINDOW)
@@ -177,14 +163,22 @@ def _unpackers(kind: Kind, name: str) -> tuple[Callable[[], Any], type[Exception
 class Compressor(NamedTuple):
     """Compresses blocks, each of which can be read back before the next one is written."""
 
-    block: Callable[[bytes | bytearray], bytes]
+    block: Callable[[bytes | bytearray], bytes | bytearray]
     """Its argument, compressed, to the last byte."""
     end: Callable[[], bytes]
     """What must follow the last block."""
 
 
-def compressor(name: str) -> Compressor | None:
-    """The compressor for a file of this name, None if its suffix names none."""
+def _unchanged(data: bytes | bytearray) -> bytes | bytearray:
+    return data
+
+
+PLAIN = Compressor(_unchanged, bytes)
+"""Leaves data unchanged."""
+
+
+def compressor(name: str) -> Compressor:
+    """The compressor for a file of this name, PLAIN if its suffix names none."""
     kind = compression_by_name(name)
     if kind == "gzip":
         gzip = zlib.compressobj(wbits=_GZIP_WINDOW)
@@ -197,7 +191,7 @@ def compressor(name: str) -> Compressor | None:
         package = _zstd(name)
         zstd = package.ZstdCompressor(options={package.CompressionParameter.checksum_flag: 1})
         return Compressor(partial(zstd.compress, mode=zstd.FLUSH_BLOCK), zstd.flush)
-    return None
+    return PLAIN
 
 
 def check_suffix(name: str) -> None:

@@ -40,6 +40,6 @@ def encoded(value: Any, option: int = 0) -> bytes:
 
 
 def without_hook(error: Exception) -> None:
-    """Take out of an error of orjson that `as_json` did not know the value either."""
+    """Remove from an error of orjson the cause that `as_json` does not know the value either."""
     if isinstance(error.__cause__, _Unknown):
         error.__cause__ = None

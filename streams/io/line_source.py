@@ -1,4 +1,4 @@
-"""The source stage for lines: reading, counting, bad lines, drain, position.
+"""The source of lines: options and formats, decoding, bad lines, event times, drain, position.
 
 A `Format` decodes lines; everything else is the same for JSON and for plain text.
 """
@@ -7,30 +7,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import count, islice
 from operator import length_hint
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_origin, is_typeddict
 
+from penstock.streams import clock
 from penstock.streams.errors import BadLine, BuildError, LineTooLong, PenstockError, describe
 from penstock.streams.failures.policy import Route, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.io.compression import Unpacked, check_suffix, compression_by_name
-from penstock.streams.io.event_time import Creation
 from penstock.streams.io.lines import Line, LineSplitter, TooLong
 from penstock.streams.io.paths import Path, input_name, is_path
 from penstock.streams.io.position import Position
-from penstock.streams.io.reader import CHUNK, open_input
-from penstock.streams.io.tail import Following
-from penstock.streams.keyed.key import By, key_name
+from penstock.streams.io.reader import CHUNK, Following, open_input
+from penstock.streams.keyed.key import By, Key, key_name
 from penstock.streams.protocol.acknowledgement import Nobody
-from penstock.streams.protocol.event import Event, new_events
+from penstock.streams.protocol.event import Ending, Event, new_events
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import seconds_of
 
-__all__ = ["Format", "LineOptions", "NotAValue", "read_lines_as"]
+__all__ = ["Creation", "Format", "LineOptions", "NotAValue", "decoding", "read_lines_as"]
 
 T = TypeVar("T")
 
@@ -45,8 +46,8 @@ class NotAValue(Exception):
 class Format(Generic[T]):
     """What a line means.
 
-    `decode` gets the bytes of one line without its end, and raises `NotAValue` for a bad one.
-    `decode_all`, for speed, gets several, and returns None where one of them may be bad or blank.
+    `decode` takes the bytes of one line without its end, and raises `NotAValue` for a bad one.
+    `decode_all`, for speed, takes several, and returns None if one of them may be bad or blank.
     """
 
     decode: Callable[[bytes], T]
@@ -118,16 +119,68 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
     return flowable
 
 
+# Any: what a user's function returns.
+def decoding(source: str, decode: Any, skips_blank: bool) -> Format[Any]:
+    """The format whose values `decode` makes of the bytes of a line.
+
+    A line for which it raises is a bad line. Raises BuildError if it cannot be called with bytes.
+    """
+    function = _function(source, decode)
+
+    def decoded(line: bytes) -> Any:
+        try:
+            return function(line)
+        except Exception as error:
+            # The first line: what follows in a validator's error is for logs of many lines.
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise NotAValue(f"cannot be decoded ({type(error).__name__}: {reason})") from error
+
+    return Format(decoded, _one_by_one, skips_blank)
+
+
+def _one_by_one(lines: list[Line]) -> None:
+    """An arbitrary function sees each line once."""
+
+
+def _function(source: str, decode: Any) -> Callable[[bytes], Any]:
+    if hasattr(decode, "__struct_fields__"):  # a msgspec Struct
+        from msgspec.json import Decoder
+
+        decode = Decoder(decode)
+    # A model of pydantic, or a TypeAdapter; a Decoder of msgspec.
+    methods = ["model_validate_json"] if isinstance(decode, type) else ["validate_json", "decode"]
+    for method in methods:
+        function: Callable[[bytes], Any] | None = getattr(decode, method, None)
+        if callable(function):
+            return function
+    if not _is_plain(decode):
+        raise BuildError(
+            f"{source}(decode={decode!r}): give a plain function of the bytes of a line, a msgspec "
+            "Struct or a pydantic model; for other types a decoder, such as "
+            "msgspec.json.Decoder(list[int]); what has to be awaited belongs in adaptive_flat_map"
+        )
+    plain: Callable[[bytes], Any] = decode
+    return plain
+
+
+def _is_plain(decode: object) -> bool:
+    """Whether this makes a value when it is called with bytes, and is meant to."""
+    if iscoroutinefunction(decode) or isgeneratorfunction(decode):
+        return False
+    return callable(decode) and not (
+        get_origin(decode) is not None or is_dataclass(decode) or is_typeddict(decode)
+    )
+
+
 class _Reading(SourceStage[T]):
-    """`_lines` are those of the last read that are not out yet, `_ends` where each ends."""
+    """`_lines` are those of the last read that are not emitted yet."""
 
     _input: Unpacked | Following | None = None
     _lines: Iterator[Line] = iter(())
-    _ends: Iterator[int] = iter(())
     _read_at = 0.0
-    # Whether nothing follows the lines at hand.
+    # Whether nothing follows the lines that were read.
     _ended = False
-    # The bad line that ends the stream, once the events before it are out.
+    # The bad line that ends the stream, after the events before it.
     _failure: BadLine | None = None
     # Whether the next line read is the first of another file.
     _another_file = False
@@ -178,7 +231,8 @@ class _Reading(SourceStage[T]):
         """Read some lines, if there is something to read."""
         position = self._position
         if self._another_file and position is not None and position.unfinished:
-            # A position is that of one file: woken when the last line of it has finished.
+            # The position is that of one file; it wakes this source when the last line of the
+            # file has finished.
             return False
         try:
             if self._input is None:
@@ -203,7 +257,7 @@ class _Reading(SourceStage[T]):
             self._ended = not self._follow
         self._lines = iter(lines)
         if position is not None:
-            self._ends = iter(position.ends_of(lines, data))
+            position.has_read(len(data))
         return True
 
     def _open(self) -> Unpacked | Following:
@@ -220,13 +274,14 @@ class _Reading(SourceStage[T]):
         return offset
 
     def _emit_lines(self) -> None:
-        """Emit a chunk of what is at hand."""
+        """Emit a chunk of the lines that were read."""
         lines = list(islice(self._lines, min(self._chunk, self.demand)))
         position = self._position
         if position is not None:
-            position.take(self._number + 1, list(islice(self._ends, len(lines))))
-        if self._number == 0:
-            lines[0] = _without_byte_order_mark(lines[0])
+            position.take(self._number + 1, lines)
+        first = lines[0]
+        if self._number == 0 and not isinstance(first, TooLong):
+            lines[0] = first.removeprefix(_BYTE_ORDER_MARK)
         resuming = position is not None and position.resuming
         values = None if resuming else self._format.decode_all(lines)
         if values is None:
@@ -240,7 +295,7 @@ class _Reading(SourceStage[T]):
         self.send(events)
 
     def _good_ones(self, lines: list[Line]) -> list[Event[T]]:
-        """The events of a chunk that has other lines too, up to one that ends the stream."""
+        """The events of a chunk that may also have other lines, up to one that ends the stream."""
         events: list[Event[T]] = []
         line_format, position = self._format, self._position
         for line in lines:
@@ -252,7 +307,7 @@ class _Reading(SourceStage[T]):
                 self._bad_line(line, number, what)
             elif line_format.skips_blank and not line.strip():
                 self._blank += 1
-                self._over_with(number)
+                self._settle_line(number)
             else:
                 try:
                     value = line_format.decode(bytes(line.removesuffix(b"\r")))
@@ -265,27 +320,26 @@ class _Reading(SourceStage[T]):
         return events
 
     def _bad_line(self, line: Line, number: int, what: str) -> None:
-        raw = line.head if isinstance(line, TooLong) else line
-        text = raw.decode("utf-8", "backslashreplace").removesuffix("\r")
-        kind = LineTooLong if isinstance(line, TooLong) else BadLine
-        if kind is LineTooLong:
-            # Only its head is known, not its size.
-            shown = f"it begins with {text[:80]!r}"
+        raw = (line.head if isinstance(line, TooLong) else line).removesuffix(b"\r")
+        text = raw.decode("utf-8", "backslashreplace")
+        where = f"{self._name}, line {number} {what}"
+        if isinstance(line, TooLong):
+            error: BadLine = LineTooLong(f"{where}: it begins with {text[:80]!r}")
         else:
-            # Not the repr of its text, which would escape the backslashes again.
-            shown = describe(text if _is_utf8(raw) else raw.removesuffix(b"\r"))
-        error = kind(f"{self._name}, line {number} {what}: {shown}")
+            # If bytes were escaped, not the repr of the text, which would escape them again.
+            shown = describe(text if text.encode() == raw else raw)
+            error = BadLine(f"{where}: {shown}")
         self._bad += 1
         self.run.errors.count_bad_line(error)
         if self._stop_at_bad_line:
             self._failure = error
         elif self._letters is None:
-            self._over_with(number)
+            self._settle_line(number)
         else:
-            event = Event(text, self._read_at, _Routed(self._over_with), number)
+            event = Event(text, self._read_at, _Routed(self._settle_line), number)
             self._letters.send(event, error, self._stage, 1)
 
-    def _over_with(self, number: int) -> None:
+    def _settle_line(self, number: int) -> None:
         if self._position is not None:
             self._position.settle_line(number)
 
@@ -330,27 +384,45 @@ class _Reading(SourceStage[T]):
         return numbers
 
 
+class Creation:
+    """Converts an event's own time stamp to the time line of the loop.
+
+    The distance between the two clocks is read once, so that stamps keep their distances from
+    each other when the wall clock is set. A stamp later than the receipt is taken as the
+    receipt, and `in_future` counts it; one that is missing or cannot be read is too, and
+    `unknown` counts it.
+    """
+
+    def __init__(self, by: By[Any], now: Callable[[], float]) -> None:
+        self._key = Key(by)
+        self._offset = now() - clock.wall()
+        self.in_future = self.unknown = 0
+
+    def __call__(self, value: Any, received: float) -> float:
+        """The time of creation in seconds of the loop's clock, at most `received`."""
+        try:
+            created = seconds_of(self._key.get(value)) + self._offset
+        except Exception:
+            if self._key.adapts(value):
+                return self(value, received)
+            # Whatever the function raises: the event has no usable stamp, which is counted.
+            self.unknown += 1
+            return received
+        if created > received:
+            self.in_future += 1
+            return received
+        return created
+
+
 class _Routed(Nobody):
     """The origin of a bad line on its way to the dead letters: not an event of the source."""
 
-    __slots__ = ("_over_with",)
+    __slots__ = ("_settle_line",)
 
     def __init__(self, over_with: Callable[[int], None]) -> None:
-        self._over_with = over_with
+        self._settle_line = over_with
 
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        if acknowledged:
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        if ending is Ending.FORGIVEN:
             for event in events:
-                self._over_with(event.token)
-
-
-def _without_byte_order_mark(line: Line) -> Line:
-    return line if isinstance(line, TooLong) else line.removeprefix(_BYTE_ORDER_MARK)
-
-
-def _is_utf8(data: bytes | bytearray) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+                self._settle_line(event.token)

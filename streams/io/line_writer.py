@@ -1,4 +1,4 @@
-"""The sink stage for lines of bytes: writes batches, and waits for its reader."""
+"""The sink stage for lines of bytes: writes them in batches, as fast as the output takes them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from typing import Any
 
 from penstock.streams.errors import OutputClosed
 from penstock.streams.failures.policy import ErrorPolicy, OnError
-from penstock.streams.io.compression import compressor
+from penstock.streams.io.compression import PLAIN, compressor
+from penstock.streams.io.descriptor import Descriptor, non_blocking
 from penstock.streams.io.encoding import without_hook
-from penstock.streams.io.paths import Path, output_name
-from penstock.streams.io.writer import open_output
+from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
-from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
 __all__ = ["WINDOW", "LineWriting"]
@@ -29,7 +28,7 @@ WINDOW = 1024
 # iteration. Chosen: what a pipe holds; larger batches are no faster (measured).
 _BATCH = 64 * 1024
 
-# Seconds that a reader gets, after a cancel, to take the rest of a line that it has begun.
+# Seconds that a reader has, after a cancel, to take the rest of a line that is partly written.
 _GRACE = 1.0
 
 _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
@@ -38,7 +37,7 @@ _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
 class LineWriting(SinkStage[Any]):
     r"""Writes `encode(value)`, which must be one line with its `\n`, for every event.
 
-    `_accepted` are the events whose lines are not out, oldest first: those of the `_batch`
+    `_accepted` are the events whose lines are not written, oldest first: those of the `_batch`
     in progress, of which `_sent` bytes are written, then those of `_buffer`.
     """
 
@@ -48,7 +47,6 @@ class LineWriting(SinkStage[Any]):
         self,
         run: Run,
         closed: Closed,
-        info: StageInfo,
         path: Path,
         encode: Callable[[Any], bytes],
         on_error: OnError,
@@ -60,6 +58,7 @@ class LineWriting(SinkStage[Any]):
         self._encode = encode
         self._name = name = output_name(path)
         self._compressor = compressor(name)
+        self._is_plain = self._compressor is PLAIN
         self._faults = ErrorPolicy(on_error, run, self)
         self._accepted: list[Event[Any]] = []
         self._buffer = bytearray()
@@ -72,16 +71,16 @@ class LineWriting(SinkStage[Any]):
         self._room: asyncio.Future[None] | None = None
         # Other workers of the cluster may write to the same file.
         append = append or run.overrides.engine is not None
-        if append and self._compressor is None:
+        if append and self._is_plain:
             _end_line(path)
-        self._output = open_output(path, run, self._has_room_again, append=append)
+        self._output = _opened(path, name, run, self._ready, append=append)
         run.on_close(self._release)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self._ending or self._closed is None:
             give_back_all(events)
             return
-        # An error is reported by itself, not as one that came while another was handled.
+        # Suppressed, so that an error is not reported as one that was raised in handling another.
         with suppress(Exception):
             self._buffer += b"".join(map(self._encode, [event.value for event in events]))
             self._accepted += events
@@ -92,11 +91,11 @@ class LineWriting(SinkStage[Any]):
             return
         if len(self._buffer) >= _BATCH or len(self._accepted) >= WINDOW // 2:
             self._write()
-        elif not self._scheduled:
+        else:
             self._schedule()
 
     def _take_in(self, events: list[Event[Any]]) -> None:
-        """One by one, for some cannot be encoded."""
+        """Encode the events one by one: some of them cannot be encoded."""
         refused: list[tuple[Event[Any], Exception]] = []
         for event in events:
             try:
@@ -106,13 +105,14 @@ class LineWriting(SinkStage[Any]):
                 refused.append((event, error))
             else:
                 self._accepted.append(event)
-        # Afterwards: what they bring about may come back here.
+        # Afterwards: the error policy may cause calls of this stage.
         for event, reason in refused:
             self._cannot_encode(event, reason)
 
     def _schedule(self) -> None:
-        self._scheduled = True
-        self._run.call_soon(self.info, self._idle)
+        if not self._scheduled:
+            self._scheduled = True
+            self._run.call_soon(self.info, self._idle)
 
     def _idle(self) -> None:
         """The loop iteration has ended."""
@@ -120,7 +120,7 @@ class LineWriting(SinkStage[Any]):
         if not self._full:
             self._write()
 
-    def _has_room_again(self) -> None:
+    def _ready(self) -> None:
         self._run.call(self.info, self._has_room)
 
     def _has_room(self) -> None:
@@ -130,11 +130,14 @@ class LineWriting(SinkStage[Any]):
         self._write()
 
     def _write(self) -> None:
-        """Write the current batch, or else the next one, as far as the output takes it."""
+        """Write the current batch, or else the next one, as far as the output has room."""
         if self._writing or self._closed is None:
             return
         if not self._batch:
-            self._next_batch()
+            data, self._buffer = self._buffer, bytearray()
+            self._batch = self._compressor.block(data) if data else data
+            self._sent = 0
+            self._batched = len(self._accepted)
         self._writing = True
         try:
             finished = self._push()
@@ -142,27 +145,19 @@ class LineWriting(SinkStage[Any]):
             self._writing = False
         if self._closed is None:
             return
-        # Outside of `_writing`: what this brings may be written at once.
+        # Not while `_writing`: the events that this brings may be written at once.
         if finished and not self._ending:
             self.upstream.request(finished)
         if self._batch:
             return
         if self._buffer:
-            # Through the loop, or a fast source and a fast disk would keep it for ever.
-            if not self._scheduled:
-                self._schedule()
+            # In the next loop iteration: a fast source and a fast disk would block the loop.
+            self._schedule()
         elif self._ending:
             self._end()
 
-    def _next_batch(self) -> None:
-        self._batch, self._buffer = self._buffer, bytearray()
-        self._sent = 0
-        self._batched = len(self._accepted)
-        if self._compressor is not None and self._batch:
-            self._batch = self._compressor.block(self._batch)
-
     def _push(self) -> int:
-        """Write what can be written of the batch; how many events that finished."""
+        """Write as much of the batch as possible; returns how many events that finished."""
         batch, start = self._batch, self._sent
         broken: OSError | None = None
         try:
@@ -177,12 +172,12 @@ class LineWriting(SinkStage[Any]):
             broken = error
         self._bytes += self._sent - start
         whole = self._sent == len(batch)
-        if self._compressor is None:
-            # Every event is one line, so the lines that are out show which events are.
-            finished = self._batched if whole else batch.count(b"\n", start, self._sent)
+        if whole:
+            finished = self._batched
         else:
-            # A block that is cut cannot be read.
-            finished = self._batched if whole else 0
+            # Every event is one line, so the lines written show which events have finished; but a
+            # compressed block that is cut cannot be read.
+            finished = batch.count(b"\n", start, self._sent) if self._is_plain else 0
         self._batched -= finished
         if whole:
             self._batch = b""
@@ -195,7 +190,7 @@ class LineWriting(SinkStage[Any]):
         return finished
 
     def _broken(self, error: OSError) -> None:
-        """The output takes no more: end the pipeline, and return what is not out."""
+        """The output takes no more: end the pipeline, and return what is not written."""
         self._batch = b""
         self._trailed = True
         closed, self._closed = self._closed, None
@@ -241,10 +236,7 @@ class LineWriting(SinkStage[Any]):
                 self._write()
 
     def _end(self) -> None:
-        if not self._trailed and self._compressor is not None:
-            self._trailed = True
-            self._batch = self._compressor.end()
-            self._sent = 0
+        if self._begin_trailer():
             self._write()
             return
         try:
@@ -255,13 +247,21 @@ class LineWriting(SinkStage[Any]):
         else:
             self.close(self._error)
 
+    def _begin_trailer(self) -> bool:
+        """Begin a batch of what must follow compressed blocks. Returns False if there is none."""
+        if self._trailed or self._is_plain:
+            return False
+        self._trailed = True
+        self._batch, self._sent = self._compressor.end(), 0
+        return True
+
     def cancel(self) -> None:
         if self._closed is None:
             return
         self._ending = True
-        if self._compressor is None:
-            # Of the batch, nothing but the rest of a line that is partly out. (A block that
-            # was compressed must be written: what comes after it continues it.)
+        if self._is_plain:
+            # Of the batch, only the rest of a line that is partly written. (A compressed block
+            # must be written: the one after it continues it.)
             end = self._batch.find(b"\n", self._sent - 1) + 1 if self._sent else 0
             self._batch = self._batch[:end]
             self._batched = self._batch.count(b"\n", self._sent)
@@ -271,15 +271,12 @@ class LineWriting(SinkStage[Any]):
         self.close()
 
     async def _release(self) -> None:
-        """Let a line that is partly out be ended, if its reader takes it soon; close."""
+        """End a line that is partly written, if its reader takes it soon; close the output."""
         self.cancel()
         try:
             async with asyncio.timeout(_GRACE):
                 await self._drained()
-                if self._compressor is not None and not self._trailed:
-                    self._trailed = True
-                    self._batch = self._compressor.end()
-                    self._sent = 0
+                if self._begin_trailer():
                     self._push()
                     await self._drained()
         except TimeoutError:
@@ -293,7 +290,7 @@ class LineWriting(SinkStage[Any]):
             self._push()
 
     def statistics(self) -> dict[str, Any]:
-        """Events `waiting` to be written, the `lines` and `bytes` that are out."""
+        """Events `waiting` to be written, the `lines` and `bytes` that were written."""
         return {
             "waiting": len(self._accepted),
             "bound": WINDOW,
@@ -303,11 +300,20 @@ class LineWriting(SinkStage[Any]):
         }
 
 
+def _opened(
+    path: Path, name: str, run: Run, ready: Callable[[], None], *, append: bool
+) -> Descriptor:
+    """Open an output, emptied unless `append`. Raises CannotOpen."""
+    flags = os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC)
+    with opening(actual_output(path), name, flags, "write") as (descriptor, own):
+        return non_blocking(descriptor, own, run, ready, writing=True)
+
+
 def _end_line(path: Path) -> None:
-    """End a line that a full disk, or a kill, has cut off: what is appended would continue it."""
+    """End a line that was cut off by a full disk or a kill, so that it is not continued."""
     if isinstance(path, int) or not os.path.isfile(path):
         return
-    # A file that cannot be opened so may still be one that can be appended to.
+    # A file that cannot be opened in this mode may still be open to appending.
     with suppress(OSError), open(path, "r+b") as file:
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)

@@ -9,12 +9,17 @@ _HEAD = 256
 
 
 class TooLong:
-    """The substitute for a line above the bound: its first bytes."""
+    """The substitute for a line above the bound: its first bytes, and its size in bytes.
 
-    __slots__ = ("head",)
+    Until the line has `ended`, `size` grows as more of it is read; then it includes the newline.
+    """
 
-    def __init__(self, head: bytes) -> None:
-        self.head = head
+    __slots__ = ("ended", "head", "size")
+
+    def __init__(self, line: bytes | bytearray, *, ended: bool) -> None:
+        self.head = bytes(line[:_HEAD])
+        self.ended = ended
+        self.size = len(line) + ended
 
 
 Line = bytes | bytearray | TooLong
@@ -24,66 +29,60 @@ class LineSplitter:
     r"""Lines end with `\n`, which is not part of them; a `\r` before it is.
 
     A line of more than `longest` bytes is reported once, as `TooLong`, as soon as it is known
-    to be too long; the rest of it is let go. So at most `longest` bytes and one chunk are held.
+    to be too long; the rest of it is discarded. So at most `longest` bytes and one chunk are held.
     """
 
-    __slots__ = ("_longest", "_rest", "_skipping")
+    __slots__ = ("_longest", "_rest", "_skipped")
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
         # A bytearray, because a line of many chunks must not be copied once a chunk.
         self._rest = bytearray()
-        self._skipping = False
+        # The line whose rest is discarded.
+        self._skipped: TooLong | None = None
 
     def feed(self, chunk: bytes) -> list[Line]:
         """The lines that end in `chunk`, in order."""
+        pieces = chunk.split(b"\n")
+        last = pieces.pop()
         lines: list[Line] = []
-        lines += chunk.split(b"\n")
-        if self._skipping:
-            if len(lines) == 1:
-                return []
-            self._skipping = False
-            del lines[0]
-        elif self._rest:
-            whole = len(lines) > 1
-            first = self._grown(lines[0], whole)
-            if not whole or first is None:
-                return [] if first is None else [first]
-            lines[0] = first
-        last = lines.pop()
-        assert not isinstance(last, TooLong)
-        self._rest = bytearray(last)
-        if len(chunk) > self._longest:
-            lines = [self._checked(line) for line in lines]
-            if len(last) > self._longest:
-                lines.append(self._give_up())
+        if pieces:
+            lines += self._first(pieces[0])
+            others = pieces[1:]
+            lines += map(self._checked, others) if len(chunk) > self._longest else others
+        lines += self._grown(last)
         return lines
 
-    def _grown(self, piece: Line, whole: bool) -> Line | None:
-        """The unfinished line and its next piece, if it is whole now or known to be too long."""
-        assert not isinstance(piece, TooLong)
-        rest = self._rest
-        if len(rest) + len(piece) > self._longest:
-            rest += piece[:_HEAD]
-            too_long = self._give_up()
-            self._skipping = not whole
-            return too_long
-        rest += piece
-        return rest if whole else None
+    def _first(self, end: bytes) -> list[Line]:
+        """The line that a chunk ends, unless it is one whose rest is discarded."""
+        skipped, self._skipped = self._skipped, None
+        if skipped is not None:
+            skipped.size += len(end) + 1
+            skipped.ended = True
+            return []
+        if not self._rest:
+            return [self._checked(end)]
+        line, self._rest = self._rest, bytearray()
+        line += end
+        return [self._checked(line)]
 
-    def _give_up(self) -> TooLong:
-        too_long = TooLong(bytes(self._rest[:_HEAD]))
+    def _checked(self, line: bytes | bytearray) -> Line:
+        return line if len(line) <= self._longest else TooLong(line, ended=True)
+
+    def _grown(self, piece: bytes) -> list[Line]:
+        """The unfinished line, if this piece of it makes it too long."""
+        if self._skipped is not None:
+            self._skipped.size += len(piece)
+            return []
+        self._rest += piece
+        if len(self._rest) <= self._longest:
+            return []
+        self._skipped = TooLong(self._rest, ended=False)
         self._rest = bytearray()
-        self._skipping = True
-        return too_long
-
-    def _checked(self, line: Line) -> Line:
-        if isinstance(line, TooLong) or len(line) <= self._longest:
-            return line
-        return TooLong(bytes(line[:_HEAD]))
+        return [self._skipped]
 
     def end(self) -> list[Line]:
         """The last line, if the input does not end with a newline."""
         rest, self._rest = self._rest, bytearray()
-        self._skipping = False
+        self._skipped = None
         return [rest] if rest else []

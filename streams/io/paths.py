@@ -1,4 +1,9 @@
-"""Paths of inputs and outputs, their names in messages, and checks for conflicts."""
+"""Paths of inputs and outputs: "-", names in messages, opening, and checks for conflicts.
+
+"-" is standard input or output, unless the command replaces them. The replacements are context
+variables, because several pipelines may run in one process: the code that starts one sets them for
+that running alone, and every task and callback of it inherits them.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +13,28 @@ import stat
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from itertools import combinations
 from typing import Any, Literal, NamedTuple, TypeGuard
 
 from penstock.streams.errors import BuildError, CannotOpen
 from penstock.streams.io.compression import compression_by_name
-from penstock.streams.io.standard import actual_input, actual_output
 
 if sys.platform != "win32":
     import fcntl
 
 __all__ = [
+    "OPEN_FLAGS",
     "Path",
     "Written",
+    "actual_input",
+    "actual_output",
     "input_name",
+    "input_path",
     "is_path",
     "opening",
     "output_name",
+    "output_path",
     "refuse_overwriting",
     "refuse_same_file",
     "refuse_to_empty",
@@ -32,9 +43,27 @@ __all__ = [
 Path = str | os.PathLike[str] | int
 """A file's name, "-" for a standard stream, or an open descriptor, which stays open."""
 
-# Of each use: the access, the standard stream's descriptor, and what a wrong one is open for.
+# For each use: the access, the descriptor of the standard stream, and the other use.
 _USES = {"read": (os.O_RDONLY, 0, "written"), "write": (os.O_WRONLY, 1, "read")}
-_FLAGS: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+OPEN_FLAGS: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Flags of every `open`, besides those of its access."""
+
+input_path: ContextVar[Path] = ContextVar("penstock input", default="-")
+"""The path that `read_jsonl("-")` reads; "-" is standard input itself."""
+
+output_path: ContextVar[Path] = ContextVar("penstock output", default="-")
+"""The path that `write_jsonl("-")` writes; "-" is standard output itself."""
+
+
+def actual_input(path: Path) -> Path:
+    """The path or descriptor to read in place of `path`."""
+    return input_path.get() if path == "-" else path
+
+
+def actual_output(path: Path) -> Path:
+    """The path or descriptor to write in place of `path`."""
+    return output_path.get() if path == "-" else path
 
 
 def input_name(path: Path) -> str:
@@ -67,10 +96,10 @@ def is_path(path: Any) -> TypeGuard[str | os.PathLike[str]]:
 @contextmanager
 def opening(
     path: Path, name: str, flags: int, use: Literal["read", "write"]
-) -> Generator[tuple[int, int, ExitStack]]:
-    """Open `path`: its descriptor, what kind of file it is (as `st_mode`), and what closes it.
+) -> Generator[tuple[int, ExitStack]]:
+    """Open `path`: its descriptor, and what closes it.
 
-    A descriptor that is the user's stays open, any other one is closed if the block raises. Raises
+    A descriptor that is the user's stays open; any other is closed if the block raises. Raises
     CannotOpen.
     """
     own = ExitStack()
@@ -79,31 +108,31 @@ def opening(
         descriptor = path if isinstance(path, int) else standard
     else:
         try:
-            descriptor = os.open(name, access | _FLAGS | flags, 0o666)
+            descriptor = os.open(name, access | OPEN_FLAGS | flags, 0o666)
         except OSError as error:
             reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
             raise CannotOpen(f"Cannot {use} {name}: {reason}.") from error
         own.callback(os.close, descriptor)
     try:
         try:
-            mode = _mode(descriptor, access)
+            _check_access(descriptor, access)
         except OSError as error:
             raise CannotOpen(
                 f"Cannot {use} {name}: it is closed, or only open to be {wrong}."
             ) from error
-        yield descriptor, mode, own
+        yield descriptor, own
     except BaseException:
         own.close()
         raise
 
 
-def _mode(descriptor: int, access: int) -> int:
+def _check_access(descriptor: int, access: int) -> None:
+    os.fstat(descriptor)
     # Windows does not report how a descriptor is open; there the first use of a wrong one fails.
     if sys.platform != "win32":
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
         if flags not in (access, os.O_RDWR):
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-    return os.fstat(descriptor).st_mode
 
 
 def refuse_same_file(read: Path | None, written: Path | None) -> None:
@@ -120,7 +149,7 @@ def refuse_same_file(read: Path | None, written: Path | None) -> None:
 
 
 class Written(NamedTuple):
-    """An output: who writes it, and whether only ever at the end of its file."""
+    """An output: the stage that writes it, and whether it only appends."""
 
     stage: str
     path: Path
@@ -129,20 +158,14 @@ class Written(NamedTuple):
 
 def refuse_overwriting(outputs: Iterable[Written]) -> None:
     """BuildError if two outputs would write over each other: they are one regular file."""
-    by_file: dict[object, list[Written]] = {}
-    for output in outputs:
-        file = _regular_file(actual_output(output.path), 1)
-        if file is None:
-            continue
-        others = by_file.setdefault(file, [])
-        for other in others:
-            if not _can_share(other, output):
-                raise BuildError(
-                    f"{other.stage} and {output.stage} would write over each other: "
-                    f"{_both(other.path, output.path)}. Give each a file of its own, or, unless "
-                    "it is compressed, let both append, as write_jsonl(path, append=True) does."
-                )
-        others.append(output)
+    files = [(output, _regular_file(actual_output(output.path), 1)) for output in outputs]
+    for (one, first), (other, second) in combinations(files, 2):
+        if first is not None and first == second and not _can_share(one, other):
+            raise BuildError(
+                f"{one.stage} and {other.stage} would write over each other: "
+                f"{_both(one.path, other.path)}. Give each a file of its own, or, unless "
+                "it is compressed, let both append, as write_jsonl(path, append=True) does."
+            )
 
 
 def _both(one: Path, other: Path) -> str:
@@ -150,21 +173,20 @@ def _both(one: Path, other: Path) -> str:
     return f"both write {first}" if first == second else f"{first} and {second} are the same file"
 
 
-def _can_share(one: Written, other: Written) -> bool:
-    paths = [actual_output(one.path), actual_output(other.path)]
+def _can_share(*outputs: Written) -> bool:
+    paths = [actual_output(output.path) for output in outputs]
     if all(path == "-" or isinstance(path, int) for path in paths):
-        # The code that opened them decides how they share their place in the file.
+        # The code that opened them decides how they share their position in the file.
         return True
     if any(compression_by_name(output_name(path)) for path in paths):
         return False
-    return all(_appends(output) for output in (one, other))
+    return all(map(_appends, paths, (output.appends for output in outputs)))
 
 
-def _appends(output: Written) -> bool:
-    path = actual_output(output.path)
+def _appends(path: Path, by_itself: bool) -> bool:
     descriptor = 1 if path == "-" else path
     if not isinstance(descriptor, int):
-        return output.appends
+        return by_itself
     if sys.platform == "win32":
         return False
     return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_APPEND)
@@ -182,7 +204,7 @@ def _regular_file(path: Path, standard: int) -> object:
 
 
 def refuse_to_empty(written: Path | None) -> None:
-    """BuildError if this is a file by its name: what an earlier running wrote would be lost."""
+    """BuildError if this names a file: the results of an earlier run would be lost."""
     if written is None:
         return
     path = actual_output(written)

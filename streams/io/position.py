@@ -16,7 +16,6 @@ import stat
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 from zlib import crc32
 
@@ -38,11 +37,11 @@ _CHECKED = 1024
 
 
 class Position:
-    """The position in one file, which changes when another takes its name.
+    """The position in one file, and in the next when another file takes its name.
 
-    `finished` is called when no line is unfinished any more. Memory: a few numbers for each line
-    that is unfinished. Time: O(1) per line, and one small file written per loop iteration in which
-    lines finish.
+    `finished` is called when no taken line is unfinished any more. Memory: a few numbers for each
+    line that is unfinished. Time: O(1) per line, and one small file written per loop iteration in
+    which lines finish.
     """
 
     def __init__(self, path: str, run: Run, finished: Callable[[], None]) -> None:
@@ -52,7 +51,7 @@ class Position:
         self._finished = finished
         self._saved = _saved(path)
         self._lock = _locked(f"{path}.lock")
-        # The file itself, to look at what is before the position in it.
+        # The file itself, to read what is before the position in it.
         self._file: int | None = None
         self._inode = self._size = 0
         # Where each line that was taken and is not finished begins, in order.
@@ -65,9 +64,10 @@ class Position:
         self._known: deque[tuple[int, int]] = deque()
         # Where the next line to be taken begins, and its number.
         self._next, self._number, self._floor = 0, 1, 1
-        # Where the next line to be read begins, and the bytes read.
-        self._unread = self._read = 0
-        self._in_long_line = False
+        # The bytes of the file that have been read.
+        self._read = 0
+        # The line that was taken last, if its end is not read yet.
+        self._long: TooLong | None = None
         self._writing = False
         run.on_close(self._close)
 
@@ -83,11 +83,11 @@ class Position:
 
     @property
     def resuming(self) -> bool:
-        """Whether lines that the last process has finished are still to come."""
+        """Whether there may be lines ahead that the last process has finished."""
         return bool(self._known)
 
     def was_finished(self, number: int) -> bool:
-        """Whether the last process has finished this line; asked of each line in order."""
+        """Whether the last process has finished this line; called for each line in order."""
         known = self._known
         while known and known[0][1] <= number:
             known.popleft()
@@ -99,10 +99,10 @@ class Position:
         return self._number - 1
 
     def begin(self, descriptor: int, name: str) -> int:
-        """Place `descriptor`, just opened, at the position in it, and return that.
+        """Seek `descriptor`, just opened, to the position, and return that.
 
-        Raises CannotOpen if it has no place to go on from, or is not the file that the position
-        is of. A file that takes its place later is read from its start.
+        Raises CannotOpen if reading cannot be resumed in it, or if it is not the file of the
+        position. A file that takes its name later is read from its start.
         """
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -125,7 +125,8 @@ class Position:
         self._let_go_of_the_file()
         self._file = os.dup(descriptor)
         self._inode, self._size = status.st_ino, status.st_size
-        self._next = self._unread = self._read = offset
+        self._next = self._read = offset
+        self._long = None
         self._number = self._floor = line + 1
         os.lseek(descriptor, offset, os.SEEK_SET)
         try:
@@ -160,55 +161,41 @@ class Position:
             f"{advice.format(self._path, name)}"
         )
 
-    def ends_of(self, lines: list[Line], data: bytes) -> list[int]:
-        """Where each of the `lines` in `data` ends; `data` is b"" at the end of the file."""
-        self._size = max(self._size, self._read + len(data))
-        if self._in_long_line or any(isinstance(line, TooLong) for line in lines):
-            ends = self._ends_by_newlines(lines, data)
-        else:
-            lengths = (len(line) + 1 for line in lines if not isinstance(line, TooLong))
-            ends = list(accumulate(lengths, initial=self._unread))[1:]
-            if lines and not data:
-                # The last line lacks its newline.
-                ends[-1] -= 1
-        self._read += len(data)
-        if ends:
-            self._unread = ends[-1]
-        if not data:
-            self._in_long_line = False
-        return ends
+    def has_read(self, count: int) -> None:
+        """Note that `count` more bytes of the file have been read."""
+        self._read += count
+        self._size = max(self._size, self._read)
 
-    def _ends_by_newlines(self, lines: list[Line], data: bytes) -> list[int]:
-        """The same where the length of a line is unknown.
+    def take(self, number: int, lines: list[Line]) -> None:
+        """Note lines that are emitted; the first has this number.
 
-        A line that is too long is known before its newline is. It then counts as ending where it
-        begins, so that the next run does not begin in the middle of it.
+        A line that is too long is known before its end is. Until then the next run would begin with
+        it, rather than in the middle of it.
         """
-        newlines = [self._read + at + 1 for at, byte in enumerate(data) if byte == 0x0A]
-        if self._in_long_line and newlines:
-            self._in_long_line = False
-            self._unread = newlines.pop(0)
-        ends = newlines[: len(lines)]
-        if len(ends) < len(lines):
-            self._in_long_line = True
-            ends.append(ends[-1] if ends else self._unread)
-        return ends
-
-    def take(self, number: int, ends: list[int]) -> None:
-        """Lines from `number` on, which end at `ends`, are on their way."""
-        self._number = number + len(ends)
-        for end in ends:
-            self._starts[number] = self._next
-            self._next = end
+        self._number = number + len(lines)
+        if self._long is not None and self._long.ended:
+            self._next += self._long.size
+            self._long = None
+        starts, begin = self._starts, self._next
+        for line in lines:
+            starts[number] = begin
             number += 1
+            if not isinstance(line, TooLong):
+                begin += len(line) + 1
+            elif line.ended:
+                begin += line.size
+            else:
+                self._long = line
+        # The last line of a file may lack its newline.
+        self._next = min(begin, self._read)
 
     def settle(self, events: list[Event[Any]]) -> None:
-        """The events' lines are finished."""
+        """Note that the lines of these events are finished."""
         for event in events:
             self.settle_line(event.token)
 
     def settle_line(self, number: int) -> None:
-        """The line is finished, or need not be."""
+        """Note that a line is finished, or need not be emitted."""
         del self._starts[number]
         begin = self._begins.pop(number, number)
         end = self._ends.pop(number + 1, number + 1)
@@ -262,13 +249,13 @@ class Position:
 
 
 def _checksum(descriptor: int, offset: int) -> int:
-    """The checksum of the last bytes before the offset: the inode may be another file by now."""
+    """The checksum of the last bytes before the offset; an inode may be used again."""
     start = max(0, offset - _CHECKED)
     return crc32(os.pread(descriptor, offset - start, start))
 
 
 def _locked(path: str) -> int | None:
-    """A lock that ends with the process, so that no two runs use one position."""
+    """Lock the position until the process ends, so that no other run uses it."""
     if sys.platform == "win32":
         return None
     try:

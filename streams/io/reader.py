@@ -1,11 +1,4 @@
-"""Non-blocking reads from files, pipes, sockets and terminals. Only a disk can block the loop.
-
-Inputs that can be polled are read when the loop reports that they are ready; a shared standard
-input is not switched to non-blocking, which would switch it for every process that has it. Regular
-files, and devices that cannot be polled, answer at once and are read directly; so a network file
-system that hangs does block the loop. On a loop that cannot poll pipes (Windows), a thread waits
-for the bytes.
-"""
+"""Inputs: files, pipes, sockets and terminals, read to their end; and growing files, followed."""
 
 from __future__ import annotations
 
@@ -13,21 +6,22 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
-from contextlib import ExitStack
 
 from penstock.streams.errors import CannotOpen
-from penstock.streams.io.compression import Input, Unpacked
-from penstock.streams.io.descriptor import BlockingCalls, watch
-from penstock.streams.io.paths import Path, input_name, opening
-from penstock.streams.io.standard import actual_input
+from penstock.streams.io.compression import Unpacked
+from penstock.streams.io.descriptor import non_blocking
+from penstock.streams.io.paths import OPEN_FLAGS, Path, actual_input, input_name, opening
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run
 
-__all__ = ["CHUNK", "OPEN_FLAGS", "open_input"]
+__all__ = ["CHUNK", "Following", "open_input"]
 
 # Bytes of one read. Chosen: four times what a pipe holds; larger chunks parse no faster.
 CHUNK = 256 * 1024
 
-OPEN_FLAGS: int = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+# Seconds between two polls of a file that has nothing new. Chosen: a quarter of what `tail` does;
+# no portable call reports a growing file on every file system.
+_INTERVAL = 0.25
 
 
 def open_input(
@@ -43,77 +37,96 @@ def open_input(
     what `opened` raises.
     """
     path, name = actual_input(path), input_name(path)
-    with opening(path, name, 0, "read") as (descriptor, mode, own):
+    with opening(path, name, 0, "read") as (descriptor, own):
         if opened is not None:
             opened(descriptor)
-        if stat.S_ISDIR(mode):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise CannotOpen(f"Cannot read {name}: it is a directory. Name a file in it.")
-        raw = _input(descriptor, run, ready, own, lasting=stat.S_ISREG(mode))
+        raw = non_blocking(descriptor, own, run, ready, writing=False)
     return Unpacked(raw, name, CHUNK, from_start=opened is None)
 
 
-def _input(
-    descriptor: int, run: Run, ready: Callable[[], None], own: ExitStack, *, lasting: bool
-) -> Input:
-    def read() -> bytes | None:
-        try:
-            return os.read(descriptor, CHUNK)
-        except BlockingIOError:
-            return None
+class Following:
+    """Follows a growing file, also when it is truncated or replaced, as `tail -F` does.
 
-    if not lasting:
-        try:
-            return _Polled(descriptor, read, own, run.loop, ready)
-        except NotImplementedError:
-            calls: BlockingCalls[bytes | None]
-            calls = BlockingCalls("penstock input", run.loop, ready, own)
-            return _Direct(lambda: calls.outcome(read), calls.close)
-        except OSError:
-            # The kernel refuses to poll what never makes a reader wait, such as /dev/null.
-            pass
-    return _Direct(read, own.close, lasting)
-
-
-class _Direct:
-    """An input whose reads return at once."""
-
-    def __init__(
-        self, read: Callable[[], bytes | None], close: Callable[[], None], lasting: bool = False
-    ) -> None:
-        self.lasting = lasting
-        self.read = read
-        self.close = close
-
-
-class _Polled:
-    """An input that is read when the loop says that there is something to read."""
-
-    lasting = False
+    `read` returns b"" where one file ends and another begins. A file that does not exist yet is
+    waited for. It counts as truncated when it is shorter than what was read of it: one that is
+    rewritten and longer again between two polls is not noticed, as with `tail`.
+    """
 
     def __init__(
         self,
-        descriptor: int,
-        read: Callable[[], bytes | None],
-        own: ExitStack,
-        loop: asyncio.AbstractEventLoop,
+        name: str,
+        run: Run,
+        info: StageInfo,
         ready: Callable[[], None],
+        opened: Callable[[int], int] | None = None,
     ) -> None:
-        self._read = read
+        self._name = name
+        self._run = run
+        self._info = info
         self._ready = ready
-        self._readable = False
-        self._watch = watch(loop, descriptor, self._on_readable, writing=False)
-        own.callback(self._watch.close)
-        self.close = own.close
+        self._opened = opened
+        self._descriptor: int | None = None
+        self._read = 0
+        self._timer: asyncio.TimerHandle | None = None
+        if not self._open():
+            run.errors.warn(f"{name} does not exist yet: waiting for it.")
 
-    def _on_readable(self) -> None:
-        self._readable = True
-        self._ready()
-        # If nobody wants it now, it may be gone later: another process may share the input.
-        self._readable = False
+    def _open(self) -> bool:
+        try:
+            descriptor = os.open(self._name, OPEN_FLAGS)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise CannotOpen(f"Cannot read {self._name}: {error.strerror}.") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise CannotOpen(f"Cannot follow {self._name}: it is not a regular file.")
+        self._descriptor = descriptor
+        self._read = 0 if self._opened is None else self._opened(descriptor)
+        return True
 
     def read(self) -> bytes | None:
-        if self._readable:
-            self._readable = False
-            return self._read()
-        self._watch.arm()
+        if self._descriptor is not None or self._open():
+            data = self._read_on()
+            if data is not None:
+                return data
+        if self._timer is None:
+            self._timer = self._run.call_later(_INTERVAL, self._info, self._look)
         return None
+
+    def _read_on(self) -> bytes | None:
+        descriptor = self._descriptor
+        assert descriptor is not None
+        replaced = self._is_replaced(descriptor)
+        # Read after the poll: what the writer appended last to a replaced file is not missed.
+        data = os.read(descriptor, CHUNK)
+        if data:
+            self._read += len(data)
+            return data
+        if replaced or os.fstat(descriptor).st_size < self._read:
+            os.close(descriptor)
+            self._descriptor = None
+            return b""
+        return None
+
+    def _is_replaced(self, descriptor: int) -> bool:
+        try:
+            found = os.stat(self._name)
+        except FileNotFoundError:
+            # Moved away: its successor is not there yet.
+            return False
+        return not os.path.samestat(found, os.fstat(descriptor))
+
+    def _look(self) -> None:
+        self._timer = None
+        self._ready()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

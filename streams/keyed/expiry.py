@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from penstock.streams.runtime.context import Run
@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 
 class Idle(Generic[T]):
-    """Items that were last used some time ago; `end(item)` is told when one must go.
+    """Items in the order of their last use, each of which expires `seconds` after it.
 
-    That is `seconds` after its last use, by one timer for all, or when `end_oldest` asks for
-    it. Memory: an entry for each item. Time: constant for each call, and for each item ended.
+    `end(item)` is called for an item that has expired, by one timer for all, and for the least
+    recently used one when `end_oldest` is called. Memory: an entry for each item. Time: constant
+    for each item that is used or ended.
     """
 
     def __init__(self, seconds: float, run: Run, end: Callable[[T], None]) -> None:
@@ -27,16 +28,16 @@ class Idle(Generic[T]):
         self._now = run.now
         self._end = end
         self._info = run.attaching
-        # When each is due. All live equally long, so the one that was used first is due first.
+        # When each expires. Their time is the same for all, so the order of use is that of expiry.
         self._items: OrderedDict[T, float] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     def used(self, used: Iterable[T]) -> None:
-        """These have just been used, in this order: they are the last to go."""
-        items, now = self._items, self._now()
+        """Note that these have just been used, in this order."""
         if self._timer is None:
-            self._end_due(now)
-        due, move_to_end = now + self._seconds, items.move_to_end
+            self.end_expired()
+        items, move_to_end = self._items, self._items.move_to_end
+        due = self._now() + self._seconds
         for item in used:
             items[item] = due
             move_to_end(item)
@@ -44,14 +45,12 @@ class Idle(Generic[T]):
             self._arm()
 
     def end_expired(self) -> None:
-        """End what is due, should the timer be late."""
-        if self._items:
-            self._end_due(self._now())
-
-    def _end_due(self, now: float) -> None:
+        """End the items that have expired and whose timer is late."""
         items = self._items
-        while items and items[next(iter(items))] <= now:
-            self._end(items.popitem(last=False)[0])
+        if items:
+            now = self._now()
+            while items and items[next(iter(items))] <= now:
+                self.end_oldest()
 
     def end_oldest(self) -> bool:
         """End the least recently used item. False if there is none."""
@@ -60,20 +59,29 @@ class Idle(Generic[T]):
         self._end(self._items.popitem(last=False)[0])
         return True
 
+    def remove(self, item: T) -> None:
+        """Remove an item without a call."""
+        self._items.pop(item, None)
+
+    def __iter__(self) -> Iterator[T]:
+        """The items, the least recently used one first."""
+        return iter(self._items)
+
     def clear(self) -> None:
-        """Forget all items, and end none of them."""
+        """Remove all items without a call."""
         self._items.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _arm(self) -> None:
-        # Without a loop there is no time to wait for: an item that is due ends with the next use.
-        if self._timer is None and self._items and self._run.has_loop:
+        # Without a loop there is no timer: an item that is due ends with the next use.
+        if self._items and self._run.has_loop:
             due = next(iter(self._items.values()))
             self._timer = self._run.call_at(due, self._info, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
         self.end_expired()
-        self._arm()
+        if self._timer is None:
+            self._arm()

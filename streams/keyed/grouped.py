@@ -19,7 +19,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Group(Flowable[T_co], Generic[K_co, T_co]):
-    """The stream of the events of one key; `key` is what they have in common.
+    """`Group[K, T]`: the stream of the events (T) of one key (K), which is its `key`.
 
     `within` is the `group_by` that made it. `is_key_read`: whether the key has been read.
     """

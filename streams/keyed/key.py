@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.streams.errors import WrongType
 from penstock.streams.failures.policy import ErrorPolicy, OnError
-from penstock.streams.io.stamps import seconds_of
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.validation import seconds_of
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
@@ -33,7 +33,7 @@ class Key:
     """Reads the key `by` of values: of mappings by item, of any other object by attribute.
 
     `get` reads mappings and rows at no cost beyond `itemgetter`. If it raises, `adapts(value)`
-    learns whether the value's type has the field as an attribute; if so, `get` reads it from now
+    returns whether the value's type has the field as an attribute; if so, `get` reads it from now
     on. Raises WrongType if `by` is not a valid key.
     """
 

@@ -2,42 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from penstock.streams.keyed.queues import Turns
 from penstock.streams.protocol.event import Turn
 
-if TYPE_CHECKING:
-    from penstock.streams.keyed.substreams import Substream
+__all__ = ["Buffer", "Holder", "Place"]
 
-__all__ = ["Place"]
+
+class Buffer(Protocol):
+    """The stage whose buffer has the places."""
+
+    letters: int
+    """Dead letters that keep a place."""
+
+    def freed(self, n: int, /) -> None:
+        """`n` places are free; 0 where only a letter has been written."""
+
+
+class Holder(Protocol):
+    """One group's operators: `held` events in them have a place."""
+
+    held: int
+
+    @property
+    def stage(self) -> Buffer: ...
 
 
 class Place:
-    """Taken when the event comes in, free when nothing that came of it is in the group any more.
+    """The place of an event inside a group's operators, free when nothing made of it is there.
 
-    It goes with the event as a turn would: what several operators make of it shares the place, and
+    It is passed on as a turn is: what several operators make of the event shares the place, and
     what is made of several events has the places of all. So does the dead letter of an event that
-    failed in an operator. `outer` is the turn that the event holds.
+    failed in an operator. `outer` is the turn that the event held before. `size` is the number of
+    places, more than 1 for one value that was made of as many events.
     """
 
-    __slots__ = ("holders", "outer", "substream")
+    __slots__ = ("holder", "holders", "outer", "size")
 
-    def __init__(self, substream: Substream, outer: Turn | None) -> None:
+    def __init__(self, holder: Holder, outer: Turn | None, size: int = 1) -> None:
         self.holders = 1
-        self.substream = substream
+        self.holder = holder
         self.outer = outer
+        self.size = size
 
     def end(self) -> None:
-        """One share has ended inside the group, or has left it."""
         self.holders -= 1
         if self.holders:
             return
-        self.substream.freed()
+        holder = self.holder
+        holder.held -= self.size
+        holder.stage.freed(self.size)
         if self.outer is not None:
             self.outer.end()
 
     def leave(self) -> Turn | None:
-        outside = self.outside()
+        outside = self.outer
+        if outside is not None:
+            outside.holders += 1
         self.end()
         return outside
 
@@ -47,38 +69,20 @@ class Place:
         return self.outer
 
     def place(self) -> Turn:
-        return _LettersShare(self)
-
-    def move(self, substream: Substream) -> None:
-        """Its event begins anew with another substream of its group."""
-        self.substream.held -= 1
-        substream.held += 1
-        self.substream = substream
+        self.holders += 1
+        return _LetterPlace(self, self.holder.stage)
 
 
-class _LettersShare:
-    """A letter's share of a place: it ends when the letter is out, whatever the group does."""
+class _LetterPlace(Turns):
+    """A dead letter's share of a place, which ends when the letter has been written."""
 
-    __slots__ = ("_place", "holders")
-
-    def __init__(self, place: Place) -> None:
-        self.holders = 1
-        self._place = place
-        place.holders += 1
-        place.substream.letter_sent()
+    def __init__(self, place: Place, stage: Buffer) -> None:
+        super().__init__(place)
+        self._stage = stage
+        stage.letters += 1
 
     def end(self) -> None:
-        substream = self._place.substream
-        self._place.end()
-        substream.letter_out()
-
-    # A letter leaves no group.
-
-    def leave(self) -> None:
-        self.end()
-
-    def outside(self) -> None:
-        return None
-
-    def place(self) -> None:
-        return None
+        super().end()
+        if not self.holders:
+            self._stage.letters -= 1
+            self._stage.freed(0)

@@ -1,14 +1,14 @@
 """Keyed queues: a queue for each key, from which events are taken in fair rotation.
 
-A queue exists only while it holds an event or its turn is held. Queues that have an event and a
-free turn stand in line; `take` takes one event from each, and `release` puts a queue back at the
-end of the line when the event's turn has ended.
+A queue exists only while it holds an event or its turn is held. A queue that has an event and whose
+turn is free is ready. `take` takes one event of each ready queue, first come, first served, and the
+queue is ready again, behind all others, when `release` has ended the turn of that event.
 
-While the turn is held no event of the key leaves. Its holder may open it, as a batch does while it
-is being filled: it then gets more events of the open queues, one of each in rotation, when no other
-queue is in line.
+While a turn is held, no event of its key is taken. Its holder may open it, as a batch does while it
+is being filled: the holder then gets more events of the open queues, one of each in rotation, when
+no other queue is ready.
 
-The structure knows nothing of stages: `go_on` is all that it calls.
+The queues do not depend on stages: the only call they make is `go_on`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weakref import WeakSet
 
 from penstock.streams.keyed.key import Key
 from penstock.streams.keyed.taken import taken
+from penstock.streams.protocol.acknowledgement import Joined
 from penstock.streams.protocol.event import Event, Turn
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Turns",
     "close_turns",
     "hand_over",
+    "joined",
     "open_turns",
     "release",
     "turns_held",
@@ -51,13 +53,8 @@ class KeyQueue:
         self.outer: Turn | None = None
 
     def end(self) -> None:
-        """Give up one share of the turn; after the last the next event may go."""
-        queues = self.queues
-        outer = queues.release((self,))
-        queues.go_on(())
-        # Last, because it may send this queue its next event.
-        for turn in outer:
-            turn.end()
+        """Give up one share of the turn; after the last one the next event may be taken."""
+        release((self,))
 
     def leave(self) -> Turn:
         # Events that share the turn and have not left keep its outer turn.
@@ -101,10 +98,13 @@ class Turns:
 class KeyedQueues:
     """Events go in by `put`, come out by `take`, and end their turns by `release`.
 
-    `key` reads the key of an event's value. At most `feeders` queues are in the rotation at a
-    time, if a number is given, and another enters when one runs empty. `leaves` says that events
-    come out of operators inside groups, which they leave when they are taken. `go_on(turns)` is
-    called when there may be something to take: after a turn has ended, and when `turns` are opened.
+    `key` reads the key of an event's value. At most `feeders` queues are in the rotation at a time,
+    if a number is given, and another enters when one has ended. `go_on` is called when there may be
+    something to take: after turns have ended or were opened.
+
+    `leaves`: events come out of operators inside groups, which they leave when they are taken. The
+    keys of those taken are added to `taken`, and the keys of queues that have ended to `ended`; the
+    reader of the two lists empties them. `keys` are those of all queues.
 
     Memory: the events that wait, and an entry for each queue that has an event or a held turn.
     Time: constant per event.
@@ -113,7 +113,7 @@ class KeyedQueues:
     def __init__(
         self,
         key: Key,
-        go_on: Callable[[Collection[KeyQueue]], None],
+        go_on: Callable[[], None],
         feeders: int | None = None,
         *,
         leaves: bool = False,
@@ -123,13 +123,17 @@ class KeyedQueues:
         self._key = key
         self._leaves = leaves
         self._queues: dict[Any, KeyQueue] = {}
-        self._line: deque[KeyQueue] = deque()
-        # Queues whose turn is open, and that have an event for its holder.
-        self._open: dict[KeyQueue, None] = {}
-        # Queues that ran empty are used again: a quiet stream opens one for each event.
+        self.keys = self._queues.keys()
+        self.rotation: deque[KeyQueue] = deque()
+        """The ready queues, in the order in which they are served."""
+        self.opened: dict[KeyQueue, None] = {}
+        """Queues whose turn is open, and that have an event for its holder."""
+        # Queues that have ended are used again: a quiet stream would make one for each event.
         self._spare: list[KeyQueue] = []
         self._feeders = feeders
-        self._inside: set[KeyQueue] = set()
+        self.taken: list[Any] = []
+        self.ended: list[Any] = []
+        self._ends_matter = leaves or feeders is not None
         self._outside: deque[KeyQueue] = deque()
         _all.add(self)
 
@@ -152,7 +156,7 @@ class KeyedQueues:
                 queue = self._begin(key)
             queue.events.append(event)
             if queue.is_open:
-                self._open[queue] = None
+                self.opened[queue] = None
         self.waiting += len(events)
         return None
 
@@ -163,7 +167,7 @@ class KeyedQueues:
             queue = self._begin(key)
         queue.events.append(event)
         if queue.is_open:
-            self._open[queue] = None
+            self.opened[queue] = None
         self.waiting += 1
 
     def _begin(self, key: Any) -> KeyQueue:
@@ -174,27 +178,28 @@ class KeyedQueues:
         else:
             queue = KeyQueue(key, self)
         self._queues[key] = queue
-        if self._feeders is None or len(self._inside) < self._feeders:
-            if self._feeders is not None:
-                self._inside.add(queue)
-            self._line.append(queue)
+        if self._feeders is None or len(self._queues) - len(self._outside) <= self._feeders:
+            self.rotation.append(queue)
         else:
             self._outside.append(queue)
         return queue
 
-    def take(self, n: int, also: Collection[KeyQueue] = ()) -> list[Event[Any]]:
-        """Up to `n` events, each of which now holds its queue's turn.
-
-        First one of each queue in line; then more of the queues whose turns are open, in rotation.
-        The turns of `also` are opened first, and stay open until they are closed or end.
-        """
-        for queue in also:
+    def open(self, turns: Iterable[KeyQueue]) -> None:
+        """Open these turns, until they are closed or end."""
+        for queue in turns:
             queue.is_open = True
             if queue.events:
-                self._open[queue] = None
+                self.opened[queue] = None
+
+    def take(self, n: int) -> list[Event[Any]]:
+        """Up to `n` events, each of which now holds its queue's turn.
+
+        First one of each ready queue; then more of the queues whose turns are open, in rotation.
+        """
         events: list[Event[Any]] = []
         leaves = self._leaves
-        for queue in taken(self._line, n):
+        ready = taken(self.rotation, n)
+        for queue in ready:
             event = queue.events.popleft()
             turn = event.turn
             if turn is not None:
@@ -202,32 +207,35 @@ class KeyedQueues:
             event.turn = queue
             queue.holders = 1
             events.append(event)
-        while self._open and len(events) < n:
+        if leaves:
+            self.taken += [queue.key for queue in ready]
+        while self.opened and len(events) < n:
             events.append(self._take_another())
         self.waiting -= len(events)
         return events
 
     def _take_another(self) -> Event[Any]:
         """Take one more event for the holder of the first open turn."""
-        queue = next(iter(self._open))
-        del self._open[queue]
+        queue = next(iter(self.opened))
+        del self.opened[queue]
         event = queue.events.popleft()
         if queue.events:
-            self._open[queue] = None
+            self.opened[queue] = None
         queue.holders += 1
         turn, event.turn = event.turn, queue
-        if turn is not None and self._leaves:
-            turn = turn.leave()
+        if self._leaves:
+            self.taken.append(queue.key)
+            turn = None if turn is None else turn.leave()
         if turn is not None:
             queue.outer = turn if queue.outer is None else Turns(queue.outer, turn)
         return event
 
     def release(self, turns: Iterable[KeyQueue]) -> list[Turn]:
-        """Give up a share of each of these turns. After the last share the next event may go.
+        """Give up a share of each of these turns; after the last one the next event may be taken.
 
-        Returns their outer turns, which end when the queues in line have been served.
+        Returns their outer turns, to be ended when events of the ready queues have been taken.
         """
-        line, queues, spare = self._line, self._queues, self._spare
+        ready, queues, spare = self.rotation, self._queues, self._spare
         outer: list[Turn] = []
         for queue in turns:
             queue.holders = holders = queue.holders - 1
@@ -239,25 +247,24 @@ class KeyedQueues:
             if queue.is_open:
                 self.close_turn(queue)
             if queue.events:
-                line.append(queue)
+                ready.append(queue)
             elif queues.pop(queue.key, None) is not None:
                 spare.append(queue)
-                if self._feeders is not None:
+                if self._ends_matter:
                     self._dismiss(queue)
         return outer
 
     def _dismiss(self, queue: KeyQueue) -> None:
         """Remove an empty queue from the rotation: the next one enters."""
-        self._inside.discard(queue)
+        if self._leaves:
+            self.ended.append(queue.key)
         if self._outside:
-            following = self._outside.popleft()
-            self._inside.add(following)
-            self._line.append(following)
+            self.rotation.append(self._outside.popleft())
 
     def close_turn(self, queue: KeyQueue) -> None:
-        """Let no more events of a queue come before its turn ends."""
+        """Take no more events of a queue before its turn ends."""
         queue.is_open = False
-        self._open.pop(queue, None)
+        self.opened.pop(queue, None)
 
     def close(self) -> list[Event[Any]]:
         """Take out all events that wait. Turns that are held end without effect."""
@@ -265,9 +272,8 @@ class KeyedQueues:
         for queue in self._queues.values():
             queue.events = deque()
         self._queues.clear()
-        self._line.clear()
-        self._open.clear()
-        self._inside.clear()
+        self.rotation.clear()
+        self.opened.clear()
         self._outside.clear()
         self.waiting = 0
         return events
@@ -281,12 +287,12 @@ class KeyedQueues:
     @property
     def has_next(self) -> bool:
         """Whether there is an event to take."""
-        return bool(self._line or self._open)
+        return bool(self.rotation or self.opened)
 
     @property
     def ready(self) -> int:
-        """The queues in line."""
-        return len(self._line)
+        """The queues that have an event and whose turn is free."""
+        return len(self.rotation)
 
     @property
     def outside(self) -> int:
@@ -313,7 +319,7 @@ def turns_held() -> int:
 
 
 def release(turns: Iterable[Turn | None]) -> None:
-    """End a share of each of these turns; their queues are all in line before the next event goes.
+    """End a share of each of these turns; all their queues are ready before an event is taken.
 
     A turn that is in the list several times gives up as many shares.
     """
@@ -330,34 +336,45 @@ def release(turns: Iterable[Turn | None]) -> None:
             turn.end()
     for queues, ended in of_queues.items():
         outer = queues.release(ended)
-        queues.go_on(())
+        queues.go_on()
         if outer:
             release(outer)
 
 
 def open_turns(turns: Iterable[Turn | None]) -> None:
-    """Let the holders of these turns get more events of their groups, in rotation."""
+    """Open these turns: their holders get more events of their groups, in rotation."""
     of_queues: dict[KeyedQueues, list[KeyQueue]] = {}
     for turn in turns:
         if type(turn) is KeyQueue and not turn.is_open:
             of_queues.setdefault(turn.queues, []).append(turn)
     for queues, opened in of_queues.items():
-        queues.go_on(opened)
+        queues.open(opened)
+        queues.go_on()
 
 
 def close_turns(turns: Iterable[Turn | None]) -> None:
-    """Let no more events of their groups come before these turns end."""
+    """Close these turns: no more events of their groups are taken before they end."""
     for turn in turns:
         if type(turn) is KeyQueue and turn.is_open:
             turn.queues.close_turn(turn)
 
 
+def joined(value: Any, events: Collection[Event[Any]]) -> Event[Any]:
+    """One event that is made of all these: it takes over their turns, and they share its end."""
+    first = next(iter(events))
+    event = Event(value, min([one.created for one in events]), Joined(events), first.token)
+    event.turn = hand_over(events)
+    return event
+
+
 def hand_over(events: Collection[Event[Any]]) -> Turn | None:
     """The turns of all these events, for the one event that is made of them."""
-    turns = [event.turn for event in events]
+    turns = [event.turn for event in events if event.turn is not None]
+    if not turns:
+        return None
     for event in events:
         event.turn = None
-    return _as_one(turns)
+    return Turns(*turns)
 
 
 def _as_one(turns: Iterable[Turn | None]) -> Turn | None:

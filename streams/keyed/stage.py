@@ -2,160 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.streams.keyed.key import Key, KeyFaults
-from penstock.streams.keyed.queues import KeyedQueues, KeyQueue
+from penstock.streams.keyed.queues import KeyedQueues
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import Subscriber, Subscription, is_second
-
-if TYPE_CHECKING:
-    from penstock.streams.keyed.substreams import Substreams
+from penstock.streams.protocol.stage import (
+    CLOSED,
+    COMPLETING,
+    StageInfo,
+    State,
+    Subscriber,
+    Subscription,
+    is_second,
+)
+from penstock.streams.runtime.context import Run
 
 __all__ = ["KeyedStage"]
 
 
-class KeyedStage:
+class KeyedStage(DemandStage):
     """Subscriber to the stream of events, subscription of the stage that works on them.
 
-    `buffer` bounds the events that wait in all queues together. Operators inside groups run before
-    it (`substreams`): they read the keys, keep the bound, and put the outputs of a group into the
-    `queues`. It completes when the stream above has and the queues are empty; on cancel and on
-    errors it returns what waits.
+    At most `buffer` events are requested and waiting, in all queues together. It completes when
+    the stream above has and the queues are empty; on cancel and on errors it returns what waits.
+
+    `Substreams` is the same stage with operators inside groups, from which events come into the
+    queues. It replaces `_put`, and extends what it has in common with `DemandStage`.
     """
 
     def __init__(
         self,
         downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
         key: Key,
         buffer: int,
         faults: KeyFaults,
         feeders: int | None,
-        substreams: Substreams | None = None,
+        *,
+        leaves: bool = False,
     ) -> None:
-        self.downstream = downstream
-        leaves = substreams is not None
-        self.queues = KeyedQueues(key, self.go_on, feeders, leaves=leaves)
+        super().__init__(downstream, run, info)
+        self.queues = KeyedQueues(key, self._drain, feeders, leaves=leaves)
+        self._put = self.queues.put
         self._key = key
         self._faults = faults
         self._buffer = buffer
-        self._substreams = substreams
         # Requesting a quarter of the buffer at a time keeps the source's lists long.
-        self._batch: float = inf if substreams is not None else max(1, buffer // 4)
-        self._freed = 0
+        self._batch = max(1, buffer // 4)
+        # Places in the buffer that are free and have not been requested.
+        self._freed: int = 0
         self._peak = self._peak_groups = 0
-        self._demand = 0
-        self._passing = self._taking_in = False
-        self._source_ended = self._nothing_to_come = self._done = False
-        if substreams is not None:
-            substreams.below = self
-
-    # Events from above.
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):
             return
         self.upstream = subscription
         self.downstream.on_subscribe(self)
-        if not (self._source_ended or self._substreams is not None):
+        if not self.state:
             self.upstream.request(self._buffer)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        if self._done:
+        if self.state >= CLOSED:
             give_back_all(events)
             return
         queues = self.queues
-        inside, self._taking_in = self._taking_in, True
-        skipped, error = self._faults.put_all(events, queues.put, self._key)
+        draining, self._draining = self._draining, True
+        skipped, error = self._faults.put_all(events, self._put, self._key)
+        self._draining = draining
         self._freed += skipped
         if error is not None:
-            self._broke(error)
+            self.fail(error)
             return
-        self._taking_in = inside
         if queues.waiting > self._peak:
             self._peak = queues.waiting
         if len(queues) > self._peak_groups:
             self._peak_groups = len(queues)
-        self.go_on()
-        if self._freed >= self._batch:
+        self._drain()
+        if not draining and self._freed >= self._batch:
             self._ask()
 
     def _ask(self) -> None:
-        # The events being put in come before any that are requested now.
-        if not (self._source_ended or self._taking_in):
+        """Request what is free, and again what is skipped of that."""
+        while not self.state:
             freed, self._freed = self._freed, 0
             self.upstream.request(freed)
+            if self._freed < self._batch:
+                break
 
-    # Demand from below.
-
-    def request(self, n: int, /) -> None:
-        self._demand += n
-        self.go_on()
-
-    @property
-    def is_hungry(self) -> bool:
-        """Whether more is requested than can be given."""
-        return bool(self._demand) and not (self.queues.has_next or self._passing)
-
-    def go_on(self, also: Collection[KeyQueue] = ()) -> None:
-        """Send on what may go; the turns of `also` are open from now on."""
+    def _proceed(self) -> None:
         queues = self.queues
-        if self._passing:
-            if also:
-                queues.take(0, also)
-            return
-        self._passing = True
-        try:
-            while (self._demand or also) and (events := queues.take(self._demand, also)):
-                also = ()
-                self._demand -= len(events)
-                self._freed += len(events)
-                self.downstream.on_events(events)
-                if self._freed >= self._batch:
-                    self._ask()
-                elif self._substreams is not None:
-                    self._substreams.after_taking()
-        finally:
-            self._passing = False
-        if self._nothing_to_come:
-            self._complete_if_empty()
-        if self._substreams is not None:
-            self._substreams.look_for_room()
+        while self.demand and (queues.rotation or queues.opened):
+            events = queues.take(self.demand)
+            self.demand -= len(events)
+            self._freed += len(events)
+            self.downstream.on_events(events)
+            if self._freed >= self._batch:
+                self._ask()
 
-    def cancel(self) -> None:
-        if not self._source_ended:
-            self._source_ended = True
-            self.upstream.cancel()
-        self._close()
+    def _end_if_idle(self) -> None:
+        if self.state is COMPLETING and not self.queues.waiting:
+            self.complete()
 
-    # The end.
-
-    def on_completed(self) -> None:
-        """No more events will come into the queues."""
-        self._source_ended = self._nothing_to_come = True
-        if not self._passing:
-            self._complete_if_empty()
-
-    def _complete_if_empty(self) -> None:
-        if not self.queues.waiting and not self._done:
-            self._done = True
-            self.downstream.on_completed()
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._source_ended = True
-        self._broke(error)
-
-    def _broke(self, error: BaseException) -> None:
-        """The stream has failed here or above: return what waits, and pass the error on."""
-        if not self._done:
-            self.cancel()
-            self.downstream.on_error(error)
-
-    def _close(self) -> None:
-        self._done = True
-        self._demand = 0
+    def _close(self, state: State) -> None:
+        super()._close(state)
+        self.demand = 0
         give_back_all(self.queues.close())
 
     # Numbers.
@@ -177,8 +130,6 @@ class KeyedStage:
             "hottest_waiting": waiting,
             "closed_early": {},
         }
-        if self._substreams is not None:
-            numbers |= self._substreams.numbers()
         return numbers | self._faults.statistics()
 
     def spread_statistics(self) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""The protocol of limiters: a number, and methods that report how the work went.
+"""The protocol of limiters: a number, and the methods by which a limiter is told how calls ended.
 
 A limiter proposes how many events may be worked on at once; the operator enforces it. A limiter is
 pure arithmetic: it reads no clock, starts no thread, does no I/O, and takes randomness only from a
-seed, so the same calls always give the same limits. A limiter belongs to one run of one stage.
+seed, so the same calls always give the same limits. A limiter belongs to one run of one stage: each
+run after the first gets a deep copy of its original state, except of a `Shared` one.
 """
 
 from __future__ import annotations

@@ -137,12 +137,18 @@ class Shared:
     @property
     def in_flight(self) -> int:
         """Calls in flight in all stages together."""
-        return sum(member.in_flight for member in self._members)
+        in_flight = 0
+        for member in self._members:
+            in_flight += member.in_flight
+        return in_flight
 
     @property
     def free(self) -> int:
         """Slots that no member has; below 0 after the limit fell."""
-        return self._allowed - sum(member.slots for member in self._members)
+        free = self._allowed
+        for member in self._members:
+            free -= member.slots
+        return free
 
     def statistics(self) -> dict[str, Any]:
         """Its `number`, and the `in_flight` of all the `stages` together."""

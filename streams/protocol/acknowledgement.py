@@ -1,4 +1,4 @@
-"""Origins that stand in for a source: fan-out, fan-in, hooks on the end of events.
+"""Origins in place of a source: fan-out, fan-in, hooks on the end of events.
 
 Fan-out makes children of an event (`Family`), fan-in makes one event of several (`Joined`), and
 an operator that must know how events end puts an `AckHook` in front of their origin.
@@ -13,17 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.streams.protocol.event import (
+    DROPPED,
+    FINISHED,
+    FORGIVEN,
+    RETURNED,
     Ending,
     Event,
     Origin,
     by_origin,
-    drop_all,
-    fail_all,
-    finish_all,
-    give_back_all,
+    end_all,
 )
 
 __all__ = [
+    "NOBODY",
     "AckHook",
     "Family",
     "Joined",
@@ -45,15 +47,14 @@ class Family:
     no children, or only dropped ones, it is dropped for `cause`.
     """
 
-    __slots__ = ("_cause", "_error", "_finished", "_forgive", "_open", "_returned", "parent")
+    __slots__ = ("_cause", "_error", "_open", "_worst", "parent")
 
     def __init__(self, parent: Event[Any], cause: str) -> None:
         self.parent = parent
         self._cause = cause
         self._open = 1
-        self._finished = self._returned = False
-        self._error: BaseException | None = None
-        self._forgive = True
+        self._worst = DROPPED
+        self._error: Any = None
 
     def child(self, value: T) -> Event[T]:
         """Make one more event from the parent; it shares the parent's times and turn."""
@@ -74,38 +75,28 @@ class Family:
         self.parent.end_turn()
         self._less(1)
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        self._finished = True
-        self._less(len(events))
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        self._cause = cause
-        self._less(len(events))
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        if self._error is None:
-            self._error = error
-        self._forgive = self._forgive and acknowledged
-        self._less(len(events))
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        self._returned = True
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        if why is not None:
+            if ending is DROPPED:
+                self._cause = why
+            elif self._error is None:
+                self._error = why
+        if ending > self._worst:
+            self._worst = ending
         self._less(len(events))
 
     def _less(self, count: int) -> None:
         self._open -= count
         if self._open:
             return
-        if self._error is not None and not self._forgive:
-            self.parent.fail(self._error)
-        elif self._returned:
-            self.parent.give_back()
-        elif self._error is not None:
-            self.parent.fail(self._error, acknowledged=True)
-        elif self._finished:
+        if self._worst is FINISHED:
             self.parent.finish()
-        else:
+        elif self._worst is DROPPED:
             self.parent.drop(self._cause)
+        elif self._worst is RETURNED:
+            self.parent.give_back()
+        else:
+            self.parent.fail(self._error, acknowledged=self._worst is FORGIVEN)
 
 
 class AckHook:
@@ -127,30 +118,12 @@ class AckHook:
         """`events` have ended, with `error` if they failed; each has its `outer` still."""
         raise NotImplementedError
 
-    def _end(
-        self, events: list[Event[Any]], ending: Ending, error: BaseException | None = None
-    ) -> Iterator[tuple[Origin, list[Event[Any]]]]:
-        self.ended(events, ending, error)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        self.ended(events, ending, None if ending is DROPPED else why)
         for event in events:
             event.origin, event.outer = self.behind(event.outer)
-        return by_origin(events)
-
-    def finished(self, events: list[Event[Any]], /) -> None:
-        for origin, part in self._end(events, Ending.FINISHED):
-            origin.finished(part)
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        for origin, part in self._end(events, Ending.DROPPED):
-            origin.dropped(part, cause)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        ending = Ending.FORGIVEN if acknowledged else Ending.FAILED
-        for origin, part in self._end(events, ending, error):
-            origin.failed(part, error, acknowledged)
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        for origin, part in self._end(events, Ending.RETURNED):
-            origin.returned(part)
+        for origin, part in by_origin(events):
+            origin.settle(part, ending, why)
 
 
 class Joined:
@@ -161,17 +134,8 @@ class Joined:
     def __init__(self, parents: Iterable[Event[Any]]) -> None:
         self.parents = tuple(parents)
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        finish_all(list(self.parents))
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        drop_all(self.parents, cause)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        fail_all(self.parents, error, acknowledged=acknowledged)
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        give_back_all(self.parents)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        end_all(self.parents, ending, why)
 
 
 class Nobody:
@@ -179,15 +143,10 @@ class Nobody:
 
     __slots__ = ()
 
-    def finished(self, events: list[Event[Any]], /) -> None: ...
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None: ...
 
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None: ...
 
-    def failed(
-        self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /
-    ) -> None: ...
-
-    def returned(self, events: list[Event[Any]], /) -> None: ...
+NOBODY = Nobody()
 
 
 def roots(event: Event[Any]) -> Iterator[tuple[Origin, Any]]:
@@ -208,7 +167,7 @@ class Lessor(Origin, Protocol):
     """A source that holds its events for as long as a lease lasts: see `Run.lessors`."""
 
     def holds(self, token: Any, /) -> bool:
-        """Whether it is certain that nobody else works on the event with this token.
+        """Whether it is certain that no other process works on the event with this token.
 
         Asked on the loop, just before user code is called with it. Once False, always False.
         """

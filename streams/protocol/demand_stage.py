@@ -1,75 +1,122 @@
-"""A stage that counts demand, and sends and requests in one drain loop."""
+"""The base class of stages that keep events: a state, the demand, and one drain loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber, Subscription, is_second
+from penstock.streams.protocol.stage import (
+    CANCELLED,
+    CLOSED,
+    COMPLETING,
+    OPEN,
+    UNCONNECTED,
+    StageInfo,
+    State,
+    Subscriber,
+    Subscription,
+    is_second,
+)
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
 __all__ = ["DemandStage"]
 
+_NOTHING = object()
+
 
 class DemandStage:
-    """Notes whatever happens (demand, events, a timer, the end), and then runs its loop.
+    """Notes whatever happens (demand, events, a call that ended, a timer), and runs its drain loop.
 
-    The loop calls `step` until nothing is left to do. The loop that is running also handles what
-    is noted inside a step, such as an event that comes in the call that requests it, so signals
-    never nest.
+    The loop calls `_proceed` until nothing is left to note. What happens inside it, such as an
+    event that comes in the call that requests it, is noted too, so signals never nest. Most stages
+    implement `step`; one that handles all events at once implements `_proceed`.
     """
+
+    __slots__ = (
+        "_acts_after_drain",
+        "_draining",
+        "_next_of_rest",
+        "_noted",
+        "_rest",
+        "asked",
+        "demand",
+        "downstream",
+        "error",
+        "info",
+        "run",
+        "state",
+        "upstream",
+    )
 
     upstream: Subscription
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
         self.downstream = downstream
+        self.upstream = UNCONNECTED
         self.run = run
         self.info = info
-        self.demand = 0
-        """Events that are requested and not sent yet."""
-        self.asked = 0
-        """Events that the stage has requested and not received yet."""
-        self.ended = False
-        """Whether no more events come from above."""
-        self.done = False
-        """Whether nothing more is sent."""
+        self.state = OPEN
+        # Events that are requested and not sent yet.
+        self.demand: int = 0
+        # Events that the stage has requested and not received yet.
+        self.asked: int = 0
+        # The error with which the stream has ended.
         self.error: BaseException | None = None
-        """The error with which the stream has ended."""
-        self._looping = False
+        self._draining = self._noted = False
+        # Whether there is something to do after each run of the loop.
+        self._acts_after_drain = False
+        # The values after the last event, and the next of them.
+        self._rest: Iterator[Any] | None = None
+        self._next_of_rest: Any = _NOTHING
+
+    # The drain loop.
+
+    def _drain(self) -> None:
+        """Run the loop, unless it runs already."""
+        self._noted = True
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._noted:
+                self._noted = False
+                self._proceed()
+        finally:
+            self._draining = False
+        if self._acts_after_drain:
+            self._after_drain()
+        if self.state:
+            self._end_if_idle()
+
+    def _proceed(self) -> None:
+        """Do what can be done now."""
+        while self.state < CLOSED and self.step():
+            pass
 
     def step(self) -> bool:
         """Do one thing: send, request or complete. Returns whether there may be more to do."""
         raise NotImplementedError
 
-    def take(self, events: list[Event[Any]], /) -> None:
-        """Note events that have come."""
-        raise NotImplementedError
+    def _after_drain(self) -> None:
+        """Nothing is left to note."""
 
-    def leave(self) -> None:
-        """Return what the stage holds: it sends nothing more."""
-
-    def go_on(self) -> None:
-        """Run the loop, unless it runs already."""
-        if self._looping:
-            return
-        self._looping = True
-        try:
-            while not self.done and self.step():
-                pass
-        finally:
-            self._looping = False
+    def _end_if_idle(self) -> None:
+        """Send the end on, if it is due."""
 
     def within(self, call: Callable[..., object], *args: Any) -> None:
-        """Make a call that may signal several times; the loop goes on when it has returned."""
-        looping, self._looping = self._looping, True
+        """Make a call that may signal several times; the loop runs when it has returned."""
+        draining, self._draining = self._draining, True
         try:
             call(*args)
         finally:
-            self._looping = looping
-        self.go_on()
+            self._draining = draining
+        self._drain()
+
+    # What a step may do.
 
     def send(self, event: Event[Any]) -> None:
         """Send an event that there is demand for."""
@@ -81,25 +128,58 @@ class DemandStage:
         self.asked += n
         self.upstream.request(n)
 
+    def rest(self) -> Iterable[Any]:
+        """The values to send after the last event, which acknowledge nothing."""
+        return ()
+
+    def send_rest(self) -> bool:
+        """The step after the last event: send one value of the rest, or complete after the last."""
+        if self._rest is None:
+            self._rest = iter(self.rest())
+            self._next_of_rest = next(self._rest, _NOTHING)
+        value = self._next_of_rest
+        if value is _NOTHING:
+            self.complete()
+        elif self.demand:
+            self._next_of_rest = next(self._rest, _NOTHING)
+            self.send(Event(value, self.run.now(), NOBODY))
+        else:
+            return False
+        return True
+
     def complete(self) -> None:
         """Complete the stream: the stage sends nothing more."""
-        self.done = True
+        self.state = CLOSED
+        self.release()
         self.downstream.on_completed()
 
     def fail(self, error: BaseException) -> None:
         """The stream ends here with `error`."""
-        if self.done:
+        if self.state >= CLOSED:
             self.run.late_error(error)
         else:
             self.error = error
-            self.cancel()
+            self._close(CLOSED)
             self.downstream.on_error(error)
 
-    # From below and from above.
+    def _close(self, state: State) -> None:
+        before, self.state = self.state, state
+        if before is OPEN:
+            self.upstream.cancel()
+        self.release()
+
+    # Signals.
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        """Note events that have come."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Return what the stage holds: it sends nothing more."""
 
     def request(self, n: int, /) -> None:
         self.demand += n
-        self.go_on()
+        self._drain()
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if not is_second(self, subscription):
@@ -108,26 +188,26 @@ class DemandStage:
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.asked -= len(events)
-        if self.done:
+        if self.state >= CLOSED:
             give_back_all(events)
-            return
-        self.within(self.take, events)
+        else:
+            self.within(self.take, events)
 
     def on_completed(self) -> None:
-        self.ended = True
         self.asked = 0
-        self.go_on()
+        self.end()
+        self._drain()
 
     def on_error(self, error: BaseException, /) -> None:
-        self.ended = True
+        self.end()
         self.fail(error)
 
+    def end(self) -> None:
+        """No more events come from above."""
+        self.state = max(self.state, COMPLETING)
+
     def cancel(self) -> None:
-        self.done = True
-        if not self.ended:
-            self.ended = True
-            self.upstream.cancel()
-        self.leave()
+        self._close(CANCELLED)
 
     def statistics(self) -> dict[str, Any]:
         """Plain numbers by documented names."""

@@ -10,6 +10,7 @@ from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import (
     UNBOUNDED,
+    UNCONNECTED,
     StageInfo,
     Subscriber,
     Subscription,
@@ -27,7 +28,7 @@ Closed = Callable[[BaseException | None], None]
 
 
 class Sink(ABC, Generic[T_contra]):
-    """The description of a sink; it is opened anew for each run.
+    """The description of a sink, which is opened for each run.
 
     `info` describes it. Its `bound` is the most events that it has taken and not finished: it
     requests no more than these. 0 means that it finishes each at once, None that there is no bound.
@@ -53,7 +54,7 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
     from `finishes`, it leaves it to them to finish the events.
     """
 
-    upstream: Subscription
+    upstream: Subscription = UNCONNECTED
     asks_first = UNBOUNDED
     observes = False
     finishes = True

@@ -7,7 +7,15 @@ from itertools import islice
 from typing import Any, Generic, NoReturn, TypeVar
 
 from penstock.streams.errors import BuildError
-from penstock.streams.protocol.event import Event, new_events
+from penstock.streams.protocol.event import (
+    DROPPED,
+    FINISHED,
+    FORGIVEN,
+    RETURNED,
+    Ending,
+    Event,
+    new_events,
+)
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
@@ -91,12 +99,6 @@ class SourceStage(Generic[T]):
         if not self._producing:
             self.wake()
 
-    def cancel(self) -> None:
-        if not self.done:
-            self.done = True
-            self.demand = 0
-            self.release()
-
     def wake(self) -> None:
         """Produce, if there is demand and `produce` is not running."""
         if self._producing or not self.demand:
@@ -150,39 +152,40 @@ class SourceStage(Generic[T]):
 
     def send(self, events: list[Event[Any]]) -> None:
         """Emit events that the source has made and that there is demand for."""
-        self._spend(len(events))
+        if self._withheld is None:
+            self.demand -= len(events)
+        else:
+            # Paused while it was making them, as by a bad line among them.
+            self._withheld -= len(events)
         self.received += len(events)
         if events:
             self.downstream.on_events(events)
 
     def emit(self, value: T, created: float, token: Any = None) -> None:
         """Emit one value that there is demand for."""
-        self._spend(1)
-        self.received += 1
-        self.downstream.on_events([Event(value, created, self, token)])
-
-    def _spend(self, n: int) -> None:
-        if self._withheld is None:
-            self.demand -= n
-        else:
-            # Paused while it was making them, as by a bad line among them.
-            self._withheld -= n
+        self.send([Event(value, created, self, token)])
 
     def complete(self) -> None:
         """Complete the stream: the source has ended."""
-        if not self.done:
-            self.done = True
-            self.demand = 0
-            self.release()
+        if self._close_once():
             self.downstream.on_completed()
 
     def error(self, error: BaseException) -> None:
         """Fail the stream: the source failed."""
-        if not self.done:
-            self.done = True
-            self.demand = 0
-            self.release()
+        if self._close_once():
             self.downstream.on_error(error)
+
+    def cancel(self) -> None:
+        self._close_once()
+
+    def _close_once(self) -> bool:
+        """Emit nothing more; False if that was so already."""
+        if self.done:
+            return False
+        self.done = True
+        self.demand = 0
+        self.release()
+        return True
 
     def pause(self) -> None:
         """Emit nothing until `resume`, whatever is requested."""
@@ -205,33 +208,26 @@ class SourceStage(Generic[T]):
         """Read nothing more and complete: the first step of a drain."""
         self.complete()
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        self._finished += len(events)
-        if self.ack is not None:
-            self.ack(events)
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        self.drops[cause] = self.drops.get(cause, 0) + len(events)
-        if self.ack is not None:
-            self.ack(events)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        self.count_failures(len(events), acknowledged)
-        if not acknowledged:
-            if self.nack is not None:
-                self.nack(events, error)
-        elif self.ack is not None:
-            self.ack(events)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        count = len(events)
+        if ending is FINISHED:
+            self._finished += count
+        elif ending is DROPPED:
+            self.drops[why] = self.drops.get(why, 0) + count
+        elif ending is RETURNED:
+            self.counts["returned"] += count
+            self._returned_tokens += [event.token for event in events if event.token is not None]
+        else:
+            self.count_failures(count, ending is FORGIVEN)
+        if ending < RETURNED:
+            if self.ack is not None:
+                self.ack(events)
+        elif self.nack is not None:
+            self.nack(events, why)
 
     def count_failures(self, count: int, for_good: bool) -> None:
         """Count events that failed, as returned if they will come again."""
         self.counts["failed" if for_good or not self.gives_again else "returned"] += count
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        self.counts["returned"] += len(events)
-        self._returned_tokens += [event.token for event in events if event.token is not None]
-        if self.nack is not None:
-            self.nack(events, None)
 
     def statistics(self) -> dict[str, Any]:
         """Events by how they ended; what is missing from `in` is still unfinished.

@@ -20,11 +20,17 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, give_back_all
 
 __all__ = [
+    "CANCELLED",
+    "CLOSED",
+    "COMPLETING",
+    "FAILED",
     "MOST_LETTERS",
+    "OPEN",
     "UNBOUNDED",
+    "UNCONNECTED",
     "EventSubscriber",
     "RunningStage",
     "Stage",
@@ -99,12 +105,26 @@ class EventSubscriber(Protocol[T_contra]):  # type: ignore[misc]  # pyright: ign
         """The last signal: the stream ended."""
 
 
-def is_second(stage: object, subscription: Subscription) -> bool:
-    """Whether `stage` has an `upstream`; a second subscription is cancelled (rule 2.5)."""
-    if hasattr(stage, "upstream"):
-        subscription.cancel()
-        return True
-    return False
+class _Unconnected:
+    def request(self, n: int, /) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+UNCONNECTED: Subscription = _Unconnected()
+"""The `upstream` of a stage that has no subscription yet."""
+
+
+class _Subscribing(Protocol):
+    upstream: Subscription
+
+
+def is_second(stage: _Subscribing, subscription: Subscription) -> bool:
+    """Whether `stage` has a subscription; a second one is cancelled (rule 2.5)."""
+    if stage.upstream is UNCONNECTED:
+        return False
+    subscription.cancel()
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,81 +217,83 @@ class StageInfo:
 
 
 class State(IntEnum):
-    """What a stage is at; true once nothing more will come."""
+    """The state of a stage; true once no more events come from above."""
 
     OPEN = 0
     COMPLETING = 1
-    """Nothing more will come; what the stage has goes on."""
+    """What the stage holds is still sent."""
     FAILED = 2
-    """Nothing more begins; the error goes on when what has begun has ended."""
+    """Nothing more begins; the error is passed on when what has begun has ended."""
     CLOSED = 3
-    """The end has gone on."""
+    """The terminal signal has been sent."""
     CANCELLED = 4
-    """Nobody below wants anything any more."""
+    """The stage below has cancelled."""
+
+
+# Looking up a member of an enum takes six times as long as a name of a module (Python 3.11).
+OPEN, COMPLETING, FAILED, CLOSED, CANCELLED = State
 
 
 class Stage(Generic[A, B]):
-    """A stage that passes every signal on unchanged: the base of the operators' stages.
+    """A stage that keeps no events: it passes every signal on unchanged.
 
-    A stage that keeps events notes what happens (events, demand, a call that ended, a timer) and
-    then calls `_drain`, which calls `_proceed` until there is nothing left to note. What happens
-    inside is noted too, so that signals never nest.
+    The base of the stages that change or filter the events of a list; `on_events` is what they
+    override. A stage that keeps events is a `penstock.streams.protocol.demand_stage.DemandStage`.
     """
 
-    __slots__ = ("_draining", "_noted", "_settles", "downstream", "state", "upstream")
-
-    upstream: Subscription
+    upstream: Subscription = UNCONNECTED
 
     def __init__(self, downstream: Subscriber[B]) -> None:
         self.downstream = downstream
-        self.state = State.OPEN
-        self._draining = self._noted = False
-        # Whether there is something to do after each run of the loop.
-        self._settles = False
-
-    def _drain(self) -> None:
-        """The drain loop."""
-        self._noted = True
-        if self._draining:
-            return
-        self._draining = True
-        try:
-            while self._noted:
-                self._noted = False
-                self._proceed()
-        finally:
-            self._draining = False
-        if self._settles:
-            self._settle()
-        if self.state:
-            self._end_if_idle()
-
-    def _proceed(self) -> None:
-        """Do what can be done now."""
-
-    def _settle(self) -> None:
-        """Nothing is left to note."""
-
-    def _end_if_idle(self) -> None:
-        """Send the end on, if it is due."""
+        self.state = OPEN
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
-        if is_second(self, subscription):
-            return
-        self.upstream = subscription
-        self.downstream.on_subscribe(self)
+        if not is_second(self, subscription):
+            self.upstream = subscription
+            self.downstream.on_subscribe(self)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.downstream.on_events(events)
 
     def on_error(self, error: BaseException, /) -> None:
+        self.state = CLOSED
         self.downstream.on_error(error)
 
     def on_completed(self) -> None:
+        self.state = CLOSED
         self.downstream.on_completed()
 
     def request(self, n: int, /) -> None:
         self.upstream.request(n)
 
     def cancel(self) -> None:
+        self.state = CANCELLED
         self.upstream.cancel()
+
+    def statistics(self) -> dict[str, Any]:
+        """Plain numbers by documented names."""
+        return {}
+
+    # For stages that filter.
+
+    def _let_pass(self, passed: list[Event[Any]], of: int) -> None:
+        """Send on those that passed, and request as many more as are missing `of` a list."""
+        if passed:
+            self.downstream.on_events(passed)
+        missing = of - len(passed)
+        if missing and not self.state:
+            self._request_again(missing)
+
+    def _request_again(self, n: int) -> None:
+        """Request as many events as did not pass."""
+        self.upstream.request(n)
+
+    def _fail(self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]) -> None:
+        """The stream fails here: send on those that passed, and return the rest."""
+        if passed:
+            self.downstream.on_events(passed)
+        give_back_all(rest)
+        if not self.state:
+            self.state = CLOSED
+            self.upstream.cancel()
+            self.downstream.on_error(error)

@@ -5,27 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["LARGEST", "SLICE", "Sliced", "TimeSlice", "fitting", "slices_made"]
+__all__ = ["LARGEST", "SLICE", "TimeSlice", "fitting", "slices_made"]
 
 SLICE = 0.005
 """The loop runs at least this often (seconds), unless a single step takes longer."""
 
 LARGEST = 256
 """Events taken at a time, however quick they are."""
-
-
-class Sliced(Protocol):
-    """A slice of time, or a stage that keeps its own."""
-
-    @property
-    def is_left(self) -> bool:
-        """Whether its owner has more to do in the next loop iteration."""
-        ...
 
 
 class TimeSlice:
@@ -35,29 +26,24 @@ class TimeSlice:
     iteration if work is left for it. Costs at most one callback of the loop in `SLICE` seconds.
     """
 
-    __slots__ = ("_due", "_go_on", "_info", "_left", "_run", "end")
+    __slots__ = ("_due", "_go_on", "_info", "_run", "end", "is_left")
 
     def __init__(self, run: Run, go_on: Callable[[], object] = lambda: None) -> None:
         self._run = run
         self._info = run.attaching
         self._go_on = go_on
         self.end = float("-inf")
-        # Whether the slice began in this loop iteration, and whether work waits for the next.
-        self._due = self._left = False
+        # Whether the slice began in this loop iteration, and whether work is left for the next.
+        self._due = self.is_left = False
         if run.slices is not None:
             run.slices.append(self)
-
-    @property
-    def is_left(self) -> bool:
-        """Whether its owner has more to do in the next loop iteration."""
-        return self._left
 
     def is_over(self, now: float) -> bool:
         """Whether the work must yield to the loop first. Without a running loop it never must."""
         if now < self.end:
             return False
         if self._due:
-            self._left = True
+            self.is_left = True
             return True
         if self._run.has_loop:
             self._due = True
@@ -67,13 +53,13 @@ class TimeSlice:
 
     def _renew(self) -> None:
         self._due = False
-        if self._left:
-            self._left = False
+        if self.is_left:
+            self.is_left = False
             self._go_on()
 
 
 @contextmanager
-def slices_made(run: Run) -> Generator[list[Sliced]]:
+def slices_made(run: Run) -> Generator[list[TimeSlice]]:
     """The slices of the stages that are attached in this context."""
     outer, run.slices = run.slices, []
     try:

@@ -6,35 +6,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import Subscriber, Subscription, is_second
+from penstock.streams.protocol.sink_stage import SinkStage
+from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription, is_second
 
 __all__ = ["Broadcast"]
 
 
 class Broadcast:
-    """Hands every event to every sink; it is finished when all of them have accepted it.
+    """Sends every event to every sink; an event is finished when all of them have accepted it.
 
-    Sinks that only observe are not waited for, unless there are no others.
-    Asks for as many events as the sink that asked for the fewest. When one sink breaks off,
-    the stream above is cancelled.
+    Sinks that only observe need not accept it, unless there are no others. The demand is that of
+    the sink that has requested the fewest events. When one sink cancels, the stream above is
+    cancelled.
     """
 
-    upstream: Subscription
+    upstream: Subscription = UNCONNECTED
 
     def __init__(self, sinks: Sequence[Subscriber[Any]]) -> None:
         self._sinks = sinks
         self._branches = [_Branch(self) for _ in sinks]
-        observers: list[Any] = [sink for sink in sinks if getattr(sink, "observes", False)]
+        observers = [sink for sink in sinks if isinstance(sink, SinkStage) and sink.observes]
         others = len(sinks) - len(observers)
         if others:
             for sink in observers:
                 sink.finishes = False
         # Acceptances that an event needs beyond the one that every event needs.
         self._more = (others or len(sinks)) - 1
-        self._asked = 0
-        # While sinks are told something: what they ask for meanwhile goes up when all know it,
-        # or the stream could end before the last of them has got its last event.
-        self._telling = True
+        self._requested = 0
+        # While a signal is sent to the sinks, their demand is not passed on: the stream could
+        # end before the last sink has received its last event.
+        self._signalling = True
         self._cancelled = False
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
@@ -43,33 +44,31 @@ class Broadcast:
         self.upstream = subscription
         for sink, branch in zip(self._sinks, self._branches, strict=True):
             sink.on_subscribe(branch)
-        self._told()
+        self._signalling = False
+        self.pass_on_demand()
 
-    def ask(self) -> None:
-        """Pass on what all sinks have asked for."""
-        if self._telling or self._cancelled:
+    def pass_on_demand(self) -> None:
+        """Request what all sinks have requested."""
+        if self._signalling or self._cancelled:
             return
         wanted = min(branch.wanted for branch in self._branches)
-        if wanted > self._asked:
-            n, self._asked = wanted - self._asked, wanted
+        if wanted > self._requested:
+            n, self._requested = wanted - self._requested, wanted
             self.upstream.request(n)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if more := self._more:
             for event in events:
                 event.pending += more
-        self._telling = True
+        self._signalling = True
         for sink in self._sinks:
             if self._cancelled:
-                # The others are closing, and the events cannot be finished any more.
+                # The other sinks are closing, so the events cannot be finished any more.
                 give_back_all(events)
                 return
             sink.on_events(list(events))
-        self._told()
-
-    def _told(self) -> None:
-        self._telling = False
-        self.ask()
+        self._signalling = False
+        self.pass_on_demand()
 
     def on_error(self, error: BaseException, /) -> None:
         for sink in self._sinks:
@@ -80,20 +79,20 @@ class Broadcast:
             sink.on_completed()
 
     def cancel(self) -> None:
-        """One sink has had enough, or has failed."""
+        """A sink takes no more events, or has failed."""
         if not self._cancelled:
             self._cancelled = True
             self.upstream.cancel()
 
 
 class _Branch:
-    def __init__(self, fork: Broadcast) -> None:
-        self._fork = fork
+    """The subscription of one sink, which has requested `wanted` events so far."""
+
+    def __init__(self, broadcast: Broadcast) -> None:
+        self._broadcast = broadcast
         self.wanted = 0
+        self.cancel = broadcast.cancel
 
     def request(self, n: int, /) -> None:
         self.wanted += n
-        self._fork.ask()
-
-    def cancel(self) -> None:
-        self._fork.cancel()
+        self._broadcast.pass_on_demand()

@@ -1,7 +1,7 @@
 """The context of one running: the loop as its stages use it, and the parts that they share.
 
-A `Run` belongs to one running of one pipeline on one loop; several runs on a loop know nothing of
-each other. It owns all that its stages start, and ends it.
+A `Run` belongs to one running of one pipeline on one loop; several runs on one loop are
+independent. It owns everything that its stages start, and ends it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import asyncio
 import logging
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.streams.clock import clock_of
+from penstock.streams.clock import clock_of, running_loop
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NoLoop, cancelled_inside
 from penstock.streams.failures.dead_letters import DeadLetterChannels
@@ -27,7 +26,7 @@ from penstock.streams.runtime.pauses import Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
-    from penstock.streams.protocol.time_slice import Sliced
+    from penstock.streams.protocol.time_slice import TimeSlice
 
 __all__ = ["Run", "Statistics"]
 
@@ -40,14 +39,14 @@ _Callback = Callable[..., object]
 
 
 class Run:
-    """One running, or a nested one, of a stream that a stage of `outer` reads.
+    """The context of one running, or of a stream that a stage of the run `outer` reads.
 
     Its parts: the `tasks` that it owns, the `pauses` of its sources, the `errors` that are counted
-    and reported, the `letters` to each sink of dead letters, the `overrides` of an engine.
+    and reported, the `letters` to each dead-letter sink, the `overrides` of an engine.
 
-    `drain_deadline` is the seconds that in-flight work gets after a stop, and that a sink of
-    dead letters may take none at the end; `limit`, if given, the bounds that take the place of
-    every working stage's own; `overrides` what an engine changes.
+    `drain_deadline` is the seconds that in-flight work gets after a stop, and for which a
+    dead-letter sink may accept nothing at the end; `limit`, if given, is the floor and the ceiling
+    that replace those of every working stage; `overrides` is what an engine changes.
     """
 
     def __init__(
@@ -61,11 +60,10 @@ class Run:
         self.limit = limit
         self.overrides = overrides or Overrides()
         self.policy = self.overrides.policy
-        # Shared with the runs nested in it. `lessors` are sources that have their events on lease:
-        # where there is one, every stage that calls user code asks `may_begin` of each event before
-        # it does.
+        # Shared with nested runs. `lessors` are sources that hold their events on lease: if there
+        # is one, every stage checks each event by `may_begin` before it calls user code.
         if outer is None:
-            self._loop = _running_loop()
+            self._loop = running_loop()
             self.now = clock_of(self._loop)
             self.errors, self.pauses, self.lessors = ErrorLog(), Pauses(), list[Lessor]()
             self.letters = DeadLetterChannels(self)
@@ -74,7 +72,7 @@ class Run:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
-        # Its own. `on_failed` is told of an error that no subscriber can receive.
+        # Its own. `on_failed` is called with an error that no subscriber can receive.
         self.on_failed: Callable[[BaseException], None] | None = None
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
@@ -85,33 +83,34 @@ class Run:
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
         self.attaching: StageInfo | None = None
-        # Those of the stages above one that asks for them.
-        self.slices: list[Sliced] | None = None
+        # Where the stages that are being attached note their time slices, while a stage below
+        # collects them.
+        self.slices: list[TimeSlice] | None = None
 
-    # What is built for this run.
+    # Stages.
 
     def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
-        """Let a running stage's numbers appear in the statistics; not those of a single group."""
+        """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
             self.stages.append((info, statistics))
 
     def add_source(self, info: StageInfo, source: Source) -> None:
-        """Let a running source be paused, stopped and counted."""
+        """Include a source in the statistics, in pauses and in drains."""
         self.sources.append(source)
         self.stages.append((info.at(1), source.statistics))
         self.pauses.add(source)
 
-    # The loop. It would only log an error in what it calls, and nobody would know why nothing
-    # moves any more.
+    # The loop. It would only log an error of a callback, and the stream would stand still for no
+    # visible reason.
 
     @property
     def has_loop(self) -> bool:
-        """Whether a loop runs; a stream of plain steps over an iterable needs none."""
+        """Whether there is a loop; a stream of plain functions over an iterable needs none."""
         return self._loop is not None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop that this run lives on; NoLoop if it was started outside of one."""
+        """The loop of this run. Raises NoLoop if it was started without one."""
         if self._loop is None:
             raise NoLoop(
                 "This stream needs a running event loop. Call it inside async code, or end it "
@@ -120,25 +119,25 @@ class Run:
         return self._loop
 
     def call_soon(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
-        """Have the loop call `callback` next, for the stage `info`: an error in it ends the run."""
+        """Call `callback` in the next loop iteration, for stage `info`. An error ends the run."""
         return self.loop.call_soon(self.call, info, callback, *args)
 
     def call_later(
         self, seconds: float, info: _Info, callback: _Callback, *args: Any
     ) -> TimerHandle:
-        """The same, in so many seconds."""
+        """As `call_soon`, but after so many seconds."""
         return self.loop.call_later(seconds, self.call, info, callback, *args)
 
     def call_at(self, when: float, info: _Info, callback: _Callback, *args: Any) -> TimerHandle:
-        """The same, at a time of the loop."""
+        """As `call_soon`, but at a time of the loop's clock."""
         return self.loop.call_at(when, self.call, info, callback, *args)
 
     def call_soon_threadsafe(self, info: _Info, callback: _Callback, *args: Any) -> Handle:
-        """The same as `call_soon`, from another thread."""
+        """As `call_soon`, from another thread."""
         return self.loop.call_soon_threadsafe(self.call, info, callback, *args)
 
     def call(self, info: _Info, callback: _Callback, *args: Any) -> None:
-        """Call `callback` now, where the loop called: an error in it ends the run."""
+        """Call `callback` now, in a callback of the loop. An error ends the run."""
         try:
             callback(*args)
         except (KeyboardInterrupt, SystemExit):
@@ -149,28 +148,28 @@ class Run:
             self.failed(error)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Start a task that this run owns: an error in it ends the run, `close` cancels it."""
+        """Start a task that this run owns: an error in it ends the run, and `close` cancels it."""
         return self.tasks.spawn(self.loop, work, name)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         if not getattr(error, "__notes__", ()):
-            # The stage that gave its task this name, or else the task.
+            # The one stage of this name, or else the task.
             stages = [str(info) for info, _ in self.stages if info.name == name]
             where = stages[0] if len(stages) == 1 else f"the task '{name}'"
             error.add_note(f"in {where}")
         self.failed(error)
 
-    # Errors that end it.
+    # Errors that end the run.
 
     def stopping(self, error: BaseException) -> None:
-        """A stage begins no new calls because of `error`; those in flight may finish."""
+        """Report that a stage begins no more calls because of `error`; its calls may finish."""
         if self.errors.on_stopping is not None:
             self.errors.on_stopping(error)
 
     def failed(self, error: BaseException) -> None:
-        """Report an error that no subscriber can receive: it ends the run, or is logged."""
+        """Report an error that no subscriber can receive. It ends the run, or is logged."""
         if isinstance(error, asyncio.CancelledError):
-            # Raised as it is, it would be taken for the end of whoever waits for the run.
+            # Raised unchanged, it would cancel the task that waits for the run.
             error = cancelled_inside("a function of the stream", error)
         if self.on_failed is not None:
             self.on_failed(error)
@@ -178,15 +177,15 @@ class Run:
             logging.getLogger("penstock").error("penstock: %s", error, exc_info=error)
 
     def late_error(self, error: BaseException) -> None:
-        """An error after the one that ends the run: it changes nothing, and is not hidden."""
+        """Warn of an error that comes after the one that ends the run."""
         self.errors.warn(f"after the first error: {in_a_line(error)}")
 
-    # Streams that its stages read.
+    # Nested runs.
 
     def nested(self) -> Run:
-        """A run for a stream that a stage of this one reads, until it is left.
+        """A run for a stream that a stage of this one reads, until it is passed to `leave`.
 
-        Its sources pause with those of this one, and what they give is not counted here; its errors
+        Its sources pause with those of this one, and their events are not counted here; its errors
         and its dead letters are this one's.
         """
         nested = Run(self.drain_deadline, self.limit, outer=self)
@@ -194,7 +193,7 @@ class Run:
         return nested
 
     def leave(self, nested: Run) -> None:
-        """The stream of a nested run is over, and so are all events of it: close that run."""
+        """Close a nested run: its stream has ended, and so have all its events."""
         if nested.is_open:
             self.spawn(self._close_nested(nested), "close of a nested stream")
         else:
@@ -214,30 +213,30 @@ class Run:
     # The end.
 
     def on_flush(self, flush: _Step) -> None:
-        """Have `flush` awaited when the run is closed, while its tasks still run."""
+        """Await `flush` when the run is closed, while its tasks still run."""
         self._flushes.append(flush)
 
     def on_close(self, closer: _Step) -> None:
-        """Have `closer` awaited once, after all tasks have ended."""
+        """Await `closer` when the run is closed, after all tasks have ended."""
         self._closers.append(closer)
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to close."""
+        """Whether anything is left to close."""
         return bool(self.tasks or self._nested or self._flushes or self._closers)
 
     async def close(self) -> None:
-        """Have dead letters written, cancel what still runs and wait for it, release the rest.
+        """Write the dead letters, cancel the tasks and wait for them, then release the rest.
 
-        When the sink of dead letters takes none for as long as the drain deadline, they are
-        taken back, which is raised as DrainTimeout. Work that does not end when it is cancelled
-        is left behind after a while, with a warning that names it.
+        Raises DrainTimeout if a dead-letter sink accepts nothing for the drain deadline; its
+        letters are then taken back. A task that does not end when it is cancelled is abandoned
+        after ten seconds, with a warning that names it.
 
-        A closing that is cancelled, as by the end of the loop, breaks off what it waits for, and
-        still takes the steps that are left.
+        If the closing itself is cancelled, as at the end of the loop, it stops waiting for the
+        step in progress, and still takes the steps that are left.
         """
         nested = [partial(self._close_nested, nested) for nested in self._nested]
-        # Letters first: a task of their sink's may have to write them.
+        # Letters first: a task of their sink may have to write them.
         steps: list[_Step] = [*self._flushes, self._end_tasks, *nested, *self._closers[::-1]]
         self._closers.clear()
         errors: list[Exception] = []
@@ -257,9 +256,3 @@ class Run:
     async def _end_tasks(self) -> None:
         if left := await self.tasks.end():
             self.errors.warn(f"left behind, because it does not end when cancelled: {left}")
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    with suppress(RuntimeError):
-        return asyncio.get_running_loop()
-    return None

@@ -1,12 +1,12 @@
 """Child processes that end with their parent, even when it is killed.
 
-Two mechanisms, since each has a gap. Only the kernel of Linux kills a child when its parent dies
-(`bound`, `end_with_parent`). A watching process works everywhere (`Lifeline`), unless it is killed
-as well: it reads a pipe that ends with the parent, and then also removes what the parent would have
-removed.
+There are two mechanisms, because each has a gap. The kernel kills a child when its parent dies, but
+only on Linux (`bound`, `end_with_parent`). A watching process works everywhere (`Lifeline`), unless
+it is killed as well: it reads a pipe that ends with the parent, and then also removes the folder
+that the parent would have removed.
 
-Run as a script, with no more than the standard library, this file is the watching process, or the
-program that asks the kernel and then becomes another.
+Run as a script, with only the standard library, this file is the watching process, or the program
+that makes the request to the kernel and then executes another.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ __all__ = ["Lifeline", "bound", "end_with_parent", "ending_of"]
 
 # prctl(2).
 _PR_SET_PDEATHSIG = 1
-# Seconds for which a folder is tried to be removed, and between two tries.
+# How often the removal of a folder is tried, and the seconds between two tries.
 _TRIES, _PAUSE = 200, 0.05
 
 
 class Lifeline:
-    """While inside: the processes that are `tied` are killed when this process dies, and then
-    `folder` is removed, where one is given."""
+    """A context in which the tied processes are killed if this process dies.
+
+    Then `folder`, if given, is removed. On a regular exit from the context, processes that are
+    still tied are killed too, and the folder is kept.
+    """
 
     def __init__(self, folder: str | None = None) -> None:
         self._folder = folder
@@ -41,7 +44,7 @@ class Lifeline:
             [sys.executable, "-I", "-S", __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            # A signal to the foreground group is not for it: it ends after all others.
+            # A signal to the foreground group must not reach it: it ends after all others.
             start_new_session=True,
         )
         self._tell("folder", self._folder)
@@ -54,11 +57,11 @@ class Lifeline:
         self._watching.wait()
 
     def tie(self, process: int) -> None:
-        """Have this process killed with us."""
+        """Kill this process when the own one dies."""
         self._tell("tie", process)
 
     def untie(self, process: int) -> None:
-        """It has ended: its number may become another's."""
+        """Forget a process that has ended: its number may be used again."""
         self._tell("untie", process)
 
     def _tell(self, what: str, about: object) -> None:
@@ -67,14 +70,14 @@ class Lifeline:
             self._watching.stdin.write(json.dumps([what, about]).encode() + b"\n")
             self._watching.stdin.flush()
         except BrokenPipeError:
-            # Somebody has ended the watching process; the kernel still does its part.
+            # The watching process was ended; the kernel still does its part.
             return
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """The command that does the same, and that the kernel kills when the calling thread ends.
+    """A command that does the same, and is killed by the kernel when the calling thread ends.
 
-    The command itself where the kernel cannot. It keeps its process number.
+    It keeps its process number. Where the kernel cannot do that, `command` is returned unchanged.
     """
     if sys.platform != "linux":
         return list(command)
@@ -82,7 +85,7 @@ def bound(command: Sequence[str]) -> list[str]:
 
 
 def ending_of(status: int) -> str:
-    """How a process ended, by its exit status, or by the negative number of a signal."""
+    """How a process ended, in words. `status` is its exit status, or minus a signal's number."""
     if status >= 0:
         return f"exit status {status}"
     if -status == getattr(signal, "SIGKILL", None):
@@ -91,7 +94,7 @@ def ending_of(status: int) -> str:
 
 
 def end_with_parent() -> None:
-    """In a process of multiprocessing: end when its parent does."""
+    """End this process, started by multiprocessing, when its parent ends."""
     _ask_the_kernel()
     threading.Thread(target=_end_after_parent, name="penstock parent", daemon=True).start()
 
@@ -106,7 +109,7 @@ def _end_after_parent() -> None:
 
 
 def _ask_the_kernel() -> None:
-    """Have this process killed when the thread that started it ends, where the kernel can."""
+    """Have the kernel kill this process when the thread that started it ends, if it can."""
     if sys.platform == "linux":
         import ctypes
 
@@ -138,7 +141,7 @@ def _watch() -> None:
     for _ in range(_TRIES):
         if folder is None or not os.path.exists(folder):
             break
-        # Who has just been killed may still have written.
+        # A process that has just been killed may still have written into it.
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(_PAUSE)
 

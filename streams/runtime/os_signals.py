@@ -1,77 +1,69 @@
-"""Signal handling: the first signal drains the running pipelines, the second cancels them."""
+"""Signal handling: the first signal drains the running pipeline, the second cancels it."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import threading
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 __all__ = ["Drains", "drain_on_signals"]
 
 
 class Drains(Protocol):
-    """What can be drained and cancelled, as a `Running` can."""
+    """Anything that can be drained and cancelled, such as a `Running`."""
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None: ...
 
     def cancel(self) -> None: ...
 
 
-class drain_on_signals:
-    """While inside: the first SIGINT or SIGTERM drains, the second cancels.
+@contextmanager
+def drain_on_signals(
+    running: Drains, deadline: float, tell: Callable[[str], None] | None = None
+) -> Generator[None]:
+    """A context in which the first SIGINT or SIGTERM drains `running`, and the second cancels it.
 
-    A third one ends the process at once, as if nobody had listened. `tell` is called with a
-    line for people at the first and at the second. Afterwards the handlers are those that were
-    there before. Does nothing outside of the main thread.
+    A third one ends the process at once, by the default handler. `tell`, if given, is called with a
+    message at the first and at the second. On exit the previous handlers are restored. Outside the
+    main thread, which is the only one that receives signals, the context does nothing.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    # Not `add_signal_handler`, whose handlers are called by the loop: a user's function that blocks
+    # the loop for ever must not protect the process from signals.
+    loop = asyncio.get_running_loop()
+    received = 0
 
-    def __init__(
-        self, running: Drains, deadline: float, tell: Callable[[str], None] | None = None
-    ) -> None:
-        self._running = running
-        self._deadline = deadline
-        self._tell = tell
-        self._received = 0
-        self._restore: list[Callable[[], Any]] = []
+    def on_signal(*_: object) -> None:
+        nonlocal received
+        received += 1
+        if received == 1:
+            loop.call_soon_threadsafe(drain)
+        elif received == 2:
+            handle_by(signal.SIG_DFL)
+            loop.call_soon_threadsafe(cancel)
 
-    def __enter__(self) -> drain_on_signals:
-        # Signals come to the main thread only; elsewhere there is nothing to listen to.
-        if threading.current_thread() is threading.main_thread():
-            # Not add_signal_handler, which needs the loop to hear of a signal: a handler of the
-            # user's that never lets go of the loop must not keep a process alive against all
-            # signals.
-            self._handle_by(partial(self._on_signal, asyncio.get_running_loop()))
-        return self
+    def drain() -> None:
+        if tell is not None:
+            tell(f"draining, for at most {deadline:g} s; another signal cancels")
+        running.begin_drain(deadline, by_signal=True)
 
-    def _handle_by(self, handler: Any) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.signal(number, handler)
-            # None is a handler that was not set by Python, and that Python cannot set again.
-            self._restore.append(partial(signal.signal, number, before or signal.SIG_DFL))
+    def cancel() -> None:
+        if tell is not None:
+            tell("cancelling")
+        running.cancel()
 
-    def _on_signal(self, loop: asyncio.AbstractEventLoop, *_: object) -> None:
-        self._received += 1
-        if self._received == 1:
-            loop.call_soon_threadsafe(self._drain)
-        elif self._received == 2:
-            self._handle_by(signal.SIG_DFL)
-            loop.call_soon_threadsafe(self._cancel)
+    with ExitStack() as previous:
 
-    def _drain(self) -> None:
-        self._say(f"draining, for at most {self._deadline:g} s; another signal cancels")
-        self._running.begin_drain(self._deadline, by_signal=True)
+        def handle_by(handler: Any) -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.signal(number, handler)
+                # None is a handler that was not set by Python, which cannot restore it.
+                previous.callback(signal.signal, number, before or signal.SIG_DFL)
 
-    def _cancel(self) -> None:
-        self._say("cancelling")
-        self._running.cancel()
-
-    def _say(self, text: str) -> None:
-        if self._tell is not None:
-            self._tell(text)
-
-    def __exit__(self, *_: object) -> None:
-        while self._restore:
-            self._restore.pop()()
+        handle_by(on_signal)
+        yield

@@ -1,4 +1,4 @@
-"""Pauses of the sources of a running, for as long as anything holds them."""
+"""Pauses of the sources of a running pipeline; each lasts until every reason for it is gone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Pauses", "Source"]
 
 
 class Source(Protocol):
-    """A running source, as its run controls it."""
+    """A running source, as seen by its run."""
 
     is_pushed: bool
 
@@ -23,35 +23,35 @@ class Source(Protocol):
 
 
 class Pauses:
-    """All sources of a running, those of nested streams included, which pause together."""
+    """All sources of a running pipeline, nested streams included, which pause together."""
 
     def __init__(self) -> None:
         self._sources: dict[Source, None] = {}
         self._held_by: set[object] = set()
 
     def add(self, source: Source) -> None:
-        """Let a source that begins be paused, now if the others are."""
+        """Add a source that begins. It is paused at once if the others are."""
         self._sources[source] = None
         if self._held_by:
             source.pause()
 
     def remove(self, sources: Iterable[Source]) -> None:
-        """These are over."""
+        """Remove sources that have ended."""
         for source in sources:
             del self._sources[source]
 
     def hold(self, why: object) -> None:
-        """Pause all sources, and those that are still to begin, until `why` is released, and
-        whatever else holds them."""
+        """Pause all sources, and those that begin later, until `why` and every other reason is
+        released."""
         self._held_by.add(why)
         for source in self._sources:
             source.pause()
 
     def release(self, why: object) -> None:
-        """Let all sources go on, unless something else holds them."""
+        """Resume all sources, unless there is another reason for the pause."""
         if why in self._held_by:
             self._held_by.remove(why)
             for source in list(self._sources):
-                # One that goes on may have the next held again.
+                # A source that resumes may cause the next pause.
                 if not self._held_by:
                     source.resume()

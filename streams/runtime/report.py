@@ -1,4 +1,4 @@
-"""Statistics of a run: snapshots of its numbers, and the report at its end."""
+"""Statistics of a running pipeline: snapshots of its numbers, and the report at its end."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _TOTALS = ("in", "finished", "failed", "returned")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a run ended; before the end, its present state.
+    """How a pipeline ended; before the end, its present state.
 
-    `statistics` is the last snapshot; `error` is what stopped it.
+    `statistics` is the last snapshot; `error` is what stopped the pipeline.
     """
 
     outcome: Outcome | State
@@ -31,12 +31,12 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """What a process should exit with.
+        """The exit status for a process.
 
         0 all finished; 1 stopped by an error; 2 an input or output cannot be opened, or the
-        pipeline cannot be built after all; 3 completed, but some lines or events were bad,
-        skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled or past the deadline
-        with unfinished events, or not at its end yet.
+        pipeline cannot be built after all; 3 completed or drained, but some lines or events
+        were bad, skipped or routed; 4 drained on a signal, nothing lost; 5 cancelled, or past
+        the deadline with unfinished events, or not ended yet.
         """
         numbers = self.statistics
         if self.outcome == "stopped":
@@ -51,7 +51,7 @@ class Report:
 def snapshot(
     run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
 ) -> dict[str, Any]:
-    """The numbers of a running as a plain dict; `Running.statistics` says which."""
+    """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
     totals = dict.fromkeys(_TOTALS, 0)
     dropped: dict[str, int] = {}
     for source in run.sources:
@@ -66,7 +66,7 @@ def snapshot(
         _numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)
     ]
     stages += [_numbers_of(*sink) for sink in sinks]
-    # Children of one event may be in flight together; the event counts once.
+    # Several children of one event may be in flight; the event counts once.
     in_flight = min(unfinished, sum(_all("in_flight", stages)))
     groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
     limits = _limits(stages)
@@ -93,7 +93,7 @@ def _numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
 
 
 def _limits(stages: list[dict[str, Any]]) -> list[tuple[int, str]]:
-    """Each limit with its reason; one that is shared by several stages counts once."""
+    """Each limit with its reason; a limit that several stages share counts once."""
     found: dict[Any, tuple[int, str]] = {}
     for stage in stages:
         if "limit" in stage:

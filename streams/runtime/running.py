@@ -1,7 +1,7 @@
 """The handle of a running pipeline: statistics, pause, drain, cancel.
 
-run → drain (stop the source, finish what is in, flush the sinks, within a deadline) → closed.
-The end of the input drains without a deadline.
+A pipeline runs, drains (stops the source, finishes its events, flushes the sinks, within a
+deadline) and is closed. The end of the input drains without a deadline.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Running:
         engine: Engine | None = None,
     ) -> None:
         self._run = run = Run(drain_deadline, limit, Overrides(flowable.chain()[0], engine))
-        loop = run.loop  # NoLoop is raised here rather than in some stage.
+        loop = run.loop  # Raises NoLoop here rather than in some stage.
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping
         self._flowable = flowable
@@ -54,16 +54,16 @@ class Running:
         self._ended: float | None = None
         self._state: State | Literal["closed"] = "running"
         self._outcome: Outcome = "completed"
-        self._told = False
-        # Callers that wait for the end, and receive an error.
+        # Whether `wait` has returned, or has raised the error.
+        self._awaited = False
+        # Callers that wait for the end, and receive the error.
         self._waiting = 0
-        self._report: Report | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._done: asyncio.Future[None] = loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         if not is_virtual(loop):
             WATCHDOG.watch(loop, run.blocks)
-        # The caller gets the handle first; the stream begins with the loop's next step.
+        # The caller gets the handle first; the stream begins in the next loop iteration.
         self._beginning: asyncio.Handle | None = run.call_soon(None, self._begin)
 
     def _begin(self) -> None:
@@ -80,8 +80,10 @@ class Running:
         self._flowable.attach(self._head, self._run)
 
     async def __aenter__(self) -> Self:
-        """Leaving the block waits for the end, which is when the input is over: an `inbox` is
-        closed then, and what was put into it is finished. Leaving by an exception cancels.
+        """On leaving the block, wait for the end of the input, and finish its events.
+
+        An `inbox` is closed, and what was put into it is finished. Leaving the block by an
+        exception cancels the pipeline.
         """
         return self
 
@@ -94,10 +96,10 @@ class Running:
         if error is not None:
             self.cancel()
             await self._until_closed()
-            if self._error is not None and self._error is not error and not self._told:
+            if self._error is not None and self._error is not error and not self._awaited:
                 self._run.late_error(self._error)
-        elif self._told:
-            # `wait` or `drain` has raised the error; whoever caught it is done with it.
+        elif self._awaited:
+            # The error was raised by `wait` or `drain`, and handled in the block.
             await self._until_closed()
         else:
             if self._beginning is not None:
@@ -108,9 +110,9 @@ class Running:
             await self.wait()
 
     async def wait(self) -> Report:
-        """Wait for the end. Raises the error that stopped the pipeline.
+        """Wait for the end, and return the report. Raises the error that stopped the pipeline.
 
-        Cancelling the waiting task cancels the pipeline, and still waits until it is closed.
+        If the waiting task is cancelled, the pipeline is cancelled, and closed before this returns.
         """
         try:
             await self._until_closed()
@@ -118,7 +120,7 @@ class Running:
             self.cancel()
             await self._until_closed()
             raise
-        self._told = True
+        self._awaited = True
         if self._error is not None and self._outcome in ("stopped", "overrun"):
             raise as_raised(self._error)
         return self.report()
@@ -131,33 +133,30 @@ class Running:
             self._waiting -= 1
 
     def report(self) -> Report:
-        """How it ended; before the end, that it is running, paused or draining."""
-        if self._state != "closed":
-            return Report(self._state, self.statistics(), self._error)
-        if self._report is None:
-            self._report = Report(self._outcome, self.statistics(), self._error)
-        return self._report
+        """How the pipeline ended; before the end, whether it is running, paused or draining."""
+        outcome = self._outcome if self._state == "closed" else self._state
+        return Report(outcome, self.statistics(), self._error)
 
     # Control.
 
     def pause(self) -> None:
-        """Take no more from the source; events inside go on. Leases are still renewed."""
+        """Read no more from the sources; events in the pipeline go on. Leases are still renewed."""
         if self._state == "running":
             self._state = "paused"
             self._run.pauses.hold(self)
 
     def resume(self) -> None:
-        """Continue after `pause`, at once."""
+        """Read from the sources again."""
         if self._state == "paused":
             self._state = "running"
             self._run.pauses.release(self)
 
     def retune(self, limit: Limit, stage: int | None = None) -> None:
-        """Give the working stage another limiter, or bounds, from the next event on.
+        """Replace the limiter, or the bounds, of a working stage from the next event on.
 
-        `stage` is its number (see `statistics`), needed when there is more than one. Work in
-        flight is not cancelled. What the stage may hold, as `Pipeline.describe` tells, changes with
-        the ceiling. Raises BuildError for a wrong limit or stage.
+        `stage` is its number (see `statistics`), needed if there are several working stages. Work
+        in flight is not cancelled. How many events the stage may hold, as shown by
+        `Pipeline.describe`, changes with the ceiling. Raises BuildError for a wrong limit or stage.
         """
         stages = self._run.tunable
         if stage is None and len(stages) == 1:
@@ -168,21 +167,18 @@ class Running:
         stages[stage](limiter_for(limit))
 
     async def drain(self, deadline: float | None = None) -> Report:
-        """Stop reading, finish the events inside, flush the sinks; cancel after `deadline` seconds.
+        """Stop reading, finish the events in the pipeline, flush the sinks.
 
-        What is in is what the source has given out; a queue of your own that it reads from is
-        left as it stands (an `inbox` of `sources` is emptied). Returns the report; raises
-        DrainTimeout when the deadline passed with events unfinished, and the error if one stopped
-        the pipeline.
+        After `deadline` seconds the pipeline is cancelled. What the source has emitted is finished;
+        a queue of your own that it reads from is left unchanged (an `inbox` of `sources` is
+        emptied). Returns the report. Raises DrainTimeout if the deadline passed with events
+        unfinished, and the error that stopped the pipeline.
         """
         self.begin_drain(deadline)
         return await self.wait()
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
-        """The first step of a drain, for callers that cannot wait.
-
-        Of several deadlines the earliest counts.
-        """
+        """Start a drain without waiting for it. Of several deadlines the earliest counts."""
         if self._state == "closed":
             return
         if deadline is not None:
@@ -197,11 +193,11 @@ class Running:
             return
         for source in list(self._run.sources):
             source.stop()
-        # What a paused source still holds of what it has read goes on.
+        # A paused source still emits what it has read.
         self._run.pauses.release(self)
 
     def cancel(self) -> None:
-        """Stop now: calls are cancelled, unfinished events are returned to their source."""
+        """Stop now: calls are cancelled, unfinished events are returned to their sources."""
         if self._state != "closed":
             if self._outcome not in ("overrun", "stopped"):
                 self._outcome = "cancelled"
@@ -211,9 +207,8 @@ class Running:
         if self._beginning is not None:
             self._beginning.cancel()
             self._beginning = None
-        upstream = getattr(self._head, "upstream", None)
-        if upstream is not None and self._open:
-            upstream.cancel()
+        if self._head is not None and self._open:
+            self._head.upstream.cancel()
         for sink in list(self._open):
             sink.cancel()
         self._run.letters.hurry()
@@ -290,7 +285,7 @@ class Running:
             self._ended = self._run.now()
             self._state = "closed"
             if self._error is not None and not self._waiting:
-                # Whoever waits later is told too, but perhaps nobody ever does.
+                # A later `wait` raises it too, but there may never be one.
                 text = f"a pipeline has ended with {in_a_line(self._error)}"
                 logging.getLogger("penstock").error(text)
             if not self._done.done():
@@ -302,8 +297,8 @@ class Running:
         `in` = `finished` + the sum of `dropped` (by cause) + `failed` + `returned` + `waiting`
         + `in_flight`, all of them events of the sources; `unfinished` is the last two together.
         `limit` is the sum of the limits, `limit_reason` why each of them changed last.
-        `closed_early` are the groups that `group_by(each=...)` ended before their time, by cause:
-        what came out of them is made of a part of their events.
+        `closed_early` counts, by cause, the groups that `group_by(each=...)` ended early: their
+        results were made from a part of their events.
         `stages` has the numbers of each stage; `latency` the percentiles, in seconds, of a
         `latency_histogram` sink if there is one. docs/statistics.md explains them one by one.
         """

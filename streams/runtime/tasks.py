@@ -1,4 +1,4 @@
-"""Tasks and their owner: none of them outlives the running that started it."""
+"""Tasks and their owner: no task outlives the running pipeline that started it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 __all__ = ["Tasks"]
 
-# Seconds that cancelled work gets for its clean-up.
+# Seconds that cancelled tasks have for their clean-up.
 _GRACE = 5.0
 # What the names of tasks begin with.
 _PREFIX = "penstock "
 
 
 class Tasks:
-    """The tasks of one owner. `failed(name, error)` is called when one ends with an error."""
+    """The tasks of one owner. `failed(name, error)` is called when a task ends with an error."""
 
     def __init__(self, failed: Callable[[str, BaseException], None]) -> None:
         self._failed = failed
@@ -34,16 +34,16 @@ class Tasks:
         return task
 
     async def end(self) -> str:
-        """Cancel all tasks and wait for them; returns the names of those that are left behind.
+        """Cancel all tasks and wait for them; returns the names of those that have not ended.
 
-        A task that does not end when it is cancelled is cancelled again after five seconds, and
-        left behind after five more.
+        A task that does not end is cancelled again after five seconds, and abandoned after five
+        more.
         """
         again = False
         while self._running:
             tasks = list(self._running)
             for task in tasks:
-                # Who is cancelled already cleans up, and may take a moment for it.
+                # One that is cancelled already may need a moment for its clean-up.
                 if again or not task.cancelling():
                     task.cancel()
             _, left = await asyncio.wait(tasks, timeout=_GRACE)

@@ -10,33 +10,151 @@ from typing import Any, cast
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
-from penstock.streams.errors import HoldExceeded, PenstockError, describe
+from penstock.streams.errors import HoldExceeded, PenstockError, as_raised, describe
 from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined, Lessor
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.event import Ending, Event
+from penstock.streams.protocol.stage import (
+    CLOSED,
+    UNCONNECTED,
+    StageInfo,
+    Subscriber,
+    Subscription,
+    is_second,
+)
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD
-from penstock.streams.rx.nested import NOT_YET, Nested
 from penstock.streams.rx.scheduler import LoopScheduler
 
 __all__ = ["Expanding", "FlatMap"]
 
-_NOBODY = Nobody()
-_NOTHING = object()
+
+_NOT_YET = object()
+"""The result while the next event of a stream has not arrived yet."""
+
+
+class _Nested(AckHook, Iterator[Any]):
+    """Iterates over the events of `stream`, each requested when it is needed.
+
+    If an event does not come at once, the result is _NOT_YET, and `arrived` is called when it is
+    there, or the end. Memory: one event. The stream has its own run, which lasts until the stream
+    and all its events have ended. Its error is raised; `close` cancels it.
+    """
+
+    upstream: Subscription = UNCONNECTED
+
+    def __init__(self, stream: Flowable[Any], run: Run, arrived: Callable[[], object]) -> None:
+        self._run = run
+        self._arrived = arrived
+        self._event: Event[Any] | None = None
+        self._ending: tuple[BaseException | None] | None = None
+        self._asked = self._left = False
+        self._unfinished = 0
+        self._lessors: list[Lessor] = []
+        self._own = run.nested()
+        self._own.on_failed = self.on_error
+        leased = len(run.lessors)
+        try:
+            stream.attach(self, self._own)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            # Stages below also check whether leased events may begin.
+            self._lessors = run.lessors[leased:]
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if not is_second(self, subscription):
+            self.upstream = subscription
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._asked = False
+        (event,) = events
+        if self._ending is not None:
+            event.give_back()
+            return
+        event.outer = (event.origin, event.outer)
+        event.origin = self
+        self._unfinished += 1
+        self._event = event
+        self._arrived()
+
+    def on_completed(self) -> None:
+        self._over(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._over(error)
+
+    def _over(self, error: BaseException | None) -> None:
+        if self._ending is None:
+            self._ending = (error,)
+            self._arrived()
+            self._leave_if_over()
+        elif error is not None:
+            self._run.late_error(error)
+
+    def __next__(self) -> Any:
+        if self._event is None and self._ending is None and not self._asked:
+            self._asked = True
+            self.upstream.request(1)
+        event, self._event = self._event, None
+        if event is not None:
+            return event
+        if self._ending is None:
+            return _NOT_YET
+        (error,) = self._ending
+        if error is not None:
+            raise as_raised(error)
+        raise StopIteration
+
+    @staticmethod
+    def joined(child: Event[Any]) -> Event[Any]:
+        """Join the event in the value of `child` with it: both origins are notified of its end."""
+        event: Event[Any] = child.value
+        joined = Event(event.value, child.created, Joined((child, event)), child.token)
+        joined.started = child.started
+        if child.started is not None:
+            joined.ended = child.ended
+        joined.turn, child.turn = child.turn, None
+        return joined
+
+    def ended(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
+    ) -> None:
+        self._unfinished -= len(events)
+        self._leave_if_over()
+
+    def _leave_if_over(self) -> None:
+        if self._ending is not None and not self._unfinished and not self._left:
+            self._left = True
+            for lessor in self._lessors:
+                self._run.lessors.remove(lessor)
+            self._run.leave(self._own)
+
+    def close(self) -> None:
+        """Cancel the stream, and return the event that has come from it and was not taken."""
+        if self._ending is None:
+            self._ending = (None,)
+            self.upstream.cancel()
+        event, self._event = self._event, None
+        if event is not None:
+            event.give_back()
+        self._leave_if_over()
 
 
 class Expanding(DemandStage):
     """Takes answers apart, at most `feeders` at a time; their values are children of their events.
 
-    `answer(value)` returns the outputs for one input; `rest()` the outputs after the last input,
-    which acknowledge nothing. One value of each open answer is sent in rotation, and another answer
-    is opened as soon as there is room. An answer may be endless: the stage yields to the loop
-    between its values. The clock is read once per chunk of them.
+    `answer(value)` returns the outputs for one input. One value of each open answer is sent in
+    rotation, and another answer is opened as soon as there is room. An answer may be endless: the
+    stage yields to the loop between its values. The clock is read once per chunk of them.
     """
+
+    cause = ""
+    """Why an event without values is dropped; by default the name of the stage."""
 
     def __init__(
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, feeders: int = 1
@@ -46,9 +164,7 @@ class Expanding(DemandStage):
         self._open: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
         # Whether the answer that was opened last has sent nothing yet.
         self._is_new = False
-        self._rest: Iterator[Any] | None = None
-        self._ahead: Any = _NOTHING
-        self._slice = TimeSlice(run, self.go_on)
+        self._slice = TimeSlice(run, self._drain)
         self._chunk = 1
         self._chunk_began = run.now()
         self._left = 0
@@ -57,20 +173,12 @@ class Expanding(DemandStage):
         """The outputs for one event."""
         raise NotImplementedError
 
-    def rest(self) -> Iterable[Any]:
-        """The outputs after the last event."""
-        return ()
-
     def survives(self, event: Event[Any], error: Exception) -> bool:
         """Settle an event that could not be answered. Returns False if the stream ends with the
         error."""
         blame(error, self.info, event)
         event.fail(error)
         return False
-
-    def family(self, event: Event[Any]) -> Family:
-        """The origin of an event's values, and why it is dropped if there are none."""
-        return Family(event, self.info.name)
 
     def waits(self) -> bool:
         """Whether the open answers wait for the one that is requested."""
@@ -85,21 +193,22 @@ class Expanding(DemandStage):
                 self.fail(error)
         else:
             # Its first value is next, before the rotation goes on.
-            self._open.appendleft((event, self.family(event), items))
+            self._open.appendleft((event, Family(event, self.cause or self.info.name), items))
             self._is_new = True
 
     def step(self) -> bool:
         if not self.demand:
             # The end needs none.
-            return self.ended and not self._open and self._end()
-        if len(self._open) < self._feeders and not (self.asked or self.ended or self._is_new):
+            return bool(self.state) and not self._open and self.send_rest()
+        if len(self._open) < self._feeders and not (self.asked or self.state or self._is_new):
             self.ask(1)
             return True
-        if self.asked and self.waits():
+        if self.asked and (not self._open or self.waits()):
             return False
-        if not self._open:
-            return self.ended and self._end()
-        return (self._left > 0 or self._has_time()) and self._next()
+        if not self._left and not self._has_time():
+            return False
+        self._left -= 1
+        return self._next() if self._open else self.send_rest()
 
     def _has_time(self) -> bool:
         """Whether another chunk of values may be sent before the loop goes on."""
@@ -114,7 +223,6 @@ class Expanding(DemandStage):
         """Send the next value of the first answer; False if it is still to come."""
         event, family, items = answer = self._open.popleft()
         self._is_new = False
-        self._left -= 1
         try:
             item = next(items)
         except StopIteration:
@@ -127,35 +235,20 @@ class Expanding(DemandStage):
             family.close()
             return True
         self._open.append(answer)
-        if self.done:
+        if self.state >= CLOSED:
             # It has cancelled its own stream.
-            self.leave()
+            self.release()
             return False
-        if item is NOT_YET:
+        if item is _NOT_YET:
             return False
         child = family.child(item)
-        if type(items) is Nested:
+        if type(items) is _Nested:
             child = items.joined(child)
         self.demand -= 1
         self.downstream.on_events([child])
         return True
 
-    def _end(self) -> bool:
-        """Send one value of the rest, if any may go now, or complete after the last."""
-        if self._rest is None:
-            self._rest = iter(self.rest())
-            self._ahead = next(self._rest, _NOTHING)
-        if self._ahead is _NOTHING:
-            self.complete()
-        elif not (self.demand and (self._left > 0 or self._has_time())):
-            return False
-        else:
-            self._left -= 1
-            value, self._ahead = self._ahead, next(self._rest, _NOTHING)
-            self.send(Event(value, self.run.now(), _NOBODY))
-        return True
-
-    def leave(self) -> None:
+    def release(self) -> None:
         errors: list[Exception] = []
         while self._open:
             event, family, items = self._open.popleft()
@@ -194,7 +287,7 @@ class FlatMap(Expanding):
         kind = cast("type[Any]", result.__class__)
         self._index += 1
         if issubclass(kind, Flowable):
-            return Nested(result, self.run, self.go_on)
+            return _Nested(result, self.run, self._drain)
         if issubclass(kind, Observable):
             return _values(result, self._scheduler)
         if issubclass(kind, Future) or hasattr(kind, "__await__"):

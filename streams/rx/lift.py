@@ -16,7 +16,7 @@ from reactivex import Observable
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import not_awaited
 from penstock.streams.flowable import Flowable
-from penstock.streams.validation import is_count
+from penstock.streams.validation import require_count
 
 __all__ = ["HOLD", "Operator", "apply", "apply_unknown", "lift", "name_of"]
 
@@ -42,8 +42,7 @@ def lift(
     inputs are kept unfinished; one more with nothing emitted and no timer pending is the
     error HoldExceeded.
     """
-    if not is_count(hold):
-        raise BuildError(f"lift(hold={hold!r}): at least 1 input must fit")
+    require_count("lift", hold=hold)
 
     def lifted(source: Flowable[A]) -> Flowable[B]:
         from penstock.streams.rx.lifting import lift_one
@@ -79,7 +78,7 @@ def apply_unknown(operator: Operator, source: Flowable[Any]) -> Flowable[Any]:
         raise BuildError(f"pipe() takes operators: call {name_of(operator)}(...) to get one")
     result = operator(source)
     if isinstance(result, Flowable):
-        # What it is a stream of, nobody can say.
+        # Its element type is unknown here.
         return result  # pyright: ignore[reportUnknownVariableType]
     if isinstance(result, Observable):
         from penstock.streams.rx.lifting import lift_one

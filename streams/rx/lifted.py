@@ -1,4 +1,4 @@
-"""The stage of a lifted operator: an Rx operator between two stages that keep demand."""
+"""The stages of lifted operators: an Rx operator between two stages that keep demand."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from reactivex import Observable
 from reactivex.abc import DisposableBase, ObserverBase, SchedulerBase
 from reactivex.disposable import Disposable
 
-from penstock.streams.errors import PenstockError
-from penstock.streams.protocol.acknowledgement import Family, Nobody
+from penstock.streams.errors import HoldExceeded, PenstockError
+from penstock.streams.keyed.queues import joined
+from penstock.streams.protocol.acknowledgement import NOBODY, Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import StageInfo, Subscriber, is_second
+from penstock.streams.protocol.event import Event, drop_all, give_back_all
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.recognise import Part
 from penstock.streams.rx.scheduler import LoopScheduler
 
-__all__ = ["Lifted"]
-
-_NOBODY = Nobody()
+__all__ = ["Lifted", "LiftedHolding"]
 
 
 class Lifted(DemandStage):
@@ -50,7 +49,8 @@ class Lifted(DemandStage):
         self._completing = self.source_completed = False
         self._inlet: ObserverBase[Any] | None = None
         self._outputs: list[Any] = []
-        self._fed: Event[Any] | None = None
+        # The event that is being fed: an Any, because it may change inside a call.
+        self._fed: Any = None
         # Whether one input may be answered with more outputs than are requested.
         self._one_by_one = one_by_one
         self._chain: Observable[Any] = Observable(self._subscribed)
@@ -65,14 +65,14 @@ class Lifted(DemandStage):
         self._subscription = self._chain.subscribe(
             self._on_output, self._on_failed, self._on_ended, scheduler=self.scheduler
         )
-        if self.done:
+        if self.state >= CLOSED:
             self._subscription.dispose()
 
     def _subscribed(
         self, observer: ObserverBase[Any], scheduler: SchedulerBase | None = None
     ) -> DisposableBase:
         self._inlet = observer
-        self.go_on()
+        self._drain()
         return Disposable(self._unsubscribed)
 
     def _unsubscribed(self) -> None:
@@ -109,14 +109,14 @@ class Lifted(DemandStage):
 
     def from_no_input(self, value: Any) -> None:
         """Emit an output that comes while nothing is fed, such as `start_with`'s."""
-        self.deliver(Event(value, self.run.now(), _NOBODY))
+        self.deliver(Event(value, self.run.now(), NOBODY))
 
     def _on_failed(self, error: Exception) -> None:
         if self._is_here():
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        if self.done:
+        if self.state >= CLOSED:
             return
         fed, self._fed = self._fed, None
         if fed is not None:
@@ -131,21 +131,18 @@ class Lifted(DemandStage):
             self._completing = True
             if self._fed is None:
                 self._want_no_more()
-                self.go_on()
+                self._drain()
 
     def _want_no_more(self) -> None:
-        if not self.ended:
-            self.ended = True
+        if not self.state:
+            self.end()
             self.upstream.cancel()
 
     # From above.
 
     def on_subscribe(self, subscription: Any, /) -> None:
-        if is_second(self, subscription):
-            return
-        self.upstream = subscription
-        self.downstream.on_subscribe(self)
-        if not self.done:
+        super().on_subscribe(subscription)
+        if self.upstream is subscription and self.state < CLOSED:
             # The source answers inside `request`, so nothing is requested before the operator
             # listens to its other sources too.
             self.within(self._subscribe)
@@ -153,7 +150,7 @@ class Lifted(DemandStage):
     def take(self, events: list[Event[Any]], /) -> None:
         # The outputs of one input leave before the next comes.
         for event in events:
-            if self._inlet is None or self.done:
+            if self._inlet is None or self.state >= CLOSED:
                 event.give_back()
             else:
                 self.feed(self._inlet, event)
@@ -167,7 +164,7 @@ class Lifted(DemandStage):
             # Stock operators catch what user functions raise; a user's own may let it through.
             self._on_failed(error)
         # It may have failed inside the call.
-        if cast("Event[Any] | None", self._fed) is None:
+        if self._fed is None:
             return
         self._fed = None
         outputs, self._outputs = self._outputs, []
@@ -186,20 +183,19 @@ class Lifted(DemandStage):
             self._want_no_more()
 
     def on_completed(self) -> None:
-        self.ended = self.source_completed = True
-        self.asked = 0
+        self.source_completed = True
+        if self._inlet is None:
+            self._completing = True
+        super().on_completed()
         if self._inlet is not None:
             self._inlet.on_completed()
-        else:
-            self._completing = True
-            self.go_on()
 
     def on_error(self, error: BaseException, /) -> None:
-        self.ended = True
         if isinstance(error, Exception) and self._inlet is not None:
+            self.end()
             self._inlet.on_error(error)
-        elif not self.done:
-            self.fail(error)
+        elif self.state < CLOSED:
+            super().on_error(error)
 
     # Common.
 
@@ -208,7 +204,7 @@ class Lifted(DemandStage):
             self.send(self.pending.popleft())
         elif self._completing and not self.pending:
             self.complete()
-        elif not self.ended and self._inlet is not None and (n := self.wanted()) > 0:
+        elif not self.state and self._inlet is not None and (n := self.wanted()) > 0:
             self.ask(n)
         else:
             return False
@@ -216,7 +212,7 @@ class Lifted(DemandStage):
 
     def deliver(self, event: Event[Any]) -> None:
         """Send an output on, or let it wait for demand."""
-        if self.done:
+        if self.state >= CLOSED:
             event.give_back()
         elif self.demand and not self.pending:
             self.send(event)
@@ -232,15 +228,138 @@ class Lifted(DemandStage):
         """Run a timer of the operator, which gets no input until the timer has returned."""
         self.within(run)
 
-    def complete(self) -> None:
-        self.done = True
-        self.leave()
-        super().complete()
-
-    def leave(self) -> None:
+    def release(self) -> None:
         self._subscription.dispose()
         give_back_all(self.pending)
         self.pending.clear()
 
     def statistics(self) -> dict[str, Any]:
         return {"waiting": len(self.pending)}
+
+
+class LiftedHolding(Lifted):
+    """An operator that may answer later: its inputs stay unfinished until an output is finished.
+
+    Each output takes over all inputs since the previous one; `delay` answers in order, so each
+    of its outputs takes over one. Inputs that no output took over are finished when the
+    stream completes, and returned when the operator ends early or is cancelled.
+
+    While an output waits for demand, timers wait too, but run before the next input and before
+    the end: the operator sees all in order, and its clock cannot outrun a slow reader. An output
+    that took over no input, such as an empty list, does not meet a reader's demand: more inputs
+    are requested.
+    """
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        parts: Sequence[Part],
+        hold: int,
+    ) -> None:
+        super().__init__(downstream, run, info, parts)
+        self._hold = hold
+        self._held: deque[Event[Any]] = deque()
+        self._one_to_one = all(part.name == "delay" for part in parts)
+        # Whether the last output that was sent took over no input, and how many that wait did.
+        self._answered_nothing = False
+        self._late: list[Callable[[], None]] = []
+        self._answers_waiting = 0
+
+    def feed(self, inlet: ObserverBase[Any], event: Event[Any]) -> None:
+        self._run_late()
+        if self.state >= CLOSED or self._inlet is None:
+            event.give_back()
+            return
+        self._held.append(event)
+        try:
+            inlet.on_next(event.value)
+        except Exception as error:
+            self._on_failed(error)
+
+    def on_completed(self) -> None:
+        self._run_late()
+        super().on_completed()
+
+    def request(self, n: int, /) -> None:
+        super().request(n)
+        if self.state < CLOSED and not self.pending:
+            self._run_late()
+
+    def on_due(self, run: Callable[[], None]) -> None:
+        if self.pending:
+            self._late.append(run)
+        else:
+            super().on_due(run)
+
+    def _run_late(self) -> None:
+        late, self._late = self._late, []
+        for run in late:
+            super().on_due(run)
+
+    def from_no_input(self, value: Any) -> None:
+        if self.state >= CLOSED:
+            return
+        held = self._held
+        if self._one_to_one and held:
+            event = held.popleft()
+            event.value = value
+        elif held:
+            event = joined(value, held)
+            held.clear()
+        else:
+            event = Event(value, self.run.now(), NOBODY)
+        if event.origin is not NOBODY:
+            self._answers_waiting += 1
+        self.deliver(event)
+        if len(self.pending) > self._hold:
+            self.fail(
+                HoldExceeded(
+                    f"{len(self.pending):,} outputs of {self.info} wait for a slow reader "
+                    f"(hold {self._hold:,}): another source makes it emit. Emit less often."
+                )
+            )
+        self._drain()
+
+    def send(self, event: Event[Any]) -> None:
+        self._answered_nothing = event.origin is NOBODY
+        if not self._answered_nothing:
+            self._answers_waiting -= 1
+        super().send(event)
+
+    def wanted(self) -> int:
+        """One input at a time, as long as an output is requested and there is room to hold."""
+        is_wanted = self.demand > len(self.pending) or (
+            self._answered_nothing and not self._answers_waiting
+        )
+        if self.asked or not is_wanted:
+            return 0
+        if len(self._held) < self._hold:
+            return 1
+        if not self.pending and not self.scheduler.pending:
+            if len(self._held) == self._hold:
+                # The next one may be answered, or the stream may end.
+                return 1
+            self.fail(
+                HoldExceeded(
+                    f"{len(self._held):,} inputs of {self.info} wait for an output that does "
+                    f"not come (hold {self._hold:,}). Use an operator that answers at once, "
+                    f"such as scan for reduce, or lift(operator, hold=...)."
+                )
+            )
+        return 0
+
+    def complete(self) -> None:
+        # Inputs still held at completion produced no output.
+        if self.source_completed:
+            drop_all(self._held, self.info.name)
+        super().complete()
+
+    def release(self) -> None:
+        super().release()
+        give_back_all(self._held)
+        self._held.clear()
+
+    def statistics(self) -> dict[str, Any]:
+        return {"waiting": len(self.pending) + len(self._held), "bound": self._hold}

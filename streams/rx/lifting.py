@@ -14,38 +14,15 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.flat_map import FlatMap
-from penstock.streams.rx.holding import LiftedHolding
 from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
-from penstock.streams.rx.lifted import Lifted
+from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise
-from penstock.streams.rx.table import TABLE, Kind
+from penstock.streams.rx.table import TABLE, Entry, Kind
 
 __all__ = ["apply_all", "lift_one"]
 
 _MakeStage = Callable[[Subscriber[Any], Run, StageInfo], Any]
-
-# Operators that keep an input for a limited time, or until another source emits.
-_BY_TICKS = frozenset(
-    [
-        "buffer",
-        "buffer_toggle",
-        "buffer_when",
-        "buffer_with_time",
-        "buffer_with_time_or_count",
-        "debounce",
-        "delay",
-        "delay_with_mapper",
-        "sample",
-        "throttle_with_mapper",
-        "throttle_with_timeout",
-        "window",
-        "window_toggle",
-        "window_when",
-        "window_with_time",
-        "window_with_time_or_count",
-    ]
-)
 
 # Operators that combine all values at the end, without any function of the user's.
 _WHOLE: dict[str, Callable[[list[Event[Any]]], Any]] = {
@@ -64,7 +41,8 @@ def lift_one(
     parts = recognise(operator)
     if holds is not None:
         kind = Kind.HOLDS if holds else Kind.AT_ONCE
-        parts = [Part(_names(parts) or None, kind, "", "", operator, {})]
+        entry = Entry(kind, "", by_ticks=all(part.entry.by_ticks for part in parts))
+        parts = [Part(_names(parts) or None, entry, operator, {})]
     return _lift_chain(parts, source, hold)
 
 
@@ -109,9 +87,9 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         return source
     name = _names(parts)
     for part in parts:
-        if part.kind is Kind.REFUSED:
-            raise BuildError(f"{part.name} {part.why}; use {part.instead}")
-    holds = any(part.kind is Kind.HOLDS for part in parts)
+        if part.entry.kind is Kind.REFUSED:
+            raise BuildError(f"{part.name} {part.entry.why}; use {part.entry.instead}")
+    holds = any(part.entry.kind is Kind.HOLDS for part in parts)
     if holds and source.turns:
         raise BuildError(
             f"{name} holds events, which between spread() and the working stage would hold "
@@ -122,7 +100,7 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
     bound = hold + 1 if holds else int(one_by_one)
-    until_more = any(part.kind is Kind.HOLDS and part.name not in _BY_TICKS for part in parts)
+    until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)
     if make is None and holds:

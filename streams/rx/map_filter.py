@@ -9,14 +9,13 @@ from typing import Any
 from penstock.streams.execution.handler import check_plain, handler_name
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.event import Event, drop_all
-from penstock.streams.protocol.filter_stage import FilterStage
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Filter", "Map"]
 
 
-class _Native(FilterStage):
+class _Native(Stage[Any, Any]):
     """A stage whose user function may raise, which stops the pipeline."""
 
     def __init__(
@@ -44,7 +43,7 @@ class _Native(FilterStage):
         """The event at `at` failed."""
         blame(error, self._info, events[at])
         events[at].fail(error)
-        self._broke(error, passed, events[at + 1 :])
+        self._fail(error, passed, events[at + 1 :])
 
 
 class Map(_Native):

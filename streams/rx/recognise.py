@@ -40,17 +40,13 @@ class Part:
     """One operator in the value given to `pipe`, with its entry in the lift table.
 
     name       its public name in `reactivex.operators`, None if it is not a stock operator
-    kind       when it answers its inputs
-    why        the reason, a clause that follows the name
-    instead    for a refused operator, what to use instead; otherwise empty
+    entry      when it answers its inputs, and why
     operator   the function itself, from source to result
     arguments  what it was built with, by the name of the parameter, defaults included
     """
 
     name: str | None
-    kind: Kind
-    why: str
-    instead: str
+    entry: Entry
     operator: Operator
     arguments: Mapping[str, Any]
 
@@ -104,7 +100,7 @@ def _curried(
 def _part(made_by: str | None, operator: Operator, arguments: dict[str, Any]) -> Part:
     name = None if made_by is None else _public_name(made_by.rstrip("_"), arguments)
     entry = _UNKNOWN if name is None else _entry(name, arguments)
-    return Part(name, entry.kind, entry.why, entry.instead, operator, MappingProxyType(arguments))
+    return Part(name, entry, operator, MappingProxyType(arguments))
 
 
 def _entry(name: str, arguments: Mapping[str, Any]) -> Entry:

@@ -26,7 +26,7 @@ class LoopScheduler(PeriodicScheduler):
 
     Work that is due at once runs in the call that schedules it, or after work that is already
     running here, so that an operator that can answer at once does. (On reactivex's own trampoline,
-    which all streams share, it would wait until the subscriber returns.) `pending` counts the
+    which all streams share, it would wait until the subscriber returns.) `pending` are the
     timers that are set or running. `on_due(run)` is called for each timer that is due; `run()` runs
     it, at once or later.
     """
@@ -35,13 +35,13 @@ class LoopScheduler(PeriodicScheduler):
         self,
         run: Run,
         info: StageInfo,
-        on_due: Callable[[Callable[[], None]], None] | None = None,
+        on_due: Callable[[Callable[[], None]], None] = lambda run: run(),
     ) -> None:
         super().__init__()
         self._run = run
         self._info = info
         self._on_due = on_due
-        self.pending = 0
+        self.pending: set[object] = set()
         self._due: deque[Callable[[], None]] = deque()
         self._running = False
 
@@ -78,35 +78,22 @@ class LoopScheduler(PeriodicScheduler):
     ) -> abc.DisposableBase:
         seconds = max(0.0, self.to_seconds(duetime))
         outcome = SingleAssignmentDisposable()
-        waiting = True
 
         def run() -> None:
-            nonlocal waiting
-            if not waiting:
+            if outcome not in self.pending:
                 return
             # An operator that answers in a timer may set it again: until then it still counts.
             try:
                 outcome.disposable = self.invoke_action(action, state=state)
             finally:
-                if waiting:
-                    waiting = False
-                    self.pending -= 1
+                self.pending.discard(outcome)
 
-        def due() -> None:
-            if self._on_due is None:
-                run()
-            else:
-                self._on_due(run)
-
-        self.pending += 1
-        handle = self._run.call_later(seconds, self._info, due)
+        self.pending.add(outcome)
+        handle = self._run.call_later(seconds, self._info, self._on_due, run)
 
         def dispose() -> None:
-            nonlocal waiting
-            if waiting:
-                waiting = False
-                self.pending -= 1
-                handle.cancel()
+            self.pending.discard(outcome)
+            handle.cancel()
             outcome.dispose()
 
         return Disposable(dispose)

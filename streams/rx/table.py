@@ -40,20 +40,23 @@ class Entry:
     """An entry of the table.
 
     `why` is a clause that follows the operator's name; `instead` follows the word "use" and
-    is empty unless the operator is refused.
+    is empty unless the operator is refused. `by_ticks`: it holds an input for a limited time, or
+    until another source emits, and not until more inputs come.
     """
 
     kind: Kind
     why: str
     instead: str = ""
+    by_ticks: bool = False
 
 
 def _at_once(why: str, names: str) -> dict[str, Entry]:
     return dict.fromkeys(names.split(), Entry(Kind.AT_ONCE, why))
 
 
-def _holds(why: str, names: str) -> dict[str, Entry]:
-    return dict.fromkeys(names.split(), Entry(Kind.HOLDS, why))
+def _holds(why: str, names: str = "", by_ticks: str = "") -> dict[str, Entry]:
+    holding = dict.fromkeys(names.split(), Entry(Kind.HOLDS, why))
+    return holding | dict.fromkeys(by_ticks.split(), Entry(Kind.HOLDS, why, by_ticks=True))
 
 
 def _refused(names: str, why: str, instead: str) -> dict[str, Entry]:
@@ -108,14 +111,14 @@ _ANSWERING_AT_ONCE = {
 _HOLDING = {
     **_holds(
         "gathers inputs into a list, which leaves when it is full, at a tick, or at completion",
-        "buffer buffer_toggle buffer_when buffer_with_count buffer_with_time"
-        " buffer_with_time_or_count",
+        "buffer_with_count",
+        by_ticks="buffer buffer_toggle buffer_when buffer_with_time buffer_with_time_or_count",
     ),
     **_holds(
         "emits streams whose values arrive later; they are lost unless it is followed at once"
         " by an operator that subscribes to them, such as flat_map",
-        "window window_toggle window_when window_with_count window_with_time"
-        " window_with_time_or_count",
+        "window_with_count",
+        by_ticks="window window_toggle window_when window_with_time window_with_time_or_count",
     ),
     **_holds(
         "emits what it made of all inputs, at completion",
@@ -133,11 +136,11 @@ _HOLDING = {
     ),
     **_holds(
         "emits an input when a time has passed",
-        "delay delay_with_mapper",
+        by_ticks="delay delay_with_mapper",
     ),
     **_holds(
         "keeps the latest input until a tick or a silence; a newer one replaces it",
-        "debounce sample throttle_with_mapper throttle_with_timeout",
+        by_ticks="debounce sample throttle_with_mapper throttle_with_timeout",
     ),
     **_holds(
         "keeps the latest input until every other source has a new value too",

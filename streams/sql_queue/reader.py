@@ -12,7 +12,7 @@ from orjson import JSONDecodeError, loads
 
 from penstock.streams.errors import BadRow, describe
 from penstock.streams.failures.policy import Backoff
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
@@ -234,21 +234,21 @@ class TableReader(SourceStage[dict[str, Any]]):
     def gives_again(self) -> bool:
         return True
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        self.ledger.finish([event.token for event in events])
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        super().dropped(events, cause)
-        self.ledger.drop([event.token for event in events])
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        for event in events:
-            self.count_failures(1, self.ledger.fail(event.token, error, final=acknowledged))
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        super().returned(events)
-        for event in events:
-            self.ledger.give_back(event.token)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        tokens = [event.token for event in events]
+        if ending is Ending.FINISHED:
+            self.ledger.finish(tokens)
+        elif ending in (Ending.FORGIVEN, Ending.FAILED):
+            final = ending is Ending.FORGIVEN
+            for token in tokens:
+                self.count_failures(1, self.ledger.fail(token, why, final=final))
+        else:
+            super().settle(events, ending, why)
+            if ending is Ending.DROPPED:
+                self.ledger.drop(tokens)
+            else:
+                for token in tokens:
+                    self.ledger.give_back(token)
 
     def _marked(self, count: int) -> None:
         self._finished += count

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.streams.temporal.automata.hoa import from_hoa, to_hoa
     from penstock.streams.temporal.automata.lbtt import from_lbtt, to_lbtt
     from penstock.streams.temporal.monitors.violation import Violated, Violation
-    from penstock.streams.temporal.periods.counts import sequenced
+    from penstock.streams.temporal.periods.counts import Periods, sequenced
     from penstock.streams.temporal.periods.intervals import (
         IntervalError,
         LateInterval,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         RowTypeError,
         Watermark,
     )
+    from penstock.streams.temporal.periods.join import Overlap, Overlaps, sequenced_join
+    from penstock.streams.temporal.periods.slices import Month, as_of, by_month
     from penstock.streams.temporal.workflow.paths import (
         SearchTooLarge,
         counter_example,
@@ -57,8 +59,12 @@ __all__ = [
     "IntervalError",
     "LateInterval",
     "Monitor",
+    "Month",
     "Node",
+    "Overlap",
+    "Overlaps",
     "Period",
+    "Periods",
     "RowTypeError",
     "Rule",
     "SearchTooLarge",
@@ -69,6 +75,8 @@ __all__ = [
     "Watermark",
     "Workflow",
     "WorkflowError",
+    "as_of",
+    "by_month",
     "conditions",
     "counter_example",
     "counter_examples",
@@ -78,6 +86,7 @@ __all__ = [
     "parse",
     "read_workflow",
     "sequenced",
+    "sequenced_join",
     "simplify",
     "to_dot",
     "to_hoa",
@@ -89,7 +98,9 @@ __all__ = [
 
 # Imported on first use: few programs need them besides formulas.
 _ELSEWHERE = {
-    "periods.counts": ("sequenced",),
+    "periods.counts": ("Periods", "sequenced"),
+    "periods.join": ("Overlap", "Overlaps", "sequenced_join"),
+    "periods.slices": ("Month", "as_of", "by_month"),
     "automata.degeneralise": ("degeneralised",),
     "automata.drawing": ("to_dot", "to_svg"),
     "automata.hoa": ("from_hoa", "to_hoa"),

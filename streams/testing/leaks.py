@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from penstock.streams.clock import running_loop
 from penstock.streams.testing.where import describe_task
 
 __all__ = ["LeakCheck", "Leaked", "no_leaks", "register"]
@@ -79,7 +80,7 @@ class LeakCheck:
         self._loop = loop
 
     def __enter__(self) -> LeakCheck:
-        self._loop = self._loop or _running_loop()
+        self._loop = self._loop or running_loop()
         self._tasks = set(_tasks(self._loop))
         self._timers = _timers(self._loop)
         self._generators = _generators(self._loop)
@@ -137,13 +138,6 @@ class LeakCheck:
 def _new(now: Iterable[T], before: Iterable[T]) -> list[T]:
     known = {id(thing) for thing in before}
     return [thing for thing in now if id(thing) not in known]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _tasks(loop: asyncio.AbstractEventLoop | None) -> list[asyncio.Task[Any]]:

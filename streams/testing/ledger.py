@@ -48,17 +48,8 @@ class Ledger:
 
     # As the origin of a publisher's events.
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        self.end(events, Ending.FINISHED)
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        self.end(events, Ending.DROPPED)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        self.end(events, Ending.FORGIVEN if acknowledged else Ending.FAILED)
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        self.end(events, Ending.RETURNED)
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        self.end(events, ending)
 
 
 _ledgers: WeakSet[Ledger] = WeakSet()

@@ -149,22 +149,8 @@ class _Emitting(SourceStage[Any]):
             except Exception as error:
                 self.run.failed(error)
 
-    def finished(self, events: list[Event[Any]], /) -> None:
-        self._ledger.end(events, Ending.FINISHED)
-        super().finished(events)
-
-    def dropped(self, events: list[Event[Any]], cause: str, /) -> None:
-        self._ledger.end(events, Ending.DROPPED)
-        super().dropped(events, cause)
-
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
-        items = self._ledger.end(events, Ending.FORGIVEN if acknowledged else Ending.FAILED)
-        if self.keep is not None and not acknowledged:
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        items = self._ledger.end(events, ending)
+        if self.keep is not None and ending >= Ending.RETURNED:
             self.keep(items)
-        super().failed(events, error, acknowledged)
-
-    def returned(self, events: list[Event[Any]], /) -> None:
-        items = self._ledger.end(events, Ending.RETURNED)
-        if self.keep is not None:
-            self.keep(items)
-        super().returned(events)
+        super().settle(events, ending, why)

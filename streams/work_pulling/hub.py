@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import PoolBusy
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Ending, Event
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
@@ -195,9 +195,12 @@ class Bench(SourceStage[Any]):
         event.finish()
         told()
 
-    def failed(self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /) -> None:
+    def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+        if ending not in (Ending.FORGIVEN, Ending.FAILED):
+            super().settle(events, ending, why)
+            return
         for event in events:
-            for_good = acknowledged or self._hub.came_back(event.token, error)
+            for_good = ending is Ending.FORGIVEN or self._hub.came_back(event.token, why)
             self.count_failures(1, for_good)
 
     def _came_back(self, events: list[Event[Any]], error: BaseException | None) -> None:

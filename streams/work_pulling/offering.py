@@ -7,21 +7,22 @@ from typing import Any
 
 from penstock.streams.errors import PenstockError
 from penstock.streams.execution.results import InOrder, Results
-from penstock.streams.execution.siblings import Siblings
+from penstock.streams.execution.waiting import Siblings
 from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber, Subscription, is_second
+from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.work_pulling.office import Office
 
 __all__ = ["Offering"]
 
 
-class Offering(Stage[Any, Any]):
-    """Reads the epic only as far as workers request, and as there is room for results.
+class Offering(DemandStage):
+    """Requests only as many events as workers have room for, and as there is room for results.
 
-    `_jobs` are the events that are out, by number; the event of a job stays here, so that its
-    source is acknowledged when the sinks have accepted the result.
+    `_jobs` are the events whose jobs are out, by number. The result of a job travels in its event,
+    so that its source is acknowledged when the sinks are done with the result.
     """
 
     def __init__(
@@ -35,29 +36,20 @@ class Offering(Stage[Any, Any]):
         window: int,
         on_error: OnError,
     ) -> None:
-        super().__init__(downstream)
-        self.run = run
-        self.info = info
+        super().__init__(downstream, run, info)
         self._office = office
         self._window = window
         self._results = (InOrder if ordered else Results)(downstream, window)
         self._faults = ErrorPolicy(on_error, run, info)
         self._jobs: dict[int, Event[Any]] = {}
         self._siblings = Siblings()
-        self._asked = self._count = self._peak = 0
-        self._opened = self._closing = self._over = False
-        self._error: BaseException | None = None
+        self._count = self._peak = 0
+        self._opened = False
 
     # Demand.
 
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        if is_second(self, subscription):
-            return
-        self.upstream = subscription
-        self.downstream.on_subscribe(self)
-
     def request(self, n: int, /) -> None:
-        if self._over:
+        if self.state >= CLOSED:
             return
         self._results.request(n)
         if not self._opened:
@@ -66,32 +58,33 @@ class Offering(Stage[Any, Any]):
                 self._office.open(self)
             except PenstockError as error:
                 self.stop(error)
-        self.look()
+        self._drain()
 
     def look(self) -> None:
         """Request as many events as workers have room for, within the room for results."""
-        if self._closing or self._over:
-            self._end_if_idle()
+        self._drain()
+
+    def _proceed(self) -> None:
+        if self.state:
             return
-        room = self._office.room - self._asked
+        room = self._office.room - self.asked
         room += min(0, self._window - self._results.waiting)
         if room > 0:
-            self._asked += room
-            self.upstream.request(room)
+            self.ask(room)
 
     # Jobs.
 
     def on_events(self, events: list[Event[Any]], /) -> None:
-        self._asked -= len(events)
+        self.asked -= len(events)
         for place, event in enumerate(events):
-            if self._closing or self._over:
+            if self.state:
                 give_back_all(events[place:])
                 return
             turn = event.turn
             if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
                 self._hand_out(event)
             else:
-                self.look()
+                self._drain()
 
     def _hand_out(self, event: Event[Any]) -> None:
         self._count += 1
@@ -131,7 +124,7 @@ class Offering(Stage[Any, Any]):
             following = self._siblings.next(turn)
             if following is not None:
                 self._hand_out(following)
-        self.look()
+        self._drain()
 
     def failed(self, number: int, error: Exception, attempts: int) -> None:
         """A job failed for good."""
@@ -147,50 +140,44 @@ class Offering(Stage[Any, Any]):
             self.stop(error)
         elif turn is not None and (following := self._siblings.next(turn)) is not None:
             self._hand_out(following)
-        self.look()
+        self._drain()
 
     # The end.
 
-    def on_completed(self) -> None:
-        self._closing = True
-        self._end_if_idle()
-
     def on_error(self, error: BaseException, /) -> None:
-        self.stop(error, upstream_ended=True)
+        self.end()
+        self.stop(error)
 
-    def stop(self, error: BaseException, *, upstream_ended: bool = False) -> None:
+    def stop(self, error: BaseException) -> None:
         """Hand out nothing more; jobs that are out may finish before the error passes on."""
-        if self._error is not None or self._over:
-            if error is not self._error:
+        if self.error is not None or self.state >= CLOSED:
+            if error is not self.error:
                 self.run.late_error(error)
             return
-        self._error = error
-        if not self._closing and not upstream_ended:
+        self.error = error
+        before, self.state = self.state, State.FAILED
+        if before is State.OPEN:
             self.upstream.cancel()
-        self._closing = True
         if self._jobs:
             self.run.stopping(error)
         give_back_all(self._siblings.clear())
-        self._end_if_idle()
+        self._drain()
 
     def _end_if_idle(self) -> None:
-        if self._over or not self._closing:
+        if self.state >= CLOSED or self._jobs or self._siblings.waiting or self._results.waiting:
             return
-        if self._jobs or self._siblings.waiting or self._results.waiting:
-            return
-        self._over = True
+        self.state = CLOSED
         self._office.close()
-        if self._error is None:
+        if self.error is None:
             self.downstream.on_completed()
         else:
-            self.downstream.on_error(self._error)
+            self.downstream.on_error(self.error)
 
     def cancel(self) -> None:
-        if self._over:
-            return
-        self._over = True
-        if not self._closing:
-            self.upstream.cancel()
+        if self.state < CLOSED:
+            super().cancel()
+
+    def release(self) -> None:
         if self._opened:
             self._office.close()
         jobs = [*self._jobs.values(), *self._siblings.clear()]
@@ -206,5 +193,5 @@ class Offering(Stage[Any, Any]):
             "peak_in_flight": self._peak,
             "undelivered": self._results.waiting,
             **self._faults.statistics(),
-            "room": self._office.room if self._opened and not self._over else 0,
+            "room": self._office.room if self._opened and self.state < CLOSED else 0,
         }

@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import check_handler, handler_name, is_async
-from penstock.streams.execution.settings import Overload, Settings
-from penstock.streams.execution.worker_stage import WorkerStage
+from penstock.streams.execution.limit_control import Overload
+from penstock.streams.execution.worker_stage import Settings, WorkerStage
 from penstock.streams.failures.policy import DeadLetter, LettersOnly, retry, route, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for

@@ -39,7 +39,7 @@ from penstock.streams.io.line_writer import LineWriting
 from penstock.streams.keyed.expiry import Idle
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run as PipelineRun
-from penstock.streams.rx.holding import LiftedHolding
+from penstock.streams.rx.lifted import LiftedHolding
 from penstock.streams.testing import MemorySink, MemorySource
 from penstock.streams.testing.plugin import Run
 

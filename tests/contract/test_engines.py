@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock import (
     Fixed,
     adaptive_flat_map,
+    batch,
     collect,
     distinct_within,
     from_iterable,
@@ -46,10 +49,16 @@ def test_an_engines_source_takes_the_place_of_the_pipelines_own(run: Run) -> Non
     run(story())
 
 
-def test_a_stage_without_a_choice_of_its_own_does_what_the_engine_says(run: Run) -> None:
+async def batched(values: list[dict[str, int]]) -> list[int]:
+    return [await handler(value) for value in values]
+
+
+@pytest.mark.parametrize("kind", ["adaptive_flat_map", "batch"])
+def test_a_stage_without_a_choice_of_its_own_does_what_the_engine_says(run: Run, kind: str) -> None:
     letters: MemorySink = MemorySink()
     into: list[int] = []
-    pipeline = from_iterable(events()).pipe(adaptive_flat_map(handler, Fixed(1))).to(collect(into))
+    working: Any = batch(batched) if kind == "batch" else adaptive_flat_map(handler, Fixed(1))
+    pipeline = from_iterable(events()).pipe(working).to(collect(into))
 
     async def story() -> None:
         engine = Engine(from_iterable(events(1, -1, 2)), retry(3, then=route(letters)))

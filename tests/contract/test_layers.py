@@ -52,7 +52,6 @@ EXCEPTIONS = {
     ("failures", "runtime"): "an error policy counts in the running, and sends its dead letters",
     ("flowable", "pipeline"): "the one place that reaches up: `to` makes a pipeline, lazily",
     ("flowable", "rx"): "the one place that reaches up: `pipe` and the fluent methods, lazily",
-    ("keyed", "io"): "a key may be a point in time, read as a timestamp of a line is",
     ("keyed", "rx"): "operators inside groups may be stock ones, some of which need no stage",
     ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
     ("runtime", "boundary"): "a running puts a user's stage behind its guard",

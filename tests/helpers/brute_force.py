@@ -6,6 +6,8 @@ Letters are sets of names. An infinite word is a stem and a loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 
 from hypothesis import strategies as st
 
@@ -19,8 +21,9 @@ from penstock.streams.temporal.formula.formula import (
     Nary,
     Proposition,
     Unary,
+    propositions,
 )
-from penstock.streams.temporal.formula.sere import EMPTY, Joined, Letter, Repeat, Sere
+from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 Word = Sequence[frozenset[str]]
 
@@ -64,6 +67,7 @@ class _Infinite:
                 {
                     "!": not inner[i],
                     "X": inner[self.next(i)],
+                    "next": inner[self.next(i)],
                     "F": any(inner[k] for k in self.later(i)),
                     "G": all(inner[k] for k in self.later(i)),
                 }[formula.operator]
@@ -124,6 +128,8 @@ def holds_finitely(formula: Formula, trace: Word) -> bool:
             return not holds_finitely(formula.operand, trace)
         if formula.operator == "X":
             return len(trace) > 1 and holds_finitely(formula.operand, trace[1:])
+        if formula.operator == "next":
+            return len(trace) < 2 or holds_finitely(formula.operand, trace[1:])
         return (any if formula.operator == "F" else all)(
             holds_finitely(formula.operand, rest) for rest in rests
         )
@@ -157,6 +163,13 @@ def matches(sere: Sere, word: Word, begin: int) -> set[int]:
                 ends -= found
                 found |= ends
         return found
+    if isinstance(sere, Failure):
+        for end in range(begin + 1, len(word) + 1):
+            if matches(sere.sere, word[:end], begin) - {begin}:
+                return set()
+            if not _may_match(sere.sere, word[begin:end]):
+                return {end}
+        return set()
     first = matches(sere.parts[0], word, begin)
     if len(sere.parts) == 1:
         return first
@@ -168,6 +181,33 @@ def matches(sere: Sere, word: Word, begin: int) -> set[int]:
     if sere.operator == ";":
         return {end for at in first for end in matches(rest, word, at)}
     return {end for at in first if at > begin for end in matches(rest, word, at - 1) if end >= at}
+
+
+def _may_match(sere: Sere, word: Word) -> bool:
+    """Whether it matches all of the word with more letters after it."""
+    names = sorted({name for letter in sere.letters() for name in propositions(letter)})
+    tries = [
+        frozenset(name for bit, name in enumerate(names) if number >> bit & 1)
+        for number in range(1 << len(names))
+    ]
+    return any(
+        len(word) + more in matches(sere, [*word, *rest], 0)
+        for more in range(1, _room(sere) + 1)
+        for rest in product(tries, repeat=more)
+    )
+
+
+def _room(sere: Sere) -> int:
+    """The most letters that the shortest completion of a match can need."""
+    if isinstance(sere, Letter):
+        return 1
+    if isinstance(sere, Repeat):
+        return max(sere.low, 1) * _room(sere.sere)
+    assert isinstance(sere, Joined)
+    rooms = [_room(part) for part in sere.parts]
+    if sere.operator == "|":
+        return max(rooms)
+    return sum(rooms) if sere.operator in ";:" else prod(room + 1 for room in rooms) - 1
 
 
 # What to try.
@@ -201,9 +241,15 @@ def _seres(inner: st.SearchStrategy[Sere]) -> st.SearchStrategy[Sere]:
 seres = st.recursive(st.builds(Letter, booleans) | st.just(EMPTY), _seres, max_leaves=3)
 
 
+# Trying all completions takes long for larger ones.
+closures = seres.filter(lambda sere: _room(sere) <= 3).map(
+    lambda sere: Match("|->", Failure(sere), FALSE)
+)
+
+
 def _temporal(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
     return st.one_of(
-        st.builds(Unary, st.sampled_from("!XFG"), inner),
+        st.builds(Unary, st.sampled_from(["!", "X", "next", "F", "G"]), inner),
         st.builds(Nary, st.sampled_from("&|"), st.lists(inner, min_size=2, max_size=3).map(tuple)),
         st.builds(Binary, st.sampled_from(["->", "<->", "U", "W", "R", "M"]), inner, inner),
         st.builds(Match, st.sampled_from(["|->", "<>->"]), seres, inner),
@@ -211,3 +257,4 @@ def _temporal(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
 
 
 formulas = st.recursive(_atoms, _temporal, max_leaves=5)
+formulas_with_closures = st.recursive(_atoms | closures, _temporal, max_leaves=3)

@@ -39,6 +39,7 @@ from penstock.streams.errors import (
     Returned,
 )
 from penstock.streams.limits import Outcome as OfCall
+from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
 from tests.contract.test_conservation import check
 from tests.helpers.random_handlers import (
@@ -847,10 +848,10 @@ class RandomWalk:
                 blame(f"events did not end once each: {ends}")
             self.numbers = {
                 value[0]: {
-                    "finished": "done",
-                    "dropped": "done",
-                    "returned": "returned",
-                }.get(ending.value, "failed")
+                    Ending.FINISHED: "done",
+                    Ending.DROPPED: "done",
+                    Ending.RETURNED: "returned",
+                }.get(ending, "failed")
                 for value, ending in self.source.ledger.endings
             }
             return

@@ -39,6 +39,7 @@ STAGES = {
     "streams/boundary/from_observable.py:statistics": ("Sources", "`Flowable.of`"),
     "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),
     "streams/keyed/stage.py:group_statistics": ("Operators", "`group_by`"),
+    "streams/keyed/substreams.py:group_statistics": ("Operators", "`group_by`"),
     "streams/keyed/stage.py:spread_statistics": ("Operators", "`spread` of groups"),
     "operators/spread.py:statistics": ("Operators", "`spread` of iterables"),
     "streams/execution/worker_stage.py:statistics": (
@@ -54,7 +55,6 @@ STAGES = {
     "streams/temporal/periods/counting.py:statistics": ("Operators", "`count_over_time`"),
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
-    "streams/rx/holding.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/flat_map.py:statistics": ("Operators", "operators of reactivex"),
     "streams/io/line_writer.py:statistics": ("Sinks", "`write_jsonl`"),
     "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
@@ -103,6 +103,9 @@ def numbers_in_the_code() -> dict[str, set[str]]:
                         found[name] = found.get(name, set()) | keys
     # These come from a constant.
     found["streams/runtime/report.py:snapshot"] |= set(_TOTALS)
+    of_both = found.pop("streams/execution/calling_stage.py:statistics")
+    for stage in ("worker", "batch"):
+        found[f"streams/execution/{stage}_stage.py:statistics"] |= of_both
     return found
 
 
@@ -170,6 +173,8 @@ def test_every_cause_of_a_dropped_event_has_a_line() -> None:
                         causes |= texts_of(node.args[-1])
                     elif name == "Family":
                         causes |= texts_of(node.args[1])
+                elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "cause":
+                    causes |= texts_of(node.value) - {""}
                 elif (
                     isinstance(node, ast.Subscript)
                     and isinstance(node.ctx, ast.Store)

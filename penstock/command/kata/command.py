@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
-import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 
-from penstock.command.interrupt import SIGNALS, Interrupted
+from penstock.command.interrupt import Interrupted
 from penstock.command.kata.load import Load
 from penstock.command.kata.observe import Measured, Observer
 from penstock.command.kata.reference import run_reference
 from penstock.command.kata.table import table
 from penstock.command.kata.variants import VARIANTS, run_variant
 from penstock.command.kata.work import Work
+from penstock.command.on_signal import on_signal
 from penstock.command.output import mention, put
 from penstock.command.status import on_a_terminal, status
 from penstock.streams.errors import BuildError
@@ -73,31 +72,12 @@ def _run_reference(load: Load, work: Work, runs: list[Measured]) -> Interrupted 
             interrupts.append(interrupted)
             running.cancel()
 
-        with _calling(stop), status(running):
+        with on_signal(stop), status(running):
             yield
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runs.append(runner.run(run_reference(load, work.pause, watch=watch)))
     return interrupts[0] if interrupts else None
-
-
-@contextmanager
-def _calling(listener: Callable[[Interrupted], object]) -> Generator[None]:
-    """Inside the block, in the running loop, a signal calls `listener` and does nothing else."""
-    if sys.platform == "win32":
-        # Event loops have no signal handlers there: the exception passes through the loop.
-        yield
-        return
-    loop = asyncio.get_running_loop()
-    before = [(number, signal.getsignal(number)) for number in SIGNALS]
-    for number in SIGNALS:
-        loop.add_signal_handler(number, listener, Interrupted(number))
-    try:
-        yield
-    finally:
-        for number, handler in before:
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
 
 
 def _heading(load: Load, work: Work) -> str:

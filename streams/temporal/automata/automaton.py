@@ -14,8 +14,19 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from penstock.streams.temporal.errors import UnknownProposition
+from penstock.streams.temporal.formula.formula import Formula, propositions
+from penstock.streams.temporal.formula.printer import to_text
 
-__all__ = ["Automaton", "Edge", "components", "letter_of", "live"]
+__all__ = [
+    "Automaton",
+    "Edge",
+    "components",
+    "leading_to",
+    "letter_of",
+    "live",
+    "names_in",
+    "text_of",
+]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -81,6 +92,21 @@ class Automaton:
         return self.live().isdisjoint(self.initial)
 
 
+def names_in(what: Formula | Automaton) -> dict[str, int | None]:
+    """The propositions of a formula, with the position of each in its text, or of an automaton."""
+    if isinstance(what, Automaton):
+        return dict.fromkeys(what.propositions)
+    return propositions(what)
+
+
+def text_of(what: Formula | Automaton) -> str:
+    """A formula as text; of an automaton, its size and its propositions."""
+    if isinstance(what, Automaton):
+        names = ", ".join(what.propositions) or "nothing"
+        return f"the automaton of {len(what):,} states about {names}"
+    return to_text(what)
+
+
 def letter_of(propositions: Sequence[str], true: Iterable[str]) -> int:
     """The bits of the propositions `true`. Raises UnknownProposition for a name that is not a
     proposition."""
@@ -112,6 +138,26 @@ def live(leaving: Sequence[Collection[tuple[int, int]]], sets: int) -> frozenset
         if cyclic and passed == (1 << sets) - 1:
             found |= inside
     return frozenset(found)
+
+
+def leading_to(
+    goals: Iterable[int], states: int, successors: Callable[[int], Iterable[int]]
+) -> set[int]:
+    """The states from which one of `goals` can be reached, themselves included. Linear time.
+
+    `states` is the number of all states, which are numbered from 0.
+    """
+    before: list[list[int]] = [[] for _ in range(states)]
+    for state in range(states):
+        for target in successors(state):
+            before[target].append(state)
+    found = set(goals)
+    work = list(found)
+    while work:
+        new = set(before[work.pop()]) - found
+        found |= new
+        work += new
+    return found
 
 
 def components(states: Iterable[T], successors: Callable[[T], Iterable[T]]) -> Iterator[list[T]]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.guards import sets_of
+from penstock.streams.temporal.automata.lbtt import first_lines
 from penstock.streams.temporal.formula.printer import in_quotes, quoted
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
@@ -62,10 +63,13 @@ def to_dot(what: Automaton | Monitor) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def to_svg(what: Automaton | Monitor) -> str:
+def to_svg(what: Automaton | Monitor, *, lines: bool = False) -> str:
     """The graph as SVG: states in rows by their distance from the first. Raises BuildError for more
-    than 60 states."""
-    graph = _graph(what)
+    than 60 states.
+
+    With `lines`, each edge of an automaton has the number of its line in `to_lbtt`.
+    """
+    graph = _graph(what, lines)
     if len(graph.states) > _MOST_STATES:
         raise BuildError(
             f"{len(graph.states):,} states are too many to draw; use to_dot and Graphviz"
@@ -96,7 +100,7 @@ def to_svg(what: Automaton | Monitor) -> str:
     )
 
 
-def _graph(what: Automaton | Monitor) -> _Graph:
+def _graph(what: Automaton | Monitor, lines: bool = False) -> _Graph:
     labels: dict[tuple[int, int, str], list[str]] = {}
     if isinstance(what, Monitor):
         machine = what.verdicts
@@ -107,11 +111,13 @@ def _graph(what: Automaton | Monitor) -> _Graph:
                 labels.setdefault((state, target, ""), []).append(guard)
         states = [short[output] for output in machine.outputs]
     else:
+        first = first_lines(what)
         for state, leaving in enumerate(what.edges):
-            for edge in leaving:
+            for number, edge in enumerate(leaving, first[state]):
                 sets = " " + ",".join(map(str, sets_of(edge))) if edge.marks else ""
                 guard = _guard(what.propositions, edge.care, edge.value)
-                labels.setdefault((state, edge.target, sets), []).append(guard)
+                label = f"{number}: {guard}" if lines else guard
+                labels.setdefault((state, edge.target, sets), []).append(label)
         states = [str(at) for at in range(len(what))]
     arcs: dict[tuple[int, int], list[str]] = {}
     for (source, target, sets), guards in labels.items():

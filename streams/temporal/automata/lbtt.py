@@ -23,7 +23,7 @@ from penstock.streams.temporal.formula.formula import (
 from penstock.streams.temporal.formula.lexer import WORD
 from penstock.streams.temporal.formula.printer import in_quotes
 
-__all__ = ["from_lbtt", "to_lbtt"]
+__all__ = ["first_lines", "from_lbtt", "to_lbtt"]
 
 _HEADER = re.compile(r"(\d{1,9})\s+(\d{1,9})([ts]?)")
 _EDGE = re.compile(r"(?P<target>\d{1,9})\s+(?P<guard>.+)", re.DOTALL)
@@ -47,6 +47,17 @@ def to_lbtt(automaton: Automaton) -> str:
             lines.append(f"{edge.target} {sets}-1 {_prefix(automaton, edge)}")
         lines.append("-1")
     return "\n".join([*lines, ""])
+
+
+def first_lines(automaton: Automaton) -> list[int]:
+    """For each state, the number of the line in `to_lbtt` of its first edge."""
+    found: list[int] = []
+    number = 3
+    for leaving in automaton.edges:
+        found.append(number)
+        # The end of this state and the beginning of the next are a line each.
+        number += len(leaving) + 2
+    return found
 
 
 def _prefix(automaton: Automaton, edge: Edge) -> str:

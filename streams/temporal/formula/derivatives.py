@@ -10,8 +10,17 @@ from collections.abc import Iterable
 from functools import reduce
 
 from penstock.streams.temporal.errors import FormulaTooLarge
+from penstock.streams.temporal.formula.failures import Failures
 from penstock.streams.temporal.formula.normal import FALSE, Normal
-from penstock.streams.temporal.formula.sere import EMPTY, Joined, Letter, Repeat, Sere, may_be_empty
+from penstock.streams.temporal.formula.sere import (
+    EMPTY,
+    Failure,
+    Joined,
+    Letter,
+    Repeat,
+    Sere,
+    may_be_empty,
+)
 
 __all__ = ["Derivatives"]
 
@@ -27,6 +36,7 @@ class Derivatives:
 
     def __init__(self, normal: Normal) -> None:
         self._normal = normal
+        self._failures = Failures(normal, self.of)
         self._made = 0
         self._known: dict[Sere, tuple[tuple[int, Sere], ...]] = {}
 
@@ -48,6 +58,8 @@ class Derivatives:
     def _derive(self, sere: Sere) -> Iterable[tuple[int, Sere]]:
         if isinstance(sere, Letter):
             return [(self._normal.of(sere.formula), EMPTY)]
+        if isinstance(sere, Failure):
+            return self._failures.of(sere)
         if isinstance(sere, Repeat):
             if sere.high == 0:
                 return []

@@ -1,7 +1,7 @@
 """The syntax tree of temporal-logic formulas.
 
-Linear temporal logic with `X F G U W R M`, and the bindings of PSL's regular expressions
-(`penstock.streams.temporal.formula.sere`). The parser expresses everything else in terms of these.
+Linear temporal logic with `X F G U W R M` and PSL's weak `next`, and the bindings of PSL's regular
+expressions (`penstock.streams.temporal.formula.sere`). The parser reduces everything else to these.
 Formulas are values: they are equal when their trees are, however they were written.
 
 Sources: Pnueli, "The temporal logic of programs" (1977); IEEE 1850 (PSL).
@@ -28,9 +28,10 @@ __all__ = [
     "Unary",
     "is_boolean",
     "propositions",
+    "with_strong_next",
 ]
 
-UnaryOperator = Literal["!", "X", "F", "G"]
+UnaryOperator = Literal["!", "X", "next", "F", "G"]
 NaryOperator = Literal["&", "|"]
 BinaryOperator = Literal["->", "<->", "U", "W", "R", "M"]
 MatchOperator = Literal["|->", "<>->"]
@@ -54,7 +55,8 @@ class Proposition:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
-    """`!f`, `X f` (at the next event), `F f` (now or later), `G f` (now and always later)."""
+    """`!f`, `X f` (at the next event, which comes), `next f` (at the next event, if one comes),
+    `F f` (now or later), `G f` (now and always later)."""
 
     operator: UnaryOperator
     operand: Formula
@@ -130,3 +132,18 @@ def _walk(formula: Formula) -> Iterator[Proposition]:
         for letter in formula.sere.letters():
             yield from _walk(letter)
         yield from _walk(formula.formula)
+
+
+def with_strong_next(formula: Formula) -> Formula:
+    """The formula with `X` in place of each weak `next`."""
+    if isinstance(formula, Unary):
+        operator = "X" if formula.operator == "next" else formula.operator
+        return Unary(operator, with_strong_next(formula.operand))
+    if isinstance(formula, Nary):
+        return Nary(formula.operator, tuple(map(with_strong_next, formula.operands)))
+    if isinstance(formula, Binary):
+        left, right = with_strong_next(formula.left), with_strong_next(formula.right)
+        return Binary(formula.operator, left, right)
+    if isinstance(formula, Match):
+        return Match(formula.operator, formula.sere, with_strong_next(formula.formula))
+    return formula

@@ -5,30 +5,41 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["WORD", "Token", "is_plain_name", "tokens"]
+__all__ = ["SYMBOLS", "WORD", "Token", "is_plain_name", "tokens"]
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
 _SPACE = re.compile(r"\s*")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _NUMBER = re.compile(r"[0-9]+")
-# The longest first. An operator with several spellings is known by the first of them.
-_SPELLINGS = {
-    "□": "G",
-    "◇": "F",
-    "○": "X",
-    "¬": "!",
-    "∧": "&",
-    "\N{LOGICAL OR}": "|",
-    "→": "->",
-    "↔": "<->",
+# The operators that have a symbol in Unicode.
+SYMBOLS = {
+    "G": "□",
+    "F": "◇",
+    "X": "○",
+    "!": "¬",
+    "&": "∧",
+    "|": "\N{LOGICAL OR}",
+    "->": "→",
+    "<->": "↔",
 }
+# Operators with several spellings: each is known by one of them.
+_SPELLINGS = {
+    "[]->": "|->",
+    "[]=>": "|=>",
+    **{symbol: operator for operator, symbol in SYMBOLS.items()},
+}
+# The longest first.
 _SIGNS = re.compile(
-    r"\|->|\|=>|<>->|<>=>|<->|->|\|\||\||&&|&|\[\*|\[\+\]|\.\.|[!(){};:\[\]]"
-    + f"|[{''.join(_SPELLINGS)}]"
+    r"\[\]->|\[\]=>|\|->|\|=>|<>->|<>=>|<->|->|\|\||\||&&|&|\[\*|\[\+\]|\[->|\[=|\.\.|[!^(){};:\[\]]"
+    + f"|[{''.join(SYMBOLS.values())}]"
 )
 # PSL's words with an exclamation mark, and those with an underline after it.
-_MARKED = re.compile(r"eventually!|(?:until|before)(?:!_(?![A-Za-z0-9.])|!)")
+_MARKED = re.compile(r"eventually!|next!|(?:until|before)(?:!_(?![A-Za-z0-9.])|!)")
+# They remain names of propositions where no bracket follows.
+_WITH_BRACKETS = re.compile(r"next_[ae]!?(?=\s*\[(?![*+=-]))|next_event!?(?=\s*\()")
+# `X!a` is `X !a`, but in `X! a` the mark belongs to the operator.
+_STRONG = re.compile(r"X!(?=\s)")
 _RESERVED = frozenset(
     (
         "U",
@@ -80,10 +91,12 @@ def _next(text: str, begin: int) -> tuple[Token, int]:
     if quoted := _QUOTED.match(text, begin):
         name = re.sub(r"\\(.)", r"\1", quoted[1], flags=re.DOTALL)
         return Token("name", name, begin), quoted.end()
+    if strong := _STRONG.match(text, begin):
+        return Token("X", strong[0], begin), strong.end()
     # A word that begins with F, G or X begins with an operator: `GFp` is `G F p`.
     if text[begin] in "FGX":
         return Token(text[begin], text[begin], begin), begin + 1
-    if found := _MARKED.match(text, begin):
+    if found := _MARKED.match(text, begin) or _WITH_BRACKETS.match(text, begin):
         return Token(found[0], found[0], begin), found.end()
     if found := WORD.match(text, begin):
         word = found[0]

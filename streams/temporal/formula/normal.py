@@ -66,6 +66,8 @@ class Normal:
                 return self.negation(operand)
             if formula.operator == "X":
                 return self.after("X", operand)
+            if formula.operator == "next":
+                return self.after("N", operand)
             return self.until(TRUE, operand) if formula.operator == "F" else self.always(operand)
         if isinstance(formula, Nary):
             return self.joined(formula.operator, map(self.of, formula.operands))
@@ -89,6 +91,16 @@ class Normal:
         if operator == "W":
             return self.release(right, self.either(left, right))
         return self.until(right, self.both(left, right))
+
+    def cube(self, care: int, value: int) -> int:
+        """The conjunction of literals: of the propositions in `care` exactly those in `value`
+        hold."""
+        literals = (
+            self._number(Node("+" if value >> bit & 1 else "-", (bit,)))
+            for bit in range(care.bit_length())
+            if care >> bit & 1
+        )
+        return self.both(*literals)
 
     def is_boolean(self, number: int) -> bool:
         """Whether it is about one event only."""

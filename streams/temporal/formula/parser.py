@@ -1,6 +1,6 @@
 """The parser: from a text to a formula.
 
-Operators, the loosest first: `->` `<->` (right associative); `|`; `&`; `U W R M until before`
+Operators, the loosest first: `->` `<->` (right associative); `^`; `|`; `&`; `U W R M until before`
 (right associative); prefixes. `always`, `never`, `eventually!` and the formula after a SERE's arrow
 extend as far right as possible. PSL's other words bind like the operators that they abbreviate.
 """
@@ -22,19 +22,22 @@ from penstock.streams.temporal.formula.formula import (
     Unary,
 )
 from penstock.streams.temporal.formula.lexer import Token, tokens
-from penstock.streams.temporal.formula.sere import EMPTY, Joined, Letter, Repeat, Sere
+from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 __all__ = ["parse"]
 
 # Formulas are walked recursively, and Python bounds the depth of recursion.
 MAX_DEPTH = 150
 _MOST_DIGITS = 9
+# A range repeats its operand for each event; a thousand repetitions take milliseconds.
+_MOST_COPIES = 1_000
 
-_LOOSEST, _OR, _AND, _BINDING = range(4)
+_LOOSEST, _XOR, _OR, _AND, _BINDING = range(5)
 
-_OPERATORS: dict[str, tuple[int, Literal["->", "<->", "|", "&"]]] = {
+_OPERATORS: dict[str, tuple[int, Literal["->", "<->", "^", "|", "&"]]] = {
     "->": (_LOOSEST, "->"),
     "<->": (_LOOSEST, "<->"),
+    "^": (_XOR, "^"),
     "|": (_OR, "|"),
     "||": (_OR, "|"),
     "&": (_AND, "&"),
@@ -68,11 +71,22 @@ _BINDINGS: dict[str, Callable[[Formula, Formula], Formula]] = {
 }
 
 
+# How an operator with a range goes to the next event, and what joins the events of the range.
+_RANGES: dict[str, tuple[Literal["X", "next"], Literal["&", "|"]]] = {
+    "F": ("X", "|"),
+    "G": ("next", "&"),
+    "next_a": ("next", "&"),
+    "next_a!": ("X", "&"),
+    "next_e": ("next", "|"),
+    "next_e!": ("X", "|"),
+}
+
+
 def parse(text: str) -> Formula:
     """Parse `text`. Linear time.
 
-    Raises FormulaSyntaxError with the place, FormulaTooLarge for nesting deeper than 150, and
-    TypeError for anything but text.
+    Raises FormulaSyntaxError with the place, FormulaTooLarge for nesting deeper than 150 or nested
+    ranges of more than 1,000 events together, and TypeError for anything but text.
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a formula is a text, not {type(text).__name__}")
@@ -85,6 +99,7 @@ class _Parser:
         self._tokens = tokens(text)
         self._at = 0
         self._depth = 0
+        self._copies = 1
         self._boolean = False
 
     @property
@@ -141,6 +156,8 @@ class _Parser:
                     break
                 if operator == "&" or operator == "|":
                     left = self._joined(operator, level, left)
+                elif operator == "^":
+                    left = self._exclusive(left)
                 else:
                     self._take()
                     left = Binary(operator, left, self._formula(level))
@@ -158,6 +175,13 @@ class _Parser:
             self._take()
             operands.append(self._formula(level + 1))
         return Nary(operator, tuple(operands))
+
+    def _exclusive(self, left: Formula) -> Formula:
+        self._take()
+        self._deeper()
+        right = self._formula(_XOR)
+        self._depth -= 1
+        return _not(Binary("<->", left, right))
 
     def _prefixed(self) -> Formula:
         self._deeper()
@@ -182,21 +206,23 @@ class _Parser:
             return FALSE
         if self._skip("!"):
             return _not(self._prefixed())
-        if self._skip("("):
-            formula = self._formula()
-            self._need(")", "an operator")
-            return formula
-        return None
+        return self._in_parentheses() if token.kind == "(" else None
 
     def _temporal_operand(self) -> Formula:
         if self._skip("X"):
-            return self._next(self._count() if self._skip("[") else 1)
+            return self._next("X", self._times(self._skip("[") and not self._is_strong()))
+        if self._skip("next!"):
+            return self._next("X", self._times(self._skip("[")))
         if self._skip("next"):
-            return self._next(self._count() if self._skip("[") else 1)
+            return self._next("next", self._times(self._skip("[")))
+        if self._kind() in _RANGES and self._tokens[self._at + 1].kind == "[":
+            return self._in_range()
         if self._skip("F"):
             return Unary("F", self._prefixed())
         if self._skip("G"):
             return Unary("G", self._prefixed())
+        if self._kind() in ("next_event", "next_event!"):
+            return self._next_event()
         if self._skip("always"):
             return Unary("G", self._formula())
         if self._skip("eventually!"):
@@ -207,17 +233,72 @@ class _Parser:
             return self._bound_sere()
         raise self._wrong("a formula")
 
-    def _count(self) -> int:
+    def _is_strong(self) -> bool:
+        """Whether `[!]` is written after an `X`, which is strong anyway."""
+        if not self._skip("!"):
+            return False
+        self._need("]")
+        return True
+
+    def _times(self, are_given: bool) -> int:
+        if not are_given:
+            return 1
         number = self._number()
         self._need("]")
         return number
 
-    def _next(self, times: int) -> Formula:
+    def _next(self, operator: Literal["X", "next"], times: int) -> Formula:
         self._deeper(times)
         formula = self._prefixed()
         self._depth -= times
         for _ in range(times):
-            formula = Unary("X", formula)
+            formula = Unary(operator, formula)
+        return formula
+
+    def _in_range(self) -> Formula:
+        step, join = _RANGES[self._take().kind]
+        self._need("[")
+        low = self._number()
+        self._need("..")
+        high = self._number_from(low)
+        self._need("]")
+        levels = 2 * high - low
+        self._deeper(levels)
+        outer, self._copies = self._copies, self._copies * (high - low + 1)
+        if self._copies > _MOST_COPIES:
+            raise FormulaTooLarge("the copies in its ranges", self._copies, _MOST_COPIES)
+        operand = formula = self._prefixed()
+        self._copies = outer
+        self._depth -= levels
+        for _ in range(high - low):
+            formula = Nary(join, (operand, Unary(step, formula)))
+        for _ in range(low):
+            formula = Unary(step, formula)
+        return formula
+
+    def _next_event(self) -> Formula:
+        strong = self._take().kind == "next_event!"
+        outer, self._boolean = self._boolean, True
+        event = self._in_parentheses()
+        self._boolean = outer
+        times = 1
+        if self._skip("["):
+            times = self._number_from(1)
+            self._need("]")
+        self._deeper(3 * times)
+        operand = self._in_parentheses()
+        self._depth -= 3 * times
+        until = _BINDINGS["U" if strong else "W"]
+        formula = until(_not(event), _and(event, operand))
+        for _ in range(times - 1):
+            later = Unary("X" if strong else "next", formula)
+            formula = until(_not(event), _and(event, later))
+        return formula
+
+    def _in_parentheses(self) -> Formula:
+        self._need("(")
+        formula = self._formula()
+        self._need(")", "an operator")
         return formula
 
     # Regular expressions.
@@ -235,7 +316,7 @@ class _Parser:
         sere = self._braces()
         arrow = self._token.kind
         if arrow not in _ARROWS:
-            raise self._wrong(*(f"`{each}`" for each in _ARROWS))
+            return Match("|->", Failure(sere), FALSE)
         self._take()
         if arrow == "!":
             return Match("<>->", sere, TRUE)
@@ -279,8 +360,20 @@ class _Parser:
             elif self._skip("[*"):
                 low, high = self._bounds()
                 sere = EMPTY if high == 0 else Repeat(sere, low, high)
+            elif isinstance(sere, Letter) and self._kind() in ("[->", "[="):
+                sere = self._occurrences(sere)
             else:
                 return sere
+
+    def _occurrences(self, letter: Letter) -> Sere:
+        """`b[->n]` ends with the n-th event that satisfies b; `b[=n]` before the one after it."""
+        up_to = self._take().kind == "[->"
+        low, high = (1, 1) if up_to and self._skip("]") else self._bounds()
+        others = Repeat(Letter(_not(letter.formula)), 0, None)
+        sere: Sere = Joined(";", (others, letter))
+        if (low, high) != (1, 1):
+            sere = EMPTY if high == 0 else Repeat(sere, low, high)
+        return sere if up_to else Joined(";", (sere, others))
 
     def _letter(self) -> Formula:
         outer, self._boolean = self._boolean, True
@@ -299,12 +392,16 @@ class _Parser:
         self._need("..", "`]`")
         if self._skip("]"):
             return low, None
-        high = self._number("`]`")
-        if high < low:
-            self._at -= 1
-            raise self._wrong(f"a bound of {low} or more")
+        high = self._number_from(low, "`]`")
         self._need("]")
         return low, high
+
+    def _number_from(self, least: int, *others: str) -> int:
+        number = self._number(*others)
+        if number < least:
+            self._at -= 1
+            raise self._wrong(f"a bound of {least} or more")
+        return number
 
     def _number(self, *others: str) -> int:
         token = self._need("number", *others)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from penstock.streams.temporal.formula.formula import (
     TRUE,
@@ -13,8 +14,8 @@ from penstock.streams.temporal.formula.formula import (
     Proposition,
     Unary,
 )
-from penstock.streams.temporal.formula.lexer import is_plain_name
-from penstock.streams.temporal.formula.sere import EMPTY, Joined, Letter, Repeat, Sere
+from penstock.streams.temporal.formula.lexer import SYMBOLS, is_plain_name, tokens
+from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 __all__ = ["in_quotes", "quoted", "to_text"]
 
@@ -23,8 +24,32 @@ _JOINTS = {";": 0, ":": 1, "|": 2, "&&": 3}
 _PREFIX = 4
 
 
-def to_text(formula: Formula) -> str:
-    """The formula with no more parentheses than it needs."""
+def to_text(formula: Formula, *, unicode: bool = False) -> str:
+    """The formula with no more parentheses than it needs.
+
+    With `unicode`, in symbols such as `□` and `¬` where an operator has one.
+    """
+    text = _alone(formula)
+    return _in_symbols(text) if unicode else text
+
+
+def _in_symbols(text: str) -> str:
+    parts: list[str] = []
+    before = ""
+    for token, following in pairwise(tokens(text)):
+        end = following.position
+        # The mark after a SERE is not a negation.
+        if token.kind in SYMBOLS and (before, token.kind) != ("}", "!"):
+            parts.append(SYMBOLS[token.kind])
+            begin = end if token.kind in "GFX" else token.position + len(token.text)
+            parts.append(text[begin:end])
+        else:
+            parts.append(text[token.position : end])
+        before = token.kind
+    return "".join(parts)
+
+
+def _alone(formula: Formula) -> str:
     # An arrow extends as far right as possible, so only a formula by itself needs no parentheses.
     return _match(formula) if isinstance(formula, Match) else _formula(formula, 0)
 
@@ -65,9 +90,11 @@ def _unary(formula: Unary) -> str:
 
 
 def _match(formula: Match) -> str:
+    if isinstance(formula.sere, Failure):
+        return f"{{{_sere(formula.sere.sere, 0)}}}"
     if formula.operator == "<>->" and formula.formula == TRUE:
         return f"{{{_sere(formula.sere, 0)}}}!"
-    return f"{{{_sere(formula.sere, 0)}}} {formula.operator} {to_text(formula.formula)}"
+    return f"{{{_sere(formula.sere, 0)}}} {formula.operator} {_alone(formula.formula)}"
 
 
 def _sere(sere: Sere, loosest: int) -> str:
@@ -80,6 +107,8 @@ def _sere(sere: Sere, loosest: int) -> str:
         joint = "; " if sere.operator == ";" else f" {sere.operator} "
         text = joint.join(_sere(part, level + 1) for part in sere.parts)
         return f"{{{text}}}" if level < loosest else text
+    # A failure stands by itself, never inside an expression.
+    assert isinstance(sere, Repeat)
     return _repeated(sere.sere) + _times(sere)
 
 

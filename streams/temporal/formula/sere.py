@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from penstock.streams.temporal.formula.formula import TRUE, Formula
 
-__all__ = ["EMPTY", "Joined", "Letter", "Repeat", "Sere", "may_be_empty"]
+__all__ = ["EMPTY", "Failure", "Joined", "Letter", "Repeat", "Sere", "may_be_empty"]
 
 SereOperator = Literal[";", ":", "|", "&&"]
 
@@ -81,14 +81,29 @@ class Repeat(_Hashed):
         yield from self.sere.letters()
 
 
-Sere: TypeAlias = Letter | Joined | Repeat
+@dataclass(frozen=True, slots=True)
+class Failure(_Hashed):
+    """The events up to the first after which r has not matched and cannot match any more.
+
+    `{r}` by itself, PSL's weak closure, says that this does not happen.
+    """
+
+    sere: Sere
+
+    __hash__ = _Hashed.__hash__
+
+    def letters(self) -> Iterator[Formula]:
+        yield from self.sere.letters()
+
+
+Sere: TypeAlias = Letter | Joined | Repeat | Failure
 
 EMPTY = Repeat(Letter(TRUE), 0, 0)
 
 
 def may_be_empty(sere: Sere) -> bool:
     """Whether it matches no events at all."""
-    if isinstance(sere, Letter):
+    if isinstance(sere, Letter | Failure):
         return False
     if isinstance(sere, Repeat):
         return sere.low == 0 or may_be_empty(sere.sere)

@@ -15,16 +15,25 @@ from penstock.streams.temporal.formula.formula import (
     Unary,
     UnaryOperator,
 )
-from penstock.streams.temporal.formula.sere import Letter
+from penstock.streams.temporal.formula.sere import Failure, Letter
 
 __all__ = ["simplify"]
 
 _DUAL: dict[NaryOperator, NaryOperator] = {"&": "|", "|": "&"}
 
+_TEMPORAL_DUAL: dict[UnaryOperator, UnaryOperator] = {"X": "next", "F": "G", "G": "F"}
+
+# F a | F b = F(a | b), and so on.
+_DISTRIBUTED: dict[NaryOperator, tuple[UnaryOperator, ...]] = {
+    "|": ("F", "X", "next"),
+    "&": ("G", "X", "next"),
+}
+
 
 def simplify(formula: Formula) -> Formula:
     """An equivalent formula, over infinite words and over finite words other than the empty one,
-    that is not larger. Linear time, except for comparing equal parts."""
+    that is not larger. Time: at worst the size of the formula times its depth, except for comparing
+    equal parts."""
     if isinstance(formula, Constant | Proposition):
         return formula
     if isinstance(formula, Unary):
@@ -44,7 +53,8 @@ def simplify(formula: Formula) -> Formula:
 def _unary(operator: UnaryOperator, operand: Formula) -> Formula:
     if operator == "!":
         return _negation(operand)
-    if operand == FALSE or (operand == TRUE and operator != "X"):
+    # At the last event `X true` is false, and `next false` is true.
+    if (operand == FALSE and operator != "next") or (operand == TRUE and operator != "X"):
         return operand
     if operator in "FG" and isinstance(operand, Unary):
         inner = operand.operand
@@ -66,19 +76,26 @@ def _unary(operator: UnaryOperator, operand: Formula) -> Formula:
 def _negation(operand: Formula) -> Formula:
     if isinstance(operand, Constant):
         return Constant(not operand.value)
-    if isinstance(operand, Unary) and operand.operator == "!":
-        return operand.operand
+    if isinstance(operand, Unary):
+        inner = operand.operand
+        if operand.operator == "!":
+            return inner
+        # The weak next and the strong one are duals.
+        if operand.operator == "next":
+            return _unary("X", _negation(inner))
+        dual = _TEMPORAL_DUAL[operand.operator]
+        if isinstance(inner, Unary) and inner.operator == "!":
+            return _unary(dual, inner.operand)
     return Unary("!", operand)
 
 
 def _joined(operator: NaryOperator, operands: tuple[Formula, ...]) -> Formula:
     neutral, absorbing = (TRUE, FALSE) if operator == "&" else (FALSE, TRUE)
-    parts: dict[Formula, None] = {}
-    for operand in operands:
-        if isinstance(operand, Nary) and operand.operator == operator:
-            parts.update(dict.fromkeys(operand.operands))
-        else:
-            parts[operand] = None
+    parts = {part: None for operand in operands for part in _parts(operator, operand)}
+    if any(_negation(part) in parts for part in parts):
+        return absorbing
+    for unary in _DISTRIBUTED[operator]:
+        parts = _merged(operator, unary, parts)
     parts.pop(neutral, None)
     if absorbing in parts or any(_negation(part) in parts for part in parts):
         return absorbing
@@ -86,12 +103,35 @@ def _joined(operator: NaryOperator, operands: tuple[Formula, ...]) -> Formula:
     kept = [
         part
         for part in parts
-        if not (isinstance(part, Nary) and part.operator == _DUAL[operator])
-        or parts.keys().isdisjoint(part.operands)
+        if (inner := _parts(_DUAL[operator], part)) == (part,) or parts.keys().isdisjoint(inner)
     ]
     if len(kept) < 2:
         return kept[0] if kept else neutral
     return Nary(operator, tuple(kept))
+
+
+def _parts(operator: NaryOperator, formula: Formula) -> tuple[Formula, ...]:
+    """What `operator` joins to this formula: itself, or more, as F a and F b to F(a | b)."""
+    if isinstance(formula, Nary) and formula.operator == operator:
+        return formula.operands
+    if isinstance(formula, Unary) and formula.operator in _DISTRIBUTED[operator]:
+        inner = formula.operand
+        if isinstance(inner, Nary) and inner.operator == operator:
+            return tuple(Unary(formula.operator, operand) for operand in inner.operands)
+    return (formula,)
+
+
+def _merged(
+    operator: NaryOperator, unary: UnaryOperator, parts: dict[Formula, None]
+) -> dict[Formula, None]:
+    """The parts, with one in place of all those that begin with the operator `unary`."""
+    alike = {
+        part: part.operand for part in parts if isinstance(part, Unary) and part.operator == unary
+    }
+    if len(alike) < 2:
+        return parts
+    whole = _unary(unary, _joined(operator, tuple(alike.values())))
+    return dict.fromkeys(whole if part in alike else part for part in parts)
 
 
 def _implication(left: Formula, right: Formula) -> Formula:
@@ -133,6 +173,8 @@ def _match(formula: Match, inner: Formula) -> Formula:
     weak = formula.operator == "|->"
     if inner == (TRUE if weak else FALSE):
         return inner
+    if isinstance(formula.sere, Failure) and isinstance(formula.sere.sere, Letter):
+        return simplify(formula.sere.sere.formula)
     if isinstance(formula.sere, Letter):
         letter = simplify(formula.sere.formula)
         return _implication(letter, inner) if weak else _joined("&", (letter, inner))

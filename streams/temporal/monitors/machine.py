@@ -13,7 +13,7 @@ from penstock.streams.temporal.automata.partition import coarsest
 from penstock.streams.temporal.errors import FormulaTooLarge
 from penstock.streams.temporal.formula.decisions import Decisions
 
-__all__ = ["Machine", "followed", "minimal"]
+__all__ = ["Machine", "differ", "followed", "minimal"]
 
 T = TypeVar("T", bound=Hashable)
 S = TypeVar("S", bound=Hashable)
@@ -99,3 +99,21 @@ def minimal(machine: Machine[Any], outputs: Sequence[S]) -> Machine[S]:
         tuple(to_classes(machine.steps[first[at]]) for at in range(len(first))),
         tuple(outputs[first[at]] for at in range(len(first))),
     )
+
+
+def differ(one: Machine[S], other: Machine[S]) -> bool:
+    """Whether there is a sequence of at least one letter after which their outputs differ."""
+    decisions: Decisions[int] = Decisions()
+    shift = len(one)
+    own = one.decisions.mapping(decisions, lambda state: state)
+    others = other.decisions.mapping(decisions, lambda state: state + shift)
+    steps = [*map(own, one.steps), *map(others, other.steps)]
+    classes = coarsest(
+        decisions,
+        steps,
+        [*one.outputs, *other.outputs],
+        targets=lambda state: (state,),
+        seen=lambda state, classes: classes[state],
+    )
+    to_classes = decisions.mapping(Decisions[int](), classes.__getitem__)
+    return to_classes(steps[0]) != to_classes(steps[shift])

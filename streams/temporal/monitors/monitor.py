@@ -6,36 +6,42 @@ the three verdicts, and "Comparing LTL semantics for runtime verification" (JLC 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 
-from penstock.streams.temporal.automata.automaton import letter_of
+from penstock.streams.temporal.automata.automaton import Automaton, leading_to, letter_of
 from penstock.streams.temporal.automata.translate import MAX_STATES
 from penstock.streams.temporal.errors import bounded_recursion
-from penstock.streams.temporal.formula.formula import Formula, propositions
+from penstock.streams.temporal.formula.formula import (
+    Formula,
+    propositions,
+    with_strong_next,
+)
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.monitors.continuations import Continuations, leading_on
-from penstock.streams.temporal.monitors.machine import Machine, followed, minimal
+from penstock.streams.temporal.monitors.machine import Machine, differ, followed, minimal
 from penstock.streams.temporal.monitors.progress import Progress
-from penstock.streams.temporal.monitors.verdict import Verdict
+from penstock.streams.temporal.monitors.safety import safety
+from penstock.streams.temporal.monitors.verdict import Said, Verdict
 
-__all__ = ["Monitor", "Said"]
+__all__ = ["Monitor"]
 
-
-class Said(NamedTuple):
-    """The verdict on the events so far, and whether the formula holds if they end here."""
-
-    verdict: Verdict
-    holds_at_end: bool
+log = logging.getLogger("penstock")
 
 
 class Monitor:
-    """Evaluates a formula, or its text, on events as they come.
+    """Evaluates a formula, its text, or a Büchi automaton on events as they come.
 
     A state is a number: `first`, and then `step(state, letter)`; the bits of a letter are the
     propositions that hold, in the order of `propositions`. A monitor may be shared: it keeps no
     state about the events.
+
+    Of an automaton the safety part is watched: the verdict is `FALSE` when it accepts nothing that
+    begins with these events, and `TRUE` when it accepts everything that does, which is found only
+    if it is deterministic and complete. At the end of the events an inconclusive verdict stays.
+
+    A text with PSL's weak `next` that `X` would judge differently at the end is logged, once.
 
     Raises FormulaSyntaxError, and FormulaTooLarge beyond `max_states` states. Time: a few
     milliseconds for a usual formula; the smallest monitor may have doubly exponentially many
@@ -45,14 +51,31 @@ class Monitor:
 
     first = 0
 
-    def __init__(self, formula: Formula | str, max_states: int = MAX_STATES) -> None:
-        # The parser reports anything else.
-        self.formula = formula if isinstance(formula, Formula) else parse(formula)
-        self.propositions = tuple(propositions(self.formula))
-        self.machine = _machine(self.formula, max_states)
+    def __init__(self, formula: Formula | Automaton | str, max_states: int = MAX_STATES) -> None:
+        if isinstance(formula, Automaton):
+            self.formula: Formula | Automaton = formula
+            self.propositions = formula.propositions
+            self.machine = safety(formula, max_states)
+        else:
+            # The parser reports anything else.
+            read = formula if isinstance(formula, Formula) else parse(formula)
+            self.formula = read
+            self.propositions = tuple(propositions(read))
+            self.machine = _machine(read, max_states)
+            if isinstance(formula, str):
+                self._log_weak_next(read, formula, max_states)
         self._said = self.machine.outputs
         self.table = self.machine.table()
         self.bits = 0 if self.table is None else self.machine.bits
+
+    def _log_weak_next(self, formula: Formula, text: str, max_states: int) -> None:
+        strong = with_strong_next(formula)
+        if strong != formula and differ(self.machine, _machine(strong, max_states)):
+            log.info(
+                "%s: next is weak, as in PSL, and holds at the last event; with next! or X, which "
+                "do not, some verdicts at the end would differ",
+                text,
+            )
 
     def step(self, state: int, letter: int) -> int:
         """The state after an event."""
@@ -76,14 +99,17 @@ class Monitor:
         """As `verdict`, but an inconclusive verdict is presumed from whether the formula would hold
         if the events ended here."""
         verdict, holds = self._said[state >> self.bits]
-        if verdict is not Verdict.INCONCLUSIVE:
+        if verdict is not Verdict.INCONCLUSIVE or holds is None:
             return verdict
         return Verdict.PRESUMABLY_TRUE if holds else Verdict.PRESUMABLY_FALSE
 
     def at_end(self, state: int) -> Verdict:
-        """The verdict if the events end here: a final one stays, else that of finite traces."""
+        """The verdict if the events end here: a final one stays, else that of finite traces.
+
+        An automaton has none of finite traces: an inconclusive verdict stays.
+        """
         verdict, holds = self._said[state >> self.bits]
-        if verdict is not Verdict.INCONCLUSIVE:
+        if verdict is not Verdict.INCONCLUSIVE or holds is None:
             return verdict
         return Verdict.TRUE if holds else Verdict.FALSE
 
@@ -109,18 +135,9 @@ class Monitor:
     @property
     def monitorable(self) -> bool:
         """Whether a final verdict can be reached from every state."""
-        machine = self.machine
-        before: dict[int, set[int]] = {state: set() for state in range(len(machine))}
-        for state in before:
-            for target in machine.successors(state):
-                before[target].add(state)
-        decided = {state for state in before if self._said[state].verdict.is_final}
-        work = list(decided)
-        while work:
-            new = before[work.pop()] - decided
-            decided |= new
-            work += new
-        return len(decided) == len(machine)
+        size = len(self.machine)
+        decided = [state for state in range(size) if self._said[state].verdict.is_final]
+        return len(leading_to(decided, size, self.machine.successors)) == size
 
 
 @bounded_recursion()

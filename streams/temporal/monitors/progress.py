@@ -130,7 +130,7 @@ def _holds_of_nothing(formula: Formula) -> bool:
     if isinstance(formula, Unary):
         if formula.operator == "!":
             return not _holds_of_nothing(formula.operand)
-        return formula.operator == "G"
+        return formula.operator in ("G", "next")
     if isinstance(formula, Nary):
         values = map(_holds_of_nothing, formula.operands)
         return all(values) if formula.operator == "&" else any(values)

@@ -16,8 +16,9 @@ from typing import Any, TypeVar, cast
 
 from penstock.streams.errors import BuildError
 from penstock.streams.execution.handler import is_async, not_awaited
+from penstock.streams.temporal.automata.automaton import Automaton, names_in
 from penstock.streams.temporal.errors import UnknownProposition
-from penstock.streams.temporal.formula.formula import Formula, propositions
+from penstock.streams.temporal.formula.formula import Formula
 
 __all__ = ["Letters", "Test", "given", "letters"]
 
@@ -34,15 +35,18 @@ _DICTS = frozenset((dict,))
 _NO_ANSWERS = (CoroutineType, GeneratorType, AsyncGeneratorType, Future)
 
 
-def letters(formula: Formula, tests: Mapping[str, Test[Any]], *, strict: bool = True) -> Letters:
-    """The function from events to the bits of the propositions of `formula` that hold for each.
+def letters(
+    what: Formula | Automaton, tests: Mapping[str, Test[Any]], *, strict: bool = True
+) -> Letters:
+    """The function from events to the bits of the propositions of a formula, or an automaton, that
+    hold for each.
 
     Each test is called once per event; an error it raises gets a note with its name. Raises
     UnknownProposition for a proposition without a test, unless `strict` is false: then it holds
     where the field or attribute of its name is true. BuildError for anything but a test: an async
     function, whose result is always true, or a mapping that names no field.
     """
-    names = propositions(formula)
+    names = names_in(what)
     predicates: dict[str, Callable[[Any], object]] = {}
     for name, position in names.items():
         if name in tests:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
-__all__ = ["Verdict"]
+__all__ = ["Said", "Verdict"]
 
 
 class Verdict(Enum):
@@ -23,3 +24,12 @@ class Verdict(Enum):
     @property
     def is_final(self) -> bool:
         return self in (Verdict.TRUE, Verdict.FALSE)
+
+
+class Said(NamedTuple):
+    """The verdict on the events so far, and whether the formula holds if they end here; None if
+    that is unknown, as for an automaton, which says nothing about finite traces.
+    """
+
+    verdict: Verdict
+    holds_at_end: bool | None

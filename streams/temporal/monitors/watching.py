@@ -17,8 +17,8 @@ from penstock.streams.failures.policy import ErrorPolicy, OnError, routed_by
 from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.temporal.automata.automaton import Automaton, text_of
 from penstock.streams.temporal.formula.formula import Formula
-from penstock.streams.temporal.formula.printer import to_text
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.propositions import Letters, Test, letters
 from penstock.streams.temporal.monitors.verdict import Verdict
@@ -45,7 +45,7 @@ class Rule:
     """
 
     stage: str
-    formula: str | Formula
+    formula: str | Formula | Automaton
     by: By[Any] | None
     mode: Mode
     evidence: Evidence
@@ -68,18 +68,28 @@ class Rule:
             self._refuse(f"max_keys={self.max_keys!r}", "a whole number of at least 1")
         if self.by is None and (self.idle is not None or self.max_keys is not None):
             self._refuse("idle or max_keys", "them together with by: without it there is one key")
+        if isinstance(self.formula, Automaton) and self.mode == "rv":
+            self._refuse('mode="rv"', 'mode="ltl3": an automaton says nothing about finite traces')
         # When built, not at the first event: an unknown proposition is a mistake in the program.
         _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)
         if verdict.is_final:
             log.warning("%s: %s is %s whatever happens", self.stage, self.text, verdict.value)
         elif not self.monitor.monitorable:
+            if isinstance(self.formula, Automaton):
+                more = "not at the end of the stream either"
+            elif self.mode == "rv":
+                more = "it is judged at the end of the stream"
+            else:
+                more = (
+                    'it is judged at the end of the stream (mode="rv" reports what is presumed '
+                    "meanwhile)"
+                )
             log.warning(
-                "%s: there are events after which nothing that follows can decide %s; it is "
-                "judged at the end of the stream%s",
+                "%s: there are events after which nothing that follows can decide %s; %s",
                 self.stage,
                 self.text,
-                "" if self.mode == "rv" else ' (mode="rv" reports what is presumed meanwhile)',
+                more,
             )
 
     def _refuse(self, what: str, wanted: str) -> None:
@@ -91,7 +101,7 @@ class Rule:
 
     @cached_property
     def text(self) -> str:
-        return self.formula.strip() if isinstance(self.formula, str) else to_text(self.formula)
+        return self.formula.strip() if isinstance(self.formula, str) else text_of(self.formula)
 
     @cached_property
     def letters_of(self) -> Letters:
@@ -189,7 +199,7 @@ class Watch:
         if rule.by is None:
             _ = self._instances[None]
         self.place = 0
-        self._violations = self._expired = self._evicted = 0
+        self._violations = self._expired = self._evicted = self._inconclusive = 0
 
     def look(self, events: list[Event[Any]], begin: int) -> tuple[int, Violation[Any] | None]:
         """Process events from the index `begin` up to the first violation.
@@ -254,7 +264,12 @@ class Watch:
             # From here on no key expires, however slowly the violations are taken.
             self._used = None
         for key, one in self._instances.items():
-            if one is not None and self._monitor.at_end(one.state) is Verdict.FALSE:
+            if one is None:
+                continue
+            verdict = self._monitor.at_end(one.state)
+            if verdict is Verdict.INCONCLUSIVE:
+                self._inconclusive += 1
+            elif verdict is Verdict.FALSE:
                 yield self._violation(key, one, Verdict.FALSE, at_end=True)
 
     def _violation(
@@ -294,7 +309,8 @@ class Watch:
 
     def statistics(self) -> dict[str, int]:
         """`keys` remembered now, `violations` so far, and the keys that were forgotten because
-        they were `expired` (idle) or `evicted` (more than `max_keys`)."""
+        they were `expired` (idle) or `evicted` (more than `max_keys`); keys that were
+        `inconclusive` at the end, about which an automaton says nothing."""
         if self._used is not None:
             self._expire(self._now(), self._used)
         return {
@@ -302,6 +318,7 @@ class Watch:
             "violations": self._violations,
             "expired": self._expired,
             "evicted": self._evicted,
+            "inconclusive": self._inconclusive,
         }
 
 

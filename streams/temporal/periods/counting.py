@@ -53,7 +53,8 @@ class Reading:
         self._end = reader(end, optional=True)
 
     def insert(self, row: Any, counts: LiveCounts) -> Any:
-        """Pass the row on; returns its beginning as a point, None if it only closes another."""
+        """Pass the row on; returns its beginning as a point, None if it only closes another or is
+        empty."""
         begin, end = self._begin(row), self._end(row)
         if self._id is None or (begin is not None and end is not None):
             return counts.insert(self._key(row), begin, end, self._of(row))

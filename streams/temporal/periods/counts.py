@@ -15,7 +15,8 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from operator import ne
 from typing import Any, TypeVar
 
@@ -29,16 +30,33 @@ from penstock.streams.temporal.periods.intervals import (
     read_all,
     read_ends,
 )
-from penstock.streams.temporal.periods.tallies import Aggregate, Tally, tally_maker
+from penstock.streams.temporal.periods.tallies import Aggregate, Tally, negated, tally_maker
 
-__all__ = ["Sweep", "sequenced"]
+__all__ = ["Periods", "Sweep", "sequenced"]
 
 T = TypeVar("T")
 
 # With this many new objects, garbage collection takes longer than it takes to switch it off.
 _MANY_NEW = 100_000
 
+# A smaller heap is not worth compacting.
+_FEW = 64
+
 _Columns = tuple[list[Any], list[Any], list[Any]]
+
+
+class Periods(list[Period]):
+    """The periods of a table, with the aggregate that their values are.
+
+    `empty` is how many rows were skipped because they end where they begin.
+    """
+
+    def __init__(
+        self, periods: Iterable[Period] = (), aggregate: Aggregate = "count", *, empty: int = 0
+    ) -> None:
+        super().__init__(periods)
+        self.aggregate: Aggregate = aggregate
+        self.empty = empty
 
 
 def sequenced(
@@ -50,16 +68,17 @@ def sequenced(
     end: By[T] = "to",
     of: By[T] | None = None,
     include_zero: bool = False,
-) -> list[Period]:
+) -> Periods:
     """The periods over which the aggregate of the valid rows is constant, coalesced.
 
     Each key has its own periods; keys come in the order in which they first appear. `begin` and
     `end` are numbers, dates, datetimes or texts in ISO 8601, all of one kind; an `end` that is None
     or missing is open. `of` is the amount to sum or compare. While no row is valid there is no
-    period; `include_zero` adds those with a count of 0 that lie between others.
+    period; `include_zero` adds those with a count of 0 that lie between others. A row that ends
+    where it begins is valid at no instant: it is skipped, and counted in `empty` of the result.
 
     O(n log n) time, O(n) memory. Raises, before anything is returned, IntervalError for a row that
-    does not begin before it ends, RowTypeError (a TypeError) for ends that cannot be compared, NaN,
+    ends before it begins, RowTypeError (a TypeError) for ends that cannot be compared, NaN,
     and amounts that are not finite numbers, each with the row's place as `row`, counted from 0;
     BuildError for options that do not go together.
 
@@ -72,7 +91,8 @@ def sequenced(
     make = tally_maker(aggregate, of is not None, include_zero)
     table = list(rows)
     with _collector_paused():
-        return _swept(table, make, by, begin, end, of, include_zero)
+        found, empty = _swept(table, aggregate, make, by, begin, end, of, include_zero)
+        return Periods(found, aggregate, empty=empty)
 
 
 @contextmanager
@@ -98,25 +118,38 @@ def _collector_paused() -> Generator[None]:
 
 def _swept(
     table: list[T],
+    aggregate: Aggregate,
     make: Callable[[], Tally],
     by: By[T] | None,
     begin: By[T],
     end: By[T],
     of: By[T] | None,
     include_zero: bool,
-) -> list[Period]:
+) -> tuple[list[Period], int]:
+    """The periods, and how many rows were skipped because they are empty."""
     keys: list[Any] = [] if by is None else read_all(table, by)
 
     def name(i: int) -> str:
         return f"row {i}" if by is None else f"row {i} of {keys[i]!r}"
 
-    begins, ends = Axis().intervals(*read_ends(table, begin, end), name)
+    begins, ends, empty = Axis().intervals(*read_ends(table, begin, end), name)
     amounts: list[Any] = [None] * len(table) if of is None else _amounts(table, of, name)
+    if empty:
+        keys, begins, ends, amounts = (
+            _without(empty, column) for column in (keys, begins, ends, amounts)
+        )
     columns = (begins, ends, amounts)
+    whole = set(map(type, amounts)) == {int}
     found: list[Period] = []
     for key, mine in [(None, columns)] if by is None else _by_key(keys, columns):
         if of is None and not _stand_close(mine[0]):
             found += _counts(key, *mine[:2], include_zero)
+            continue
+        if aggregate == "sum" and whole:
+            found += _sums(key, *mine)
+            continue
+        if aggregate in ("min", "max"):
+            found += _extremes(key, *mine, negated if aggregate == "max" else None)
             continue
         sweep = Sweep(key, make(), include_zero)
         if of is None:
@@ -129,12 +162,20 @@ def _swept(
         crossed = map(sweep.cross, sorted(sweep.tally.pending))
         found += [period for period in crossed if period is not None]
         found += sweep.rest()
-    return found
+    return found, len(empty)
+
+
+def _without(places: list[int], column: list[Any]) -> list[Any]:
+    left_out = set(places)
+    return [value for i, value in enumerate(column) if i not in left_out]
 
 
 def _amounts(table: list[T], of: By[T], name: Callable[[int], str]) -> list[Any]:
+    read = read_all(table, of)
+    if set(map(type, read)) == {int}:
+        return read
     amounts: list[Any] = []
-    for i, value in enumerate(read_all(table, of)):
+    for i, value in enumerate(read):
         try:
             amounts.append(amount(value))
         except TypeError as error:
@@ -204,6 +245,91 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
     return found
 
 
+def _sums(key: Any, begins: list[Any], ends: list[Any], amounts: list[int]) -> list[Period]:
+    """The same as a `Sweep` with a summing tally, in less than half the time."""
+    # In the order of beginnings the ends are nearly sorted, and what is looked up lies close.
+    order = sorted(range(len(begins)), key=begins.__getitem__)
+    columns: list[list[Any]] = [begins, ends, amounts]
+    starts, stops, entering = (list(map(c.__getitem__, order)) for c in columns)
+    closed = [i for i in range(len(stops)) if stops[i] is not None]
+    closed.sort(key=stops.__getitem__)
+    # Two sorted runs, as in `_counts`.
+    points: list[Any] = sorted(starts + list(map(stops.__getitem__, closed)))
+    points.append(None)
+    found: list[Period] = []
+    add = found.append
+    came, went = iter(entering), map(entering.__getitem__, closed)
+    following = iter(starts)
+    at = since = start = next(following, None)
+    rows = total = 0
+    value: Any = None
+    for point in points:
+        if point != at:
+            now = total if rows else None
+            if now != value:
+                if value is not None:
+                    add(Period(key, since, at, value))
+                since, value = at, now
+            at = point
+        if point is None:
+            break
+        if point is start:
+            rows += 1
+            total += next(came)
+            start = next(following, None)
+        else:
+            rows -= 1
+            total -= next(went)
+    if value is not None:
+        add(Period(key, since, None, value))
+    return found
+
+
+def _extremes(
+    key: Any,
+    begins: list[Any],
+    ends: list[Any],
+    amounts: list[Any],
+    turned: Callable[[Any], Any] | None,
+) -> Iterator[Period]:
+    """The same as a `Sweep` with a tally of the least, or, by amounts `turned` round, of the
+    greatest amount, in less than half the time.
+
+    The value can only change where a row begins, or where the row that has it ends.
+    """
+    order = amounts if turned is None else list(map(turned, amounts))
+    heap: list[tuple[Any, int]] = []
+    most = _FEW
+    at = since = value = None
+    entering = sorted(range(len(begins)), key=begins.__getitem__)
+    for i in chain(entering, (None,)):
+        begin = None if i is None else begins[i]
+        if begin != at and heap:
+            while True:
+                while heap and ends[heap[0][1]] is not None and ends[heap[0][1]] <= at:
+                    heappop(heap)
+                now = amounts[heap[0][1]] if heap else None
+                if now != value:
+                    if value is not None:
+                        yield Period(key, since, at, value)
+                    since, value = at, now
+                ends_at = ends[heap[0][1]] if heap else None
+                if ends_at is None or (begin is not None and ends_at >= begin):
+                    break
+                at = ends_at
+        if i is None:
+            break
+        at = begin
+        heappush(heap, (order[i], i))
+        if len(heap) > most:
+            # Rows that have ended and were never the first.
+            heap = [one for one in heap if ends[one[1]] is None or at < ends[one[1]]]
+            heapify(heap)
+            most = 2 * len(heap) + _FEW
+    if value is not None:
+        yield Period(key, since, None, value)
+
+
 class Sweep:
     """Crosses the points of one key in order, and returns the periods that end there.
 
@@ -223,7 +349,9 @@ class Sweep:
     def cross(self, at: Any) -> Period | None:
         """Advance to `at`; returns the period that ends there, if the value changes."""
         self.tally.cross(at)
-        value = self.tally.value if self.tally.rows else self._zero
+        # Where all rows so far have ended where they began, there is no zero between two others.
+        nothing = None if self._value is None else self._zero
+        value = self.tally.value if self.tally.rows else nothing
         if value == self._value:
             return None
         ended = None

@@ -30,7 +30,7 @@ __all__ = [
 
 
 class IntervalError(PenstockError, ValueError):
-    """An interval does not begin before it ends, lacks its beginning, or is out of range.
+    """An interval ends before it begins, lacks its beginning, or is out of range.
 
     `row` is the place of its row in a table, counted from 0; None in a stream.
     """
@@ -100,7 +100,7 @@ class Axis:
         self.kind: str | None = None
 
     def interval(self, begin: Any, end: Any) -> tuple[Any, Any]:
-        """Both ends as points; an `end` of None is open. IntervalError unless begin < end."""
+        """Both ends as points; an `end` of None is open. IntervalError if end < begin."""
         kind, begins = _point(begin)
         self._check(kind, begin)
         if end is None:
@@ -110,8 +110,8 @@ class Axis:
         if ending_kind != kind:
             raise TypeError(f"from {describe(begin)} is {kind}, but to {describe(end)} is "
                             f"{ending_kind}")  # fmt: skip
-        if not begins < ends:
-            raise IntervalError(_not_before(begin, end))
+        if ends < begins:
+            raise IntervalError(_after(begin, end))
         self.kind = kind
         return begins, ends
 
@@ -124,9 +124,11 @@ class Axis:
 
     def intervals(
         self, begins: list[Any], ends: list[Any], name: Callable[[int], str]
-    ) -> tuple[list[Any], list[Any]]:
-        """Many points at once, in a fraction of the time; `name` names the failing one in an
-        error."""
+    ) -> tuple[list[Any], list[Any], list[int]]:
+        """Many points at once, in a fraction of the time, and the places of the empty intervals.
+
+        `name` names the failing one in an error.
+        """
         if not _comparable_as_they_are(begins, ends):
             pairs = list(zip(begins, ends, strict=True))
             begins, ends = [], []
@@ -137,11 +139,15 @@ class Axis:
                     raise in_row(error, i, name(i)) from None
                 begins.append(begin)
                 ends.append(end)
+        empty: list[int] = []
         if _NONE in map(type, ends) or not all(map(lt, begins, ends)):
             for i, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-                if end is not None and not begin < end:
-                    raise in_row(IntervalError(_not_before(begin, end)), i, name(i))
-        return begins, ends
+                if end is None or begin < end:
+                    continue
+                if end < begin:
+                    raise in_row(IntervalError(_after(begin, end)), i, name(i))
+                empty.append(i)
+        return begins, ends, empty
 
     def _check(self, kind: str, value: Any) -> None:
         if self.kind is not None and kind != self.kind:
@@ -149,9 +155,7 @@ class Axis:
                             f"{self.kind}")  # fmt: skip
 
 
-def _not_before(begin: Any, end: Any) -> str:
-    if begin == end:
-        return f"from {describe(begin)} to {describe(end)} is empty: [from, to) needs from < to"
+def _after(begin: Any, end: Any) -> str:
     return f"from {describe(begin)} comes after to {describe(end)}"
 
 

@@ -33,6 +33,7 @@ class LiveCounts:
     ) -> None:
         self.watermark: Any = None
         self.ignored_watermarks = 0
+        self._empty = 0
         self._make = make
         self._include_zero = include_zero
         self._lateness = lateness
@@ -44,11 +45,16 @@ class LiveCounts:
         self._open: dict[Any, tuple[Sweep, Any, Any]] = {}
 
     def insert(self, key: Any, begin: Any, end: Any, of: Any) -> Any:
-        """Add one row with the amount `of`. Returns its beginning as a point.
+        """Add one row with the amount `of`. Returns its beginning as a point, or None if the row
+        is skipped because it ends where it begins.
 
         Raises IntervalError, TypeError, and LateInterval if it begins before the watermark.
         """
-        begin, end = self._checked(begin, end)
+        begin, end = self._axis.interval(begin, end)
+        if begin == end:
+            self._empty += 1
+            return None
+        self._check_begin(begin)
         sweep = self._sweep(key)
         self._enter(sweep, begin, of)
         if end is not None:
@@ -61,7 +67,8 @@ class LiveCounts:
         if name in self._open:
             since = self._open[name][1]
             raise IntervalError(f"row {name!r} begins at {begin}, but is open since {since}")
-        begin, _ = self._checked(begin, None)
+        begin, _ = self._axis.interval(begin, None)
+        self._check_begin(begin)
         sweep = self._sweep(key)
         self._enter(sweep, begin, of)
         self._open[name] = sweep, begin, of
@@ -77,6 +84,7 @@ class LiveCounts:
         sweep, begin, of = self._open[name]
         _, point = self._axis.interval(begin, end)
         late = self.watermark is not None and point < self.watermark
+        self._empty += point == begin and not late
         del self._open[name]
         self._leave(sweep, self.watermark if late else point, of)
         if late:
@@ -111,8 +119,7 @@ class LiveCounts:
         for sweep in self._sweeps.values():
             yield from sweep.rest()
 
-    def _checked(self, begin: Any, end: Any) -> tuple[Any, Any]:
-        begin, end = self._axis.interval(begin, end)
+    def _check_begin(self, begin: Any) -> None:
         if self._lateness is not None:
             # Checked now, before the row is counted.
             try:
@@ -124,7 +131,6 @@ class LiveCounts:
                 ) from None
         if self.watermark is not None and begin < self.watermark:
             raise LateInterval(f"from {begin} is before the watermark {self.watermark}")
-        return begin, end
 
     def _sweep(self, key: Any) -> Sweep:
         sweep = self._sweeps.get(key)
@@ -156,11 +162,13 @@ class LiveCounts:
         return () if period is None else (period,)
 
     def statistics(self) -> dict[str, Any]:
-        """`keys` and end `points` that are remembered, and rows that are `open` by name."""
+        """`keys` and end `points` that are remembered, rows that are `open` by name, and rows that
+        were skipped because they are `empty`."""
         return {
             "keys": len(self._sweeps),
             "points": len(self._heap),
             "open": len(self._open),
+            "empty": self._empty,
             "ignored_watermarks": self.ignored_watermarks,
         }
 

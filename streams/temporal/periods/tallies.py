@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from penstock.streams.errors import BuildError
 
-__all__ = ["Aggregate", "Tally", "tally_maker"]
+__all__ = ["Aggregate", "Tally", "negated", "rounded", "tally_maker"]
 
 # A smaller heap is not worth compacting.
 _FEW = 8
@@ -87,7 +87,7 @@ class _Sum(Tally):
 
     def _plain(self, exact: int | Fraction) -> Any:
         if self._floats:
-            return _rounded(exact)
+            return rounded(exact)
         return Decimal(exact.numerator) / Decimal(exact.denominator)
 
 
@@ -95,10 +95,10 @@ class _Average(_Sum):
     @property
     def value(self) -> Any:
         exact = Fraction(self._sum, self.rows)
-        return self._plain(exact) if self._decimals else _rounded(exact)
+        return self._plain(exact) if self._decimals else rounded(exact)
 
 
-def _rounded(exact: int | Fraction) -> float:
+def rounded(exact: int | Fraction) -> float:
     """The nearest float; infinity beyond the largest one."""
     try:
         return float(exact)
@@ -157,8 +157,12 @@ class _Least(Tally):
 class _Greatest(_Least):
     @staticmethod
     def _turned(amount: Any) -> Any:
-        # `-` would round a long decimal.
-        return amount.copy_negate() if isinstance(amount, Decimal) else -amount
+        return negated(amount)
+
+
+def negated(amount: Any) -> Any:
+    """`-amount`, which would round a long decimal."""
+    return amount.copy_negate() if isinstance(amount, Decimal) else -amount
 
 
 _TALLIES: dict[str, Callable[[], Tally]] = {

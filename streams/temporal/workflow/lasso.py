@@ -7,13 +7,14 @@ approach to automatic program verification" (LICS 1986).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from penstock.streams.temporal.automata.automaton import Automaton, components
-from penstock.streams.temporal.automata.translate import translate
+from penstock.streams.temporal.automata.automaton import Automaton, components, leading_to
+from penstock.streams.temporal.automata.translate import MAX_STATES, translate
 from penstock.streams.temporal.formula.formula import Unary
+from penstock.streams.temporal.monitors.safety import bad_words, safety
 from penstock.streams.temporal.workflow.paths import SearchTooLarge, Space, made
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule, selected
 from penstock.streams.temporal.workflow.workflow import Workflow
@@ -78,7 +79,12 @@ def _product(workflow: Workflow, rule: Rule, max_states: int) -> _Product | None
     assert formula is not None
     if rule.vacuous(workflow) is not None:
         return None
-    return _Product(workflow, rule, translate(Unary("!", formula)), max_states)
+    if isinstance(formula, Automaton):
+        # Nothing is complemented: a path breaks the rule if it begins with a bad prefix.
+        broken = bad_words(safety(formula, MAX_STATES), formula.propositions)
+    else:
+        broken = translate(Unary("!", formula))
+    return _Product(workflow, rule, broken, max_states)
 
 
 def _folded(stem: list[str], loop: list[str]) -> tuple[list[str], list[str]]:
@@ -166,7 +172,7 @@ class _Product:
         """The lassos whose stem visits no state twice, each with a shortest loop, by length of
         stem."""
         homes = {state: component for component in self._accepting() for state in component}
-        useful = self._leading_to(homes)
+        useful = leading_to(homes, len(self.states), self._targets)
         loops: dict[int, list[int] | None] = {}
         layer: list[tuple[int, ...]] = [
             (state,) for state, depth in enumerate(self._depths) if not depth and state in useful
@@ -193,19 +199,6 @@ class _Product:
             for target in dict.fromkeys(self._targets(walk[-1])):
                 if target in useful and target not in walk:
                     yield (*walk, target)
-
-    def _leading_to(self, goals: Iterable[int]) -> set[int]:
-        before: dict[int, list[int]] = {}
-        for state in range(len(self.states)):
-            for target in self._targets(state):
-                before.setdefault(target, []).append(state)
-        found = set(goals)
-        work = list(found)
-        while work:
-            new = set(before.get(work.pop(), ())) - found
-            found |= new
-            work += new
-        return found
 
     def names(self, stem: list[int], loop: list[int]) -> tuple[list[str], list[str]]:
         """The nodes of a lasso."""

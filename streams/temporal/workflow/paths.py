@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from penstock.streams.errors import BuildError
-from penstock.streams.temporal.formula.formula import propositions
+from penstock.streams.temporal.automata.automaton import names_in
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
 from penstock.streams.temporal.workflow.rule import (
@@ -51,9 +51,10 @@ def counter_example(
     """A shortest path that breaks the rule, None if there is none.
 
     With a formula and final nodes, the formula fails on the path as a monitor would report at the
-    end of such events. Without final nodes it is a lasso, of a shortest stem and then a shortest
-    loop in the product with the automaton of the formula's negation, returned without the nodes
-    that only the automaton needed; a path that reaches a node without successors is not considered.
+    end of such events; with an automaton, the path begins with a bad prefix. Without final nodes it
+    is a lasso, of a shortest stem and then a shortest loop in the product with the automaton of the
+    formula's negation (of a given automaton's bad prefixes), returned without the nodes that only
+    the automaton needed; a path that reaches a node without successors is not considered.
 
     Time and memory: nodes times monitor states times what the arcs can tell apart, which is 2 to
     the number of nodes in conditions at worst; raises raises SearchTooLarge beyond `max_states`,
@@ -105,7 +106,7 @@ def made(
     ends = path if loop is None else [*path, path[loop]]
     arcs = tuple(workflow.following(a)[b] for a, b in pairwise(ends))
     formula = rule.formula_for(workflow)
-    names = frozenset(() if formula is None else propositions(formula))
+    names = frozenset(() if formula is None else names_in(formula))
     letters = tuple(workflow.nodes[name].facts & names for name in path)
     return CounterExample(rule, tuple(path), arcs, letters, loop)
 

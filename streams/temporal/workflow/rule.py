@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from penstock.streams.errors import PenstockError
-from penstock.streams.temporal.automata.automaton import components
+from penstock.streams.temporal.automata.automaton import Automaton, components, names_in
 from penstock.streams.temporal.errors import UnknownProposition
-from penstock.streams.temporal.formula.formula import Formula, propositions
+from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.workflow.workflow import Node, Workflow, WorkflowError
 from penstock.streams.validation import is_count
@@ -51,7 +51,7 @@ class Rule:
     name: str
     initial: Selector
     final: Selector | None = None
-    formula: Formula | str | None = None
+    formula: Formula | Automaton | str | None = None
     arcs: Callable[[Node, Any], bool] = conditions
     sees: Literal["visited", "path"] = "visited"
     min_nodes: int = 1
@@ -86,17 +86,23 @@ class Rule:
                 f"rule {self.name!r}: min_nodes={self.min_nodes}, max_nodes={self.max_nodes}: "
                 "1 <= min_nodes <= max_nodes is needed"
             )
+        given: Any = self.formula
+        if not (given is None or isinstance(given, str | Formula | Automaton)):
+            raise WorkflowError(
+                f"rule {self.name!r}: formula={given!r} must be a formula, its text, or a Büchi "
+                "automaton"
+            )
         if isinstance(self.formula, str):
             object.__setattr__(self, "formula", parse(self.formula))
 
-    def formula_for(self, workflow: Workflow) -> Formula | None:
-        """The formula. Raises UnknownProposition if it names something that is not a fact of any
-        node."""
+    def formula_for(self, workflow: Workflow) -> Formula | Automaton | None:
+        """The formula, or the automaton. Raises UnknownProposition if it names something that is
+        not a fact of any node."""
         formula = self.formula
         assert not isinstance(formula, str)
         if formula is not None:
             known = workflow.facts
-            for name, position in propositions(formula).items():
+            for name, position in names_in(formula).items():
                 if name not in known:
                     raise UnknownProposition(name, position, known)
         return formula

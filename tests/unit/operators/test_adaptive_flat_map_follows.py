@@ -123,6 +123,22 @@ def test_the_source_is_asked_for_no_more_than_the_highest_limit_since_the_event_
     assert over == []
 
 
+def test_what_may_begin_and_has_not_waits_again_when_the_limit_falls(run: Run) -> None:
+    """The first call fails before the others, which may begin with it, have their slots."""
+    service = Dependency()
+
+    async def handler(value: int) -> int:
+        if value == 0:
+            raise ValueError("refused")
+        return int(await service(value))
+
+    operator = adaptive_flat_map(handler, Scripted(3, 1), on_error="skip")
+    sink = MemorySink()
+    run(CountedSource(range(4)).pipe(operator).to(sink).run())
+    assert service.peak == 1
+    assert sink.values == [1, 2, 3]
+
+
 def test_turns_and_the_limit_compose_and_the_limiter_knows_that_it_was_not_used(run: Run) -> None:
     limiter, dependency = Scripted(40), Dependency()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock import Backoff, Fixed, adaptive_flat_map, group_by, retry, route, spread
 from penstock.streams.limits import Outcome
-from penstock.streams.testing import MemorySink, MemorySource, run_virtual
+from penstock.streams.testing import MemorySink, MemorySource, Probe, run_virtual
 from penstock.streams.testing.plugin import Run
 
 EXACT = Backoff(first=1, cap=100, jitter=0)
@@ -179,6 +179,54 @@ def test_whatever_fails_the_bounds_hold_and_nothing_is_lost(
     run_virtual(story())
     assert all(stage["retrying"] <= limit for stage in stages)
     assert all(stage["in_flight"] <= limit for stage in stages)
+
+
+@pytest.mark.parametrize("kind", ["async", "later"])
+@pytest.mark.parametrize("ordered", [False, True])
+def test_an_attempt_begins_only_where_there_is_room_for_its_result(
+    run: Run, kind: str, ordered: bool
+) -> None:
+    async def story() -> None:
+        flaky = Flaky(lambda n: 1 if n == 3 else 0, 0.1)
+        handler: Any = {"async": flaky, "later": lambda n: flaky(n)}[kind]
+        policy = retry(2, EXACT)
+        operator = adaptive_flat_map(handler, Fixed(2), window=2, ordered=ordered, on_error=policy)
+        probe = Probe[int](request=1)
+        MemorySource(range(20)).pipe(operator).connect(probe)
+        await asyncio.sleep(5)
+        # Where there is no order four results wait: as many as the limit and the window.
+        tried = [value for _, value in flaky.attempts]
+        assert tried == [0, 1, 2, 3, 4, 5] + [3] * ordered
+        probe.request(1)
+        await asyncio.sleep(5)
+        assert 3 in [value for _, value in flaky.attempts[6:]]
+        probe.request(18)
+        await asyncio.sleep(30)
+        assert sorted(probe.values) == list(range(20))
+
+    run(story())
+
+
+@pytest.mark.parametrize("kind", ["async", "plain"])
+@pytest.mark.parametrize("request_", [1, 1000])
+def test_no_more_results_than_the_limit_and_the_window_wait_behind_an_event_that_is_tried_again(
+    run: Run, kind: str, request_: int
+) -> None:
+    async def story() -> None:
+        flaky = Flaky(lambda n: int(n == 0))
+        handler: Any = {"async": flaky, "plain": flaky.now}[kind]
+        policy = retry(2, Backoff(first=100, cap=100, jitter=0))
+        operator = adaptive_flat_map(handler, Fixed(3), window=2, ordered=True, on_error=policy)
+        source, probe = MemorySource(range(50)), Probe[int](request=request_)
+        source.pipe(operator).connect(probe)
+        await asyncio.sleep(5)
+        # And the event that is tried again.
+        assert len(source.unsettled) == 6
+        probe.request(50)
+        await asyncio.sleep(200)
+        assert probe.values == list(range(50))
+
+    run(story())
 
 
 def test_a_drain_lets_waiting_events_be_tried_again(run: Run) -> None:

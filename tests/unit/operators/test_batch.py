@@ -329,7 +329,27 @@ def test_an_event_waits_for_those_that_are_expected_soon(run: Run) -> None:
     assert run(story()) == [6, 3]
 
 
-@given(st.lists(st.floats(0, 3), max_size=60), st.floats(0.01, 2), st.integers(1, 3))
+def test_at_the_end_of_the_stream_nothing_waits_for_more(run: Run) -> None:
+    async def story() -> None:
+        plant, source, probe = Plant(1), ManualPublisher[int](), Probe[Any](request=10**6)
+        source.pipe(batch(plant, max_wait=0.5)).connect(probe)
+        for _ in range(400):
+            source.send(*[1] * min(1, source.demand))
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(3)
+        source.send(1)
+        await asyncio.sleep(0.1)
+        now, before = asyncio.get_running_loop().time(), len(plant.batches)
+        source.complete()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.001)
+        assert plant.starts[before:] == [now]
+        await asyncio.sleep(10)
+
+    run(story())
+
+
+@given(st.lists(st.floats(0, 3), max_size=60), st.just(0) | st.floats(0.01, 2), st.integers(1, 3))
 def test_no_event_waits_longer_than_max_wait_beside_a_free_call(
     gaps: list[float], max_wait: float, parallel: int
 ) -> None:
@@ -380,7 +400,6 @@ def anything(values: list[Any]) -> list[Any]:
         {"max_size": 0},
         {"max_size": -1},
         {"max_size": True},
-        {"max_wait": 0},
         {"max_wait": -1.0},
         {"max_wait": float("nan")},
         {"latency": 0},

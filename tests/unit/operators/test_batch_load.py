@@ -43,9 +43,9 @@ def by_load(cost: Cost) -> Any:
     return batch(plant(cost), max_size=500)
 
 
-def by_size(cost: Cost, size: int, wait: float | None = None) -> Any:
+def by_size(cost: Cost, size: int, wait: float | None = None, at_once: int = 1) -> Any:
     def operator(source: Flowable[float]) -> Flowable[float]:
-        lists = source.pipe(chunk(size, wait), adaptive_flat_map(plant(cost), Fixed(1)))
+        lists = source.pipe(chunk(size, wait), adaptive_flat_map(plant(cost), Fixed(at_once)))
         return lists.flat_map(lambda values: values)
 
     return operator
@@ -123,6 +123,17 @@ def test_in_between_an_event_takes_no_longer_than_with_the_best_fixed_size_and_w
     events = max(1000, 8 * a_second)
     best = min(latency(operator, every, events) for operator in fixed)
     assert latency(by_load(cost), every, events) <= 1.03 * best
+
+
+@pytest.mark.parametrize("parallel", [1, 10])
+@pytest.mark.parametrize("a_second", [10, 50, 100])
+def test_an_event_takes_no_longer_than_event_by_event_where_calls_are_free(
+    parallel: int, a_second: int
+) -> None:
+    cost: Cost = lambda n: 0.02 + 0.001 * n  # noqa: E731
+    one_by_one = latency(by_size(cost, 1, at_once=parallel), 1 / a_second)
+    batches = batch(plant(cost), parallel=parallel)
+    assert latency(batches, 1 / a_second) <= 1.1 * one_by_one
 
 
 @pytest.mark.parametrize("seconds", [0.15, 0.4])

@@ -282,7 +282,6 @@ def test_an_item_is_finished_when_what_came_of_it_is() -> None:
     ("row", "kind", "said"),
     [
         ((5, 3), IntervalError, "from 5 comes after to 3"),
-        ((5, 5), IntervalError, "is empty"),
         ((nan, 3), TypeError, "NaN"),
         ((5, date(2024, 1, 1)), TypeError, "is a date"),
         ((date(2024, 1, 1), None), TypeError, "the points before it are each a number"),
@@ -296,6 +295,19 @@ def test_a_bad_row_ends_the_stream_or_is_left_out(row: Any, kind: Any, said: str
         told([(0, 1), row], begin=0, end=1)
     assert "in stage 2 'count_over_time', on the event" in raised.value.__notes__[0]
     assert told([(0, 1), row, (1, 2)], begin=0, end=1, on_error="skip") == [(0, 2, 1)]
+
+
+def test_a_row_that_ends_where_it_begins_is_skipped_and_counted() -> None:
+    rows = [(5, 5), (6, 8), (9, 9), (10, 11)]
+    parts = [{"id": at, name: point} for at, row in enumerate(rows)
+             for name, point in zip(("from", "to"), row, strict=True)]  # fmt: skip
+    for items, options in ((rows, {"begin": 0, "end": 1}), (parts, {"id": "id"})):
+        periods: list[Period] = []
+        counts = count_over_time(include_zero=True, **options)
+        report = run(from_iterable(items).pipe(counts).to(collect(periods)))
+        assert periods == [p(6, 8, 1), p(8, 10, 0), p(10, 11, 1)]
+        (stage,) = [one for one in report.statistics["stages"] if one["name"] == "count_over_time"]
+        assert (stage["empty"], stage["skipped"]) == (2, 0)
 
 
 def test_a_bad_first_row_does_not_decide_what_the_others_are() -> None:

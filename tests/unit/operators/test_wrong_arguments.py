@@ -79,7 +79,8 @@ def test_a_pool_without_a_number_of_workers_says_what_to_write(pool: Any) -> Non
     [
         (lambda x: distinct_within(1, "id", max_keys=x), "distinct_within(max_keys="),
         (lambda x: chunk(3, wait=x), "chunk(wait="),
-        (lambda x: batch(print, max_wait=x), "batch(max_wait="),
+        # 0 is allowed.
+        (lambda x: batch(print, max_wait=x or -1), "batch(max_wait="),
         (lambda x: adaptive_flat_map(print, timeout=x), "adaptive_flat_map(timeout="),
         (lambda x: group_by("id", each=lambda g: g, idle=1, max_groups=x), "group_by(max_groups="),
         (lambda x: spread(x), "spread(feeders="),

@@ -73,6 +73,12 @@ def test_a_stream_cannot_end_in_a_plain_function(penstock: Penstock, write_file:
     assert "wrap a function: for_each(function)" in result.err
 
 
+def test_a_sink_must_be_called(penstock: Penstock, write_file: Write) -> None:
+    result = penstock("check", write_file("job.py", "pipeline = read_jsonl().to(write_jsonl)\n"))
+    assert result.status == 2
+    assert "write_jsonl makes one: write write_jsonl(...)" in result.err
+
+
 def test_dead_letters_at_the_end_are_refused_with_where_they_belong(
     penstock: Penstock, write_file: Write
 ) -> None:

@@ -32,7 +32,7 @@ NUMBERS: dict[str, Any] = {
 
 def _summary() -> Any:
     histogram = LatencyHistogram()
-    histogram.record_many([0.001, 0.002, 0.003])
+    histogram.record(0.001, 0.002, 0.003)
     return asdict(histogram.snapshot())
 
 

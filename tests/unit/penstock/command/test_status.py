@@ -34,7 +34,7 @@ NUMBERS: dict[str, Any] = {
 
 def test_the_line_says_how_it_is_going() -> None:
     histogram = LatencyHistogram()
-    histogram.record_many([0.001, 0.002, 0.003])
+    histogram.record(0.001, 0.002, 0.003)
     numbers = {
         **NUMBERS,
         "dropped": {"duplicate": 9},

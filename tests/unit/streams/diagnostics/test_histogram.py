@@ -20,7 +20,7 @@ LAYOUT = HdrHistogram(1, 3_600_000_000, 3)
 
 def recorded(*seconds: float) -> LatencyHistogram:
     histogram = LatencyHistogram()
-    histogram.record_many(seconds)
+    histogram.record(*seconds)
     return histogram
 
 
@@ -75,7 +75,7 @@ def test_memory_stays_bounded_under_values_that_share_no_cell() -> None:
     histogram = LatencyHistogram()
     for start in range(20):
         far_apart = [2.0**start * 1e-3 * i for i in range(4096)]
-        histogram.record_many([math.nan] * 4096 + far_apart)
+        histogram.record(*[math.nan] * 4096, *far_apart)
         assert len(histogram._recent) < 16_384
         assert len(histogram._cells) <= 49_152
     assert histogram.snapshot().count == 20 * 8192
@@ -140,7 +140,7 @@ def test_a_percentile_is_within_three_digits_of_the_exact_one(seconds: list[floa
 def test_many_at_once_is_the_same_as_one_by_one(seconds: list[float], repeat: int) -> None:
     at_once, one_by_one = LatencyHistogram(), LatencyHistogram()
     values = seconds * repeat
-    at_once.record_many(values)
+    at_once.record(*values)
     for value in values:
         one_by_one.record(value)
     assert at_once.snapshot() == one_by_one.snapshot()

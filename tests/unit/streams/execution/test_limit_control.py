@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from penstock.streams.execution.limit_control import LimitControl
-from penstock.streams.execution.settings import Settings
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 
 S, D, IGNORED = Outcome.SUCCESS, Outcome.DROPPED, Outcome.IGNORED
@@ -67,8 +66,7 @@ def control(
         assert broken is not None, error
         broken.append(f"{what}: {error!r}")
 
-    settings = Settings(str, "str", False, None, "stop", None, on_limit_change, 1)
-    return LimitControl(limiter, settings, broke)
+    return LimitControl(limiter, broke, on_limit_change=on_limit_change)
 
 
 @pytest.mark.parametrize("kind", [OneByOne, Overridden, Opted])
@@ -98,7 +96,8 @@ def test_a_limiter_that_measures_from_arrival_hears_of_arrivals_and_departures()
     limiter = Departures()
     told = control(limiter)
     assert told.from_arrival
-    told.arrived(2)
+    told.arrived()
+    told.arrived()
     told.completed(ENDS)
     assert limiter.heard == ["arrived", "arrived", *ENDS]
 
@@ -107,7 +106,8 @@ def test_a_limiter_that_does_not_measure_from_arrival_hears_of_none() -> None:
     limiter = OneByOne()
     told = control(limiter)
     assert not told.from_arrival
-    told.arrived(2)
+    told.arrived()
+    told.arrived()
     assert not limiter.heard
 
 

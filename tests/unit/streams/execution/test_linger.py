@@ -21,6 +21,19 @@ def test_events_wait_while_the_next_is_expected_sooner_than_it_costs_to_leave_it
     assert [company.patience(n) for n in (1, 3, 4, 5)] == [1.0, 1.0, 0.0, 0.0]
 
 
+def test_no_event_waits_while_another_call_is_free() -> None:
+    company = Linger(10, parallel=3)
+    arrivals(company, gap=0.25)
+    assert [company.patience(1, free) for free in (1, 2, 3)] == [1.0, 0.0, 0.0]
+
+
+def test_with_several_calls_the_next_event_must_be_expected_within_max_wait() -> None:
+    for parallel, patience in ((1, 0.2), (2, 0.0)):
+        company = Linger(0.2, parallel)
+        arrivals(company, gap=0.25)
+        assert company.patience(1) == patience
+
+
 def test_nobody_waits_longer_than_was_allowed() -> None:
     company = Linger(0.1)
     arrivals(company, gap=0.01)

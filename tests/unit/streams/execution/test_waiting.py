@@ -17,7 +17,7 @@ def event(value: int) -> Event[Any]:
 def again(event: Event[Any], in_slot: bool) -> None: ...
 
 
-def test_more_may_be_asked_for_until_as_many_siblings_wait_as_results_may() -> None:
+def test_more_may_be_requested_until_as_many_siblings_wait_as_results_may() -> None:
     waiting, turn = Waiting("stop", Run(), 2, again), Any
     for value, room in [(0, True), (1, True), (2, False)]:
         waiting.siblings.may_begin(turn, event(value))  # type: ignore[arg-type]
@@ -27,9 +27,9 @@ def test_more_may_be_asked_for_until_as_many_siblings_wait_as_results_may() -> N
 def test_events_are_held_from_the_moment_when_as_many_as_the_limit_wait_for_an_attempt() -> None:
     async def story() -> None:
         waiting = Waiting(retry(3, Backoff(1)), Run(), 9, again)
-        waiting.park(event(0), 1, 2)
+        waiting.put_retry(event(0), 2)
         assert waiting.has_room(2)
-        waiting.park(event(1), 1, 2)
+        waiting.put_retry(event(1), 2)
         assert not waiting.put([event(2)], 2)
         assert not waiting.has_room(2)
         waiting.clear()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.streams.io.descriptor import watch
+from penstock.streams.io.descriptor import Watch
 from penstock.streams.pipeline import new_event_loop
 
 Pipe = tuple[int, int]
@@ -27,8 +27,8 @@ def run_on_the_pipelines_loop(story: object) -> None:
 
 def test_watching_leaves_a_shared_descriptor_blocking(pipe: Pipe) -> None:
     async def story() -> None:
-        reading = watch(asyncio.get_running_loop(), pipe[0], lambda: None, writing=False)
-        writing = watch(asyncio.get_running_loop(), pipe[1], lambda: None, writing=True)
+        reading = Watch(asyncio.get_running_loop(), pipe[0], lambda: None, writing=False)
+        writing = Watch(asyncio.get_running_loop(), pipe[1], lambda: None, writing=True)
         assert os.get_blocking(pipe[0])
         assert os.get_blocking(pipe[1])
         reading.close()
@@ -46,7 +46,7 @@ def test_each_arming_gives_one_call(pipe: Pipe) -> None:
             calls.append(1)
             woken.set()
 
-        watched = watch(asyncio.get_running_loop(), pipe[0], ready, writing=False)
+        watched = Watch(asyncio.get_running_loop(), pipe[0], ready, writing=False)
         os.write(pipe[1], b"x")
         await woken.wait()
         for _ in range(5):
@@ -66,7 +66,7 @@ def test_what_never_makes_a_reader_wait_cannot_be_watched() -> None:
         descriptor = os.open(os.devnull, os.O_RDONLY)
         try:
             with pytest.raises(OSError, match="not permitted"):
-                watch(asyncio.get_running_loop(), descriptor, lambda: None, writing=False)
+                Watch(asyncio.get_running_loop(), descriptor, lambda: None, writing=False)
         finally:
             os.close(descriptor)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.streams import clock
-from penstock.streams.io.event_time import Creation
+from penstock.streams.io.line_source import Creation
 
 WALL = 1_700_000_000.0
 

@@ -21,8 +21,7 @@ from penstock import (
 )
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError
-from penstock.streams.io.paths import refuse_same_file
-from penstock.streams.io.standard import input_path, output_path
+from penstock.streams.io.paths import input_path, output_path, refuse_same_file
 from penstock.streams.pipeline import Pipeline, run
 
 

@@ -63,6 +63,17 @@ def test_without_a_loop_what_is_due_ends_with_the_next_use() -> None:
     assert ended == ["a", "b"]
 
 
+def test_an_item_that_is_removed_never_ends() -> None:
+    ended, run, time = at_a_standstill()
+    idle = Idle[str](10, run, ended.append)
+    idle.used(["a", "b"])
+    idle.remove("a")
+    assert list(idle) == ["b"]
+    time[0] = 10
+    idle.end_expired()
+    assert ended == ["b"]
+
+
 def test_what_is_cleared_never_ends_and_leaves_no_timer() -> None:
     async def story() -> list[str]:
         ended: list[str] = []

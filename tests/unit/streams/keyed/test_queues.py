@@ -33,7 +33,7 @@ def turns(taken: list[Event[Any]]) -> list[Any]:
 
 
 def queues(*first: Any, feeders: int | None = None) -> KeyedQueues:
-    made = KeyedQueues(Key(0), lambda _: None, feeders)
+    made = KeyedQueues(Key(0), lambda: None, feeders)
     made.put(events(*first))
     return made
 
@@ -94,6 +94,17 @@ def test_a_group_is_not_opened_before_a_feeder_is_free() -> None:
     assert (values(made.take(9)), made.outside) == (["b1"], 1)
 
 
+def test_what_leaves_groups_is_noted_with_the_queues_that_end() -> None:
+    made = KeyedQueues(Key(0), lambda: None, leaves=True)
+    made.put(events("a1", "b1", "a2"))
+    first = made.take(9)
+    assert (made.taken, made.ended) == (["a", "b"], [])
+    release(turns(first))
+    assert made.ended == ["b"]
+    release(turns(made.take(9)))
+    assert (made.taken, made.ended, list(made.keys)) == (["a", "b", "a"], ["b", "a"], [])
+
+
 # Turns.
 
 
@@ -119,14 +130,14 @@ def test_a_turn_that_is_shared_ends_with_its_last_share() -> None:
 
 def test_groups_whose_turns_end_together_are_all_in_line_before_the_next_event_goes() -> None:
     lines: list[list[Any]] = []
-    made = KeyedQueues(Key(0), lambda _: lines.append(values(made.take(9))))
+    made = KeyedQueues(Key(0), lambda: lines.append(values(made.take(9))))
     made.put(events("a1", "b1", "a2", "b2"))
     release([*reversed(turns(made.take(9))), None])
     assert lines == [["b2", "a2"]]
 
 
 def test_a_turn_that_an_event_held_before_ends_with_the_one_that_it_got_here() -> None:
-    outer, inner = queues("a1", "a2"), KeyedQueues(Key(1), lambda _: None)
+    outer, inner = queues("a1", "a2"), KeyedQueues(Key(1), lambda: None)
     inner.put(outer.take(1))
     (turn,) = turns(inner.take(1))
     assert outer.take(1) == []
@@ -158,7 +169,8 @@ def test_a_group_lives_only_while_it_holds_an_event_or_a_turn() -> None:
 def test_the_holder_of_an_open_turn_gets_more_of_its_group_when_no_other_waits() -> None:
     made = queues("a1", "a2", "a3", "b1", "b2", "c1", "c2")
     batch = made.take(2)
-    assert values(made.take(3, also=turns(batch))) == ["c1", "a2", "b2"]
+    made.open(turns(batch))
+    assert values(made.take(3)) == ["c1", "a2", "b2"]
     assert values(made.take(9)) == ["a3"]
     made.put(events("b3"))
     assert values(made.take(9)) == ["b3"]
@@ -166,7 +178,6 @@ def test_the_holder_of_an_open_turn_gets_more_of_its_group_when_no_other_waits()
 
 def test_a_turn_that_is_closed_is_as_any_other_that_is_held() -> None:
     made = queues("a1", "a2", "a3")
-    made.go_on = lambda also: made.take(0, also)
     batch = made.take(1)
     open_turns(turns(batch))
     batch += made.take(1)
@@ -178,8 +189,8 @@ def test_a_turn_that_is_closed_is_as_any_other_that_is_held() -> None:
 
 def test_an_open_turn_that_ends_is_closed() -> None:
     made = queues("a1")
-    batch = made.take(1, ())
-    made.take(0, also=turns(batch))
+    batch = made.take(1)
+    made.open(turns(batch))
     release(turns(batch))
     made.put(events("a2", "a3"))
     assert values(made.take(9)) == ["a2"]
@@ -297,7 +308,6 @@ STEPS = ["put", "put", "put", "take", "take", "release", "release", "open", "clo
 
 def walk(rng: random.Random, feeders: int | None) -> None:
     made, model = queues(feeders=feeders), Model(feeders)
-    made.go_on = lambda also: made.take(0, also)
     held: list[Event[Any]] = []
     last: dict[str, int] = {}
     keys = "abcdefgh"[: rng.choice([1, 3, 8])]

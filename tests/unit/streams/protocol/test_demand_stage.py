@@ -40,15 +40,15 @@ class OneByOne(DemandStage):
     def _do_one(self) -> bool:
         if self._held and self.demand:
             self.send(self._held.pop(0))
-        elif self.ended and not self._held:
+        elif self.state and not self._held:
             self.complete()
-        elif not self._held and self.demand and not self.asked and not self.ended:
+        elif not self._held and self.demand and not self.asked and not self.state:
             self.ask(1)
         else:
             return False
         return True
 
-    def leave(self) -> None:
+    def release(self) -> None:
         while self._held:
             self._held.pop().give_back()
 

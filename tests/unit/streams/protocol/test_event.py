@@ -241,11 +241,9 @@ def test_a_childs_error_is_its_parents() -> None:
     class Origin(Ledger):
         error: BaseException | None = None
 
-        def failed(
-            self, events: list[Event[Any]], error: BaseException, acknowledged: bool, /
-        ) -> None:
-            self.error = error
-            super().failed(events, error, acknowledged)
+        def settle(self, events: list[Event[Any]], ending: Ending, why: Any, /) -> None:
+            self.error = why
+            super().settle(events, ending, why)
 
     origin, error = Origin(), ValueError("part")
     family = Family(new_event(origin), "empty")

@@ -127,7 +127,7 @@ def test_the_parts_in_turn_do_what_the_whole_does(whole: Operator, numbers: list
 )
 def test_an_unknown_function_is_one_part_that_holds(unknown: Operator) -> None:
     [part] = recognise(unknown)
-    assert (part.name, part.kind, part.operator) == (None, Kind.HOLDS, unknown)
+    assert (part.name, part.entry.kind, part.operator) == (None, Kind.HOLDS, unknown)
 
 
 def test_a_function_without_a_module_is_unknown() -> None:
@@ -178,7 +178,7 @@ def test_an_operator_whose_parentheses_were_forgotten_is_a_type_error() -> None:
 )
 def test_arguments_can_change_what_the_table_says(operator: Operator, kind: Kind) -> None:
     [part] = recognise(operator)
-    assert part.kind is kind
+    assert part.entry.kind is kind
 
 
 def test_a_special_entry_is_used_for_no_other_name() -> None:

@@ -291,7 +291,7 @@ def test_the_table_names_every_public_operator_and_no_other() -> None:
 def test_every_public_operator_is_recognised_and_is_as_hard_as_its_hardest_part(name: str) -> None:
     parts = recognise(SAMPLES[name](TestScheduler(), Subject[Any]()))
     assert tuple(part.name for part in parts) == SPELLED_WITH.get(name, (name,))
-    assert TABLE[name].kind is max((part.kind for part in parts), key=list(Kind).index)
+    assert TABLE[name].kind is max((part.entry.kind for part in parts), key=list(Kind).index)
 
 
 @pytest.mark.parametrize("name", names_of(Kind.AT_ONCE))

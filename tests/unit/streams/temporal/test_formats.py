@@ -23,37 +23,9 @@ from penstock.streams.temporal.formula.formula import Formula, Proposition, Unar
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.monitors.monitor import Monitor
 from tests.helpers.brute_force import NAMES, Word, formulas, holds, loops, words
+from tests.helpers.published_automaton import SPOT
 
 PUBLISHED = parse("G(soi -> X(!input U (input & Fcoi)))")
-
-SPOT = """\
-4 2t
-0 1
-0 0 1 -1 ! soi
-1 0 1 -1 soi
--1
-1 0
-0 0 1 -1 & & ! soi input coi
-1 1 -1 ! input
-1 0 1 -1 & & soi input coi
-2 0 -1 & & soi input ! coi
-3 0 -1 & & ! soi input ! coi
--1
-2 0
-0 0 1 -1 & & ! soi input coi
-1 1 -1 & ! input coi
-1 0 1 -1 & & soi input coi
-2 -1 & ! input ! coi
-2 0 -1 & & soi input ! coi
-3 0 -1 & & ! soi input ! coi
--1
-3 0
-0 0 1 -1 & ! soi coi
-1 0 1 -1 & soi coi
-2 0 -1 & soi ! coi
-3 0 -1 & ! soi ! coi
--1
-"""
 
 HOA = """\
 HOA: v1

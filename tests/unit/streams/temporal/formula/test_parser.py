@@ -55,8 +55,15 @@ def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
         ("a & always b | c", "a & G(b | c)"),
         ("eventually! a & b", "F(a & b)"),
         ("never a | b", "G !(a | b)"),
-        ("next a & b", "(X a) & b"),
-        ("next[3] a", "X X X a"),
+        ("next a & b", "(next a) & b"),
+        ("next! a & b", "(X a) & b"),
+        ("next!a", "X a"),
+        ("next !a", "next(!a)"),
+        ("next![2] a", "X X a"),
+        ("X! a", "X a"),
+        ("X!a", "X(!a)"),
+        ("X[!] a", "X a"),
+        ("next[3] a", "next next next a"),
         ("X[2]a", "X X a"),
         ("next[0] a", "a"),
         ("a until! b", "a U b"),
@@ -75,6 +82,25 @@ def test_any_text_is_a_formula_or_wrong_at_a_place_in_it(text: str) -> None:
         ("1 U 0", "true U false"),
         ("□(○(¬input U (input∧◇coi))\N{LOGICAL OR}¬soi)", "G(X(!input U (input & F coi)) | !soi)"),
         ("a → b ↔ c", "a -> (b <-> c)"),
+        ("F[1..2] a", "X(a | X a)"),
+        ("G[0..1] a & b", "(a & next a) & b"),
+        ("next_a[2..2] a", "next next a"),
+        ("next_e![0..2] Fa", "F a | X(F a | X F a)"),
+        ("next_event(b)(f)", "!b W (b & f)"),
+        ("next_event!(b|c)[2](f)", "!(b | c) U ((b | c) & X(!(b | c) U ((b | c) & f)))"),
+        ("next_event(b)[2](f) U a", "(!b W (b & next(!b W (b & f)))) U a"),
+        ("next_a & next_e | next_event", '"next_a" & "next_e" | "next_event"'),
+        ("{next_a[*2]; next_e[=1]}!", '{"next_a"[*2]; "next_e"[=1]}!'),
+        ("a ^ b", "!(a <-> b)"),
+        ("a ^ b | c ^ d -> e", "!(a <-> !((b | c) <-> d)) -> e"),
+        ("{(a ^ b)}!", "{(!(a <-> b))}!"),
+        ("{a[->]}!", "{!a[*]; a}!"),
+        ("{a & b[->2]; c}!", "{{!(a & b)[*]; {a & b}}[*2]; c}!"),
+        ("{a[->1..]}!", "{{!a[*]; a}[+]}!"),
+        ("{a[=2]}!", "{{!a[*]; a}[*2]; !a[*]}!"),
+        ("{a[=0]}!", "{[*0]; !a[*]}!"),
+        ("{a} []-> b", "{a} |-> b"),
+        ("{a}[]=>b", "{a} |=> b"),
         ('"Foo bar" U x.y_1', '("Foo bar") U (x.y_1)'),
     ],
 )  # fmt: skip
@@ -92,7 +118,8 @@ def test_what_is_written_means(written: str, means: str) -> None:
         ("(a", 2),
         ("a)", 1),
         ("a b", 2),
-        ("{a;b}", 5),
+        ("{a;b} c", 6),
+        ("{a;b", 4),
         ("a # b", 2),
         ("next[x] a", 5),
         ("{a|->b", 2),
@@ -101,6 +128,15 @@ def test_what_is_written_means(written: str, means: str) -> None:
         ("{a U b}!", 3),
         ("{(F a)}!", 2),
         ("U a", 0),
+        ("F[2] a", 3),
+        ("F[2..1] a", 5),
+        ("next_a[1..] a", 10),
+        ("next_event(a U b)(c)", 13),
+        ("next_event(a) b", 14),
+        ("next_event(a)[0](b)", 14),
+        ("a ^", 3),
+        ("{{a;b}[->1]}!", 6),
+        ("{a[->x]}!", 5),
         ("a & eventually b", 4),
         ("2", 0),
     ],
@@ -133,12 +169,19 @@ def test_anything_but_a_string_is_a_type_error(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["(" * 400 + "a", "!" * 400 + "a", "X[400] a", "{" * 400 + "a", "a -> " * 400 + "a"],
-    ids=["parentheses", "prefixes", "next", "braces", "arrows"],
+    "text", ["(" * 400 + "a", "!" * 400 + "a", "X[400] a", "{" * 400 + "a", "a -> " * 400 + "a",
+             "a ^ " * 100 + "a", "F[0..100] a", "next_event(a)[60](b)"],
+    ids=["parentheses", "prefixes", "next", "braces", "arrows", "exclusive", "range", "events"],
 )  # fmt: skip
 def test_a_nesting_that_is_too_deep_is_named(text: str) -> None:
     with pytest.raises(FormulaTooLarge, match="nesting"):
         parse(text)
+
+
+def test_nested_ranges_may_not_multiply_without_bound() -> None:
+    with pytest.raises(FormulaTooLarge, match="copies in its ranges reached 1,331"):
+        parse("F[0..10] G[0..10] F[0..10] a")
+    assert parse("F[0..9] G[0..9] F[0..9] a & " * 3 + "a")
 
 
 def test_long_formulas_of_one_level_are_read() -> None:
@@ -172,3 +215,13 @@ def test_a_near_name_that_needs_quotes_is_proposed_with_them() -> None:
     advice = str(UnknownProposition(name, position, ["Foo"]))
     assert advice.endswith("Did you mean 'Foo', which is written in quotes in a formula?")
     assert str(UnknownProposition("pai", 2, ["paid"])).endswith("Did you mean 'paid'?")
+
+
+@given(formulas)
+def test_a_formula_in_symbols_is_the_same_formula(formula: Formula) -> None:
+    assert parse(to_text(formula, unicode=True)) == parse(to_text(formula))
+
+
+def test_the_mark_after_an_expression_is_no_negation_in_symbols() -> None:
+    text = to_text(parse('{a; !b & "F or G"}! & GX!a'), unicode=True)
+    assert text == '({a; ¬b ∧ "F or G"}!) ∧ □○¬a'

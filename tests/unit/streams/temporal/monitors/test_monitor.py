@@ -201,8 +201,46 @@ def test_what_was_wanted_is_that_p2_does_not_come_after_p0_without_p1_between() 
     assert monitor.at_end(run(monitor, ended)) is Verdict.TRUE
     # The strong X asks for one more event; its weak reading does not.
     assert monitor.at_end(run(monitor, ended[:1])) is Verdict.FALSE
-    weak = Monitor("G(p0 -> !X !(!p2 W p1))")
-    assert weak.at_end(run(weak, ended[:1])) is Verdict.TRUE
+    for text in ("G(p0 -> !X !(!p2 W p1))", "G(p0 -> next (!p2 W p1))"):
+        weak = Monitor(text)
+        assert weak.at_end(run(weak, ended[:1])) is Verdict.TRUE
+
+
+def test_psl_s_next_holds_at_the_last_event_and_next_with_a_mark_does_not() -> None:
+    for text, wanted in {
+        "next a": Verdict.TRUE,
+        "next[2] a": Verdict.TRUE,
+        "next! a": Verdict.FALSE,
+        "next![2] a": Verdict.FALSE,
+        "X a": Verdict.FALSE,
+        "X! a": Verdict.FALSE,
+        "X[!] a": Verdict.FALSE,
+        # On the empty trace, too.
+        "!next a": Verdict.FALSE,
+    }.items():
+        monitor = Monitor(text)
+        for trace in ([], [frozenset[str]()]):
+            assert monitor.at_end(run(monitor, trace)) is wanted, (text, trace)
+
+
+@pytest.mark.parametrize(
+    ("formula", "is_logged"),
+    [
+        ("G(a -> next b)", True),
+        ("next a", True),
+        ("{a;b} |-> next c", True),
+        ("X a", False),
+        # True whatever happens, before the end.
+        ("next a | next !a", False),
+        ("a & next true", False),
+    ],
+)
+def test_a_weak_next_that_matters_at_the_end_is_logged(
+    caplog: pytest.LogCaptureFixture, formula: str, is_logged: bool
+) -> None:
+    with caplog.at_level("INFO", "penstock"):
+        Monitor(formula)
+    assert (["weak" in record.message for record in caplog.records] == [True]) is is_logged
 
 
 def test_a_monitor_that_would_be_too_large_for_a_table_walks_its_diagrams() -> None:

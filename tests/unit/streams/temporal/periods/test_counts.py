@@ -19,6 +19,7 @@ from penstock.streams.temporal.periods.intervals import IntervalError, Period, R
 
 Row = tuple[int, int | None]
 
+DAY = datetime(2024, 1, 1)
 rows = st.lists(
     st.tuples(st.integers(0, 12), st.integers(1, 6) | st.none()).map(
         lambda row: (row[0], None if row[1] is None else row[0] + row[1])
@@ -223,17 +224,42 @@ def test_a_count_of_one_key_is_the_sum_of_ones(table: list[Row]) -> None:
     assert shown(ones) == count(table)
 
 
-# Bad rows.
+# Rows that are open for no time.
 
-DAY = datetime(2024, 1, 1)
+
+@pytest.mark.parametrize("instant", [5, DAY, "2024-01-01", Decimal("0.5"), "2024-01-01T00:00Z"])
+def test_a_row_that_ends_where_it_begins_is_skipped_and_counted(instant: Any) -> None:
+    periods = sequenced([(instant, instant)] * 2, begin=0, end=1)
+    assert (periods, periods.empty) == ([], 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6) | st.none(), st.sampled_from("ab"))),
+    st.sampled_from(["count", "sum", "max"]),
+)
+def test_periods_are_those_of_the_rows_that_are_open_for_some_time(
+    drawn: list[Any], aggregate: Any
+) -> None:
+    table = [
+        (begin, None if length is None else begin + length, key) for begin, length, key in drawn
+    ]
+    some_time = [row for row in table if row[0] != row[1]]
+    options: Any = {"by": 2, "begin": 0, "end": 1}
+    options |= {"include_zero": True} if aggregate == "count" else {"of": 0}
+    periods = sequenced(table, aggregate, **options)
+    assert periods == sequenced(some_time, aggregate, **options)
+    assert periods.empty == len(table) - len(some_time)
+    assert periods.aggregate == aggregate
+
+
+# Bad rows.
 
 
 @pytest.mark.parametrize(
     ("row", "kind", "said"),
     [
         ((5, 3), IntervalError, "from 5 comes after to 3"),
-        ((5, 5), IntervalError, "from 5 to 5 is empty"),
-        ((DAY, DAY), IntervalError, "is empty"),
+        ((DAY, DAY - timedelta(1)), IntervalError, "comes after to"),
         ((nan, 3), TypeError, "NaN is not a point in time"),
         ((3, nan), TypeError, "NaN is not a point in time"),
         ((Decimal("NaN"), None), TypeError, "NaN is not a point in time"),
@@ -285,7 +311,7 @@ def test_an_amount_that_is_not_a_finite_number_is_refused(amount: Any) -> None:
 @pytest.mark.parametrize(
     ("bad", "error", "said"),
     [
-        (("2004-07-13", "2004-07-13"), IntervalError, "row 2300: from .* is empty"),
+        (("2004-07-13", "2004-07-12"), IntervalError, "row 2300: from .* comes after to"),
         (("2004-07-13T00:00", "2004-07-14"), TypeError, "row 2300: .* is a datetime"),
         (("2004-07-13", "soon"), TypeError, "row 2300: 'soon' is not a point in time"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.streams.io.stamps import seconds_of
+from penstock.streams.validation import seconds_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,219 @@
+"""The operators of one group, from its first event until the group is closed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from penstock.streams.keyed.place import Buffer, Place
+from penstock.streams.keyed.queues import joined
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.stage import UNCONNECTED, Subscriber, Subscription
+from penstock.streams.runtime.context import Run
+
+__all__ = ["Gathered", "Substream", "SubstreamStage"]
+
+
+class SubstreamStage(Buffer, Protocol):
+    """The stage that has opened a substream."""
+
+    def emitted(self, substream: Substream | Gathered, event: Event[Any], /) -> None:
+        """The operators have emitted an event."""
+
+    def fed(self, substream: Substream, /) -> None:
+        """Events that waited have gone into the operators."""
+
+    def ended(self, substream: Substream | Gathered, /) -> None:
+        """The substream was closed, and its operators have completed."""
+
+    def fail(self, error: BaseException, /) -> None:
+        """The operators have failed."""
+
+
+class Gathered(list[Event[Any]]):
+    """The substream of a group whose operators only make a value of all its events, by `whole`.
+
+    It is the list of these events, not an object with a list: that is one object fewer in each
+    group for the garbage collector to traverse, which costs more than all else where groups are
+    many.
+    """
+
+    __slots__ = ("_whole", "closed", "ended", "held", "is_outside", "key", "stage")
+
+    waiting: Sequence[Event[Any]] = ()
+    """Always empty: the operators take all events."""
+
+    def __init__(
+        self, key: Any, stage: SubstreamStage, whole: Callable[[list[Event[Any]]], Any]
+    ) -> None:
+        self.key = key
+        self.stage = stage
+        self.held = 0
+        self.closed = self.ended = self.is_outside = False
+        self._whole = whole
+
+    # Compared by identity, as a Substream is, not by its events.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+    def output_taken(self) -> None:
+        """Request nothing: the group has one output."""
+
+    def close(self) -> None:
+        """Emit the value of all events."""
+        value = self._whole(self)
+        if len(self) == 1:
+            (event,) = self
+            event.value = value
+        else:
+            event = joined(value, self)
+        self.held = len(self)
+        event.turn = Place(self, event.turn, self.held)
+        self.clear()
+        self.closed = self.ended = True
+        self.stage.emitted(self, event)
+        self.stage.ended(self)
+
+    def give_back(self) -> None:
+        """Return all events to their source: the stage was cancelled."""
+        give_back_all(self)
+        self.stage.freed(len(self))
+        self.clear()
+
+
+class Substream:
+    """The subscription above a group's operators, and the subscriber below them.
+
+    An event waits until the operators request it, and then has a `Place`. One output is requested
+    at first, and another whenever one was taken out of the group's queue. Operators that end early,
+    as `take` does, stay until the group is closed, and what still comes is dropped.
+
+    A closed substream completes its operators, and ends when they have completed. Events that come
+    until then wait for the group's next substream.
+    """
+
+    __slots__ = (
+        *("_completed", "_demand", "_feeding", "_left", "_operators", "_upstream"),
+        *("closed", "ended", "held", "is_outside", "key", "stage", "waiting"),
+    )
+
+    def __init__(self, key: Any, stage: SubstreamStage) -> None:
+        self.key = key
+        self.stage = stage
+        self.waiting: deque[Event[Any]] = deque()
+        """Events that have not gone into the operators."""
+        self.held = 0
+        """Events that have a place in the operators, or that outputs in the queue were made of."""
+        self.closed = self.ended = False
+        self.is_outside = False
+        """Whether an output waits in the group's queue, or the turn of one is held."""
+        # Whether the operators have cancelled or completed by themselves: events are dropped.
+        self._left = False
+        # Whether the stage has completed them: events wait for the group's next substream.
+        self._completed = False
+        self._operators: Subscriber[Any] | None = None
+        # Again UNCONNECTED when the operators have completed.
+        self._upstream = UNCONNECTED
+        self._demand = 0
+        self._feeding = False
+
+    def __len__(self) -> int:
+        return self.held
+
+    # Above the operators.
+
+    def attach(self, operators: Subscriber[Any], run: Run) -> None:
+        self._operators = operators
+        operators.on_subscribe(self)
+
+    def append(self, event: Event[Any]) -> None:
+        """One more event of the group."""
+        self.waiting.append(event)
+        self._feed()
+
+    def extend(self, events: Sequence[Event[Any]]) -> None:
+        """More events of the group."""
+        self.waiting.extend(events)
+        self._feed()
+
+    def request(self, n: int, /) -> None:
+        self._demand += n
+        self._feed_waiting()
+
+    def cancel(self) -> None:
+        self._left = True
+        self._feed_waiting()
+
+    def _feed_waiting(self) -> None:
+        if self.waiting and not self._feeding:
+            self._feed()
+            self.stage.fed(self)
+
+    def _feed(self) -> None:
+        """Pass on what is requested, and the completion when nothing waits in a closed group."""
+        if self._feeding:
+            return
+        self._feeding = True
+        waiting, operators = self.waiting, self._operators
+        while waiting and not self._completed:
+            if self._left:
+                waiting.popleft().drop("group ended")
+                self.stage.freed(1)
+            elif self._demand and operators is not None:
+                event = waiting.popleft()
+                event.turn = Place(self, event.turn)
+                self._demand -= 1
+                self.held += 1
+                operators.on_events([event])
+            else:
+                break
+        self._feeding = False
+        if self.closed and not (waiting or self._completed):
+            self._completed = True
+            if operators is not None and not self._left:
+                operators.on_completed()
+            self._end_if_over()
+
+    def close(self) -> None:
+        """No more events: let the operators emit what they hold."""
+        self.closed = True
+        self._feed()
+
+    def give_back(self) -> None:
+        """Return what waits to its source, and cancel the operators: the stage was cancelled."""
+        self.closed = self.ended = True
+        self._completed = True
+        give_back_all(self.waiting)
+        self.stage.freed(len(self.waiting))
+        self.waiting.clear()
+        upstream, self._upstream = self._upstream, UNCONNECTED
+        upstream.cancel()
+
+    # Below the operators.
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        self._upstream = subscription
+        subscription.request(1)
+
+    def output_taken(self) -> None:
+        """Request another output."""
+        self._upstream.request(1)
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for event in events:
+            self.stage.emitted(self, event)
+
+    def on_completed(self) -> None:
+        self._upstream = UNCONNECTED
+        self.cancel()
+        self._end_if_over()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._upstream = UNCONNECTED
+        self.stage.fail(error)
+
+    def _end_if_over(self) -> None:
+        if self._completed and self._upstream is UNCONNECTED and not self.ended:
+            self.ended = True
+            self.stage.ended(self)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import groupby
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.streams.errors import WrongType
+from penstock.streams.temporal import IntervalError, Month, Periods, as_of, by_month, sequenced
+
+FIRST = date(2003, 12, 20)
+AGGREGATES: dict[str, Any] = {
+    "count": len,
+    "sum": sum,
+    "min": min,
+    "max": max,
+    "avg": lambda amounts: float(sum(map(Fraction, amounts)) / len(amounts)),
+}
+
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 100),
+        st.integers(0, 60) | st.none(),
+        st.sampled_from("ab"),
+        st.integers(-3, 9),
+    ).map(
+        lambda row: (
+            FIRST + timedelta(row[0]),
+            None if row[1] is None else FIRST + timedelta(row[0] + row[1]),
+            *row[2:],
+        )
+    ),
+    max_size=8,
+)
+
+
+def periods_of(table: list[Any], aggregate: Any = "count", *, by: Any = 2) -> Periods:
+    of = None if aggregate == "count" else 3
+    return sequenced(table, aggregate, by=by, begin=0, end=1, of=of)
+
+
+def plain(table: list[Any], aggregate: str, key: str, day: date) -> Any:
+    """The plain aggregate over the rows of a key that are valid on a day; None without any."""
+    amounts = [
+        amount
+        for begin, end, mine, amount in table
+        if mine == key and begin <= day and (end is None or day < end)
+    ]
+    return AGGREGATES[aggregate](amounts) if amounts else None
+
+
+def first_of_next(day: date) -> date:
+    return (day.replace(day=1) + timedelta(31)).replace(day=1)
+
+
+@given(rows, st.sampled_from([*AGGREGATES]), st.integers(-3, 170))
+def test_at_every_instant_the_value_is_the_plain_aggregate(
+    table: list[Any], aggregate: str, offset: int
+) -> None:
+    day = FIRST + timedelta(offset)
+    keys = [key for begin, end, key, _ in table if begin != end]
+    expected = {key: plain(table, aggregate, key, day) for key in keys}
+    if aggregate == "count":
+        expected = {key: value or 0 for key, value in expected.items()}
+    else:
+        expected = {key: value for key, value in expected.items() if value is not None}
+    assert as_of(periods_of(table, aggregate), day.isoformat()) == expected
+
+
+@given(rows, st.sampled_from([*AGGREGATES]), st.integers(0, 170) | st.none())
+def test_a_month_is_the_least_the_mean_and_the_greatest_of_its_days(
+    table: list[Any], aggregate: str, cut: int | None
+) -> None:
+    until = None if cut is None else FIRST + timedelta(cut)
+    table = [row for row in table if row[0] != row[1]]
+    points = [point for row in table for point in row[:2] if point is not None]
+    expected: list[Month] = []
+    for key in dict.fromkeys(row[2] for row in table):
+        mine = [row for row in table if row[2] == key]
+        begin = min(row[0] for row in mine)
+        ends = [row[1] for row in mine]
+        stop = until or _end_of(periods_of(table, aggregate), points)
+        if begin >= stop:
+            continue
+        last = stop if None in ends else min(stop, max(end for end in ends if end is not None))
+        last = min(stop, first_of_next(last - timedelta(1)))
+        start = begin.replace(day=1)
+        days = [start + timedelta(n) for n in range((last - start).days)]
+        for month, some in groupby(days, lambda day: day.replace(day=1)):
+            values = [plain(table, aggregate, key, day) for day in some]
+            if aggregate == "count":
+                values = [value or 0 for value in values]
+            values = [value for value in values if value is not None]
+            if values:
+                mean = float(sum(map(Fraction, values)) / len(values))
+                expected.append(Month(key, month, min(values), mean, max(values)))
+    assert by_month(periods_of(table, aggregate), until=until) == expected
+
+
+def _end_of(periods: Periods, points: list[date]) -> date:
+    latest = max(p for period in periods for p in (period.begin, period.end) if p is not None)
+    begins_there = any(p.end is None and p.begin == latest for p in periods)
+    return first_of_next(latest if begins_there else latest - timedelta(1))
+
+
+def test_a_month_of_datetimes_is_measured_to_the_instant() -> None:
+    begin = datetime(2024, 2, 1, tzinfo=UTC)
+    table = [(begin, begin + timedelta(hours=29)), (begin, "2024-03-01T00:00+00:00")]
+    (month,) = by_month(sequenced(table, begin=0, end=1))
+    assert month == Month(None, date(2024, 2, 1), 1, 1 + 1 / 24, 2)
+
+
+def test_a_mean_of_decimals_is_a_decimal_and_one_beyond_the_largest_float_infinite() -> None:
+    days = [(date(2024, 1, 1), date(2024, 1, 2)), (date(2024, 1, 2), date(2024, 1, 5))]
+    table = [(*days[0], Decimal("0.1")), (*days[1], Decimal("0.2"))]
+    (month,) = by_month(sequenced(table, "sum", begin=0, end=1, of=2))
+    assert repr(month.mean) == "Decimal('0.175')"
+    (month,) = by_month(sequenced([(*days[0], 1e308)] * 2, "sum", begin=0, end=1, of=2))
+    assert month.mean == inf
+
+
+def test_without_periods_there_are_no_values_and_no_months() -> None:
+    assert as_of(sequenced([]), 5) == {}
+    assert by_month(sequenced([])) == []
+
+
+def test_what_is_not_a_date_has_no_months_and_what_is_has_no_numbers() -> None:
+    numbers = sequenced([(1, 3)], begin=0, end=1)
+    dates = sequenced([("2024-01-01", "9999-12-31")], begin=0, end=1)
+    with pytest.raises(WrongType, match="by_month needs periods of dates or datetimes"):
+        by_month(numbers)
+    with pytest.raises(WrongType, match=r"at=5: 5 is a number, but .* a date"):
+        as_of(dates, 5)
+    with pytest.raises(WrongType, match=r"until=5: 5 is a number, but .* a date"):
+        by_month(dates, until=5)
+    with pytest.raises(IntervalError, match="ends after the year 9999: give `until`"):
+        by_month(dates)
+    assert [month.mean for month in by_month(dates, until="2024-03-01")] == [1.0, 1.0]
