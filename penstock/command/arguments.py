@@ -211,6 +211,85 @@ def _add_monitor(add_parser: AddParser) -> None:
     add_report(monitor, "none")
 
 
+def _add_formula(add_parser: AddParser) -> None:
+    formula = plain(add_parser, "formula", "show, translate and compare formulas of temporal logic")
+    formula.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
+    formula.add_argument(
+        "--ltl", action="store_true", help="write regular expressions as LTL first, where it can"
+    )
+    formula.add_argument("--simplify", action="store_true", help="simplify it first")
+    formula.add_argument("--unicode", action="store_true", help="print it in the symbols of logic")
+    form = formula.add_mutually_exclusive_group()
+    form.add_argument("--lbtt", action="store_true", help="its Büchi automaton as LBTT reads it")
+    form.add_argument("--hoa", action="store_true", help="its Büchi automaton as HOA")
+    form.add_argument(
+        "--svg",
+        action="store_true",
+        help="draw the automaton, each edge with the number of its line in --lbtt",
+    )
+    form.add_argument(
+        "--compare",
+        metavar="FORMULA",
+        help="how it is related to another one, on finite traces and on infinite words; exit "
+        "status 1 if they differ",
+    )
+    form.add_argument(
+        "--examples", action="store_true", help="the shortest traces that satisfy and violate it"
+    )
+    formula.add_argument(
+        "--ba",
+        action="store_true",
+        help="an automaton with at most one acceptance set (as HOA, unless --lbtt or --svg)",
+    )
+    add_output(formula)
+
+
+def _add_counts(add_parser: AddParser) -> None:
+    counts = plain(
+        add_parser, "counts", "count the rows that are valid at every instant, or in each month"
+    )
+    counts.add_argument(
+        "source",
+        nargs="?",
+        metavar="FILE|URL",
+        help="a file of CSV (.csv) or JSON lines, or a database, as in sqlite:///work.db or "
+        "postgresql://host/name (default: JSON lines of standard input)",
+    )
+    counts.add_argument("--table", metavar="NAME", help="the table of the database")
+    counts.add_argument(
+        "--format", choices=("csv", "jsonl"), help="the file's format, if its name does not say it"
+    )
+    for name, default, what in (
+        ("begin", "from", "the time from which a row is valid"),
+        ("end", "to", "the time at which its validity ends; open without a value"),
+    ):
+        counts.add_argument(
+            f"--{name}",
+            default=default,
+            metavar="FIELD",
+            help=f"the field that says {what} (default: {default})",
+        )
+    counts.add_argument("--by", metavar="FIELD", help="count the rows of each key on their own")
+    counts.add_argument(
+        "--aggregate",
+        choices=("count", "sum", "avg", "min", "max"),
+        default="count",
+        help="what to compute of the rows valid at an instant (default: count)",
+    )
+    counts.add_argument(
+        "--of", metavar="FIELD", help="the number to aggregate, with any --aggregate but count"
+    )
+    shown = counts.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--month", action="store_true", help="least, mean over time and greatest of each month"
+    )
+    shown.add_argument("--at", metavar="T", help="only the value at that instant, as in 2004-07-13")
+    counts.add_argument(
+        "--until", metavar="T", help="with --month: examine the time before that instant only"
+    )
+    counts.add_argument("--plot", metavar="PATH.svg", help="draw the periods, or the months, too")
+
+
 def _add_kata(add_parser: AddParser) -> None:
     kata = add_parser(
         "kata",
@@ -243,22 +322,79 @@ def _add_kata(add_parser: AddParser) -> None:
 
 def _add_santa(add_parser: AddParser) -> None:
     santa = plain(
-        add_parser, "santa", "run the self-adjusting mailbox: batches of jobs for worker processes"
+        add_parser,
+        "santa",
+        "run the self-adjusting mailbox: batches of jobs, in processes or simulated",
+    )
+    santa.add_argument(
+        "--simulate",
+        action="store_true",
+        help="on a virtual machine, in virtual time, instead of processes",
+    )
+    santa.add_argument(
+        "--race",
+        action="store_true",
+        help="simulate naive, fixed:4, hill-climb and auto side by side, with the same letters",
+    )
+    santa.add_argument(
+        "--shift",
+        type=number,
+        nargs="?",
+        const=0,
+        metavar="CORES",
+        help="of a simulation: at minute 10 only so many cores are left (default: three quarters)",
     )
     santa.add_argument(
         "--limit",
-        default="auto",
-        metavar="fixed:N|hill-climb|auto",
-        help="how many jobs at once (default: auto, which tunes itself)",
+        metavar="naive|fixed:N|hill-climb|auto",
+        help="how many jobs at once; naive: all (default: auto, which tunes itself)",
+    )
+    santa.add_argument(
+        "--learning-rate", type=float, metavar="SHARE", help="of the hill climb (default: 0.1)"
+    )
+    santa.add_argument(
+        "--exploration-rate", type=float, metavar="SHARE", help="of the hill climb (default: 0.1)"
+    )
+    santa.add_argument(
+        "--batches",
+        type=int,
+        help="how many batches (default: 40; 360, half an hour, with --race or --shift)",
+    )
+    santa.add_argument(
+        "--max-batch",
+        type=number,
+        default=10,
+        metavar="N",
+        help="a batch has 0 to N jobs (default: 10)",
+    )
+    santa.add_argument(
+        "--interval",
+        type=seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="of the story between two batches (default: 5)",
+    )
+    santa.add_argument(
+        "--value",
+        type=number,
+        metavar="NUMBER",
+        help="what each job factorizes (default: with --simulate the article's 2130093701, which "
+        "took 5.5 s; else a fixed smaller prime, 2130061 at the default speed)",
+    )
+    santa.add_argument(
+        "--cores",
+        type=number,
+        metavar="N",
+        help="processes (default: four for each core here), or virtual cores (default: 8)",
     )
     santa.add_argument(
         "--speed",
         type=float,
-        default=20.0,
-        help="how many times as fast as the article's clock, with smaller numbers (default: 20)",
+        help="of processes: how many times as fast as the article's clock (default: 20)",
     )
-    santa.add_argument("--batches", type=int, default=40, help="how many batches (default: 40)")
-    santa.add_argument("--seed", type=int, default=0, help="of the sizes of batches")
+    santa.add_argument(
+        "--seed", type=int, default=0, help="of the sizes of batches and the hill climb's steps"
+    )
     santa.add_argument("--plot", metavar="PATH", help="draw what happened as .svg or .png, too")
 
 
@@ -268,6 +404,8 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "check": _add_check,
     "check-workflow": _add_check_workflow,
     "monitor": _add_monitor,
+    "counts": _add_counts,
+    "formula": _add_formula,
     "publish": _add_publish,
     "status": _add_status,
     "dead-letters": _add_dead_letters,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -35,6 +36,8 @@ class Curve:
     done_at: list[float] = field(default_factory=list[float])
     total: list[float] = field(default_factory=list[float])
     """Seconds in the system of each job, waiting included; done at the time beside it."""
+    processing: list[float] = field(default_factory=list[float])
+    """The part of them without the waiting."""
 
 
 async def story(
@@ -47,43 +50,51 @@ async def story(
     interval: float = 5.0,
     speed: float = 1.0,
     say: Callable[[str], None] = lambda line: None,
+    curve: Curve | None = None,
 ) -> Curve:
     """Let `count` batches arrive, one each `interval` seconds of the story, and do all jobs.
 
     The story goes `speed` times as fast as the clock. `handler` takes a job and returns it with
-    the seconds it took. `say` gets the lines of the article's log.
+    the seconds it took. `say` gets the lines of the article's log. Returns `curve`, which can be
+    read while the story goes on, or a new one.
     """
     loop = asyncio.get_running_loop()
-    began = loop.time()
     inbox: Subject[Job] = Subject()
-    curve = Curve()
+    readings = Curve() if curve is None else curve
+    waiting: deque[Job] = deque()
 
     def now() -> float:
         return (loop.time() - began) * speed
 
-    def read() -> None:
+    def log(text: str) -> None:
+        say(f"{_clock(now())}|{text}")
+
+    def show() -> None:
         statistics = running.statistics()
         stage = statistics["stages"][_STAGE - 1]
-        curve.time.append(now())
-        curve.queue.append(statistics["stages"][0]["buffered"] + stage["waiting"])
-        curve.in_flight.append(stage["in_flight"])
-        curve.limit.append(stage["limit"])
+        queue = statistics["stages"][0]["buffered"] + stage["waiting"]
+        readings.time.append(now())
+        readings.queue.append(queue)
+        readings.in_flight.append(stage["in_flight"])
+        readings.limit.append(stage["limit"])
+        # Jobs begin in the order in which they came.
+        while len(waiting) > queue:
+            job = waiting.popleft()
+            log(f"Started batch {job.batch} job {job.number}")
+        log(f"Queue: {queue}, In Flight: {stage['in_flight']}, Parallelism: {stage['limit']}")
 
     def done(result: tuple[Job, float]) -> None:
         job, seconds = result
         total = (loop.time() - job.arrived) * speed
-        curve.done_at.append(now())
-        curve.total.append(total)
-        say(
+        readings.done_at.append(now())
+        readings.total.append(total)
+        readings.processing.append(seconds * speed)
+        log(
             f"Completed batch {job.batch} job {job.number} in {seconds * speed:.0f} secs "
             f"(total {total:.0f})"
         )
         # When the next job has begun in its place.
         loop.call_soon(show)
-
-    def show() -> None:
-        read()
-        say(f"Queue: {curve.queue[-1]}, In Flight: {curve.in_flight[-1]}")
 
     letters = Flowable.of(inbox, on_overflow=buffer(_MOST_WAITING))
     pipeline = letters.pipe(adaptive_flat_map(handler, limit)).to(for_each(done))
@@ -91,13 +102,22 @@ async def story(
     async with pipeline.start() as running:
         # The stream begins, and listens, with the loop's next step.
         await asyncio.sleep(0)
+        began = loop.time()
         for batch, size in enumerate(islice(sizes, count), 1):
-            say(f"New jobs arriving: batch {batch}, {size}")
+            log(f"New jobs arriving: batch {batch}, {size} jobs")
             for number in range(1, size + 1):
-                inbox.on_next(Job(batch, number, value, loop.time()))
+                job = Job(batch, number, value, loop.time())
+                waiting.append(job)
+                inbox.on_next(job)
             # Letters that have arrived are in the pipeline after a loop iteration.
             await asyncio.sleep(0)
-            read()
+            show()
             await asyncio.sleep(interval / speed)
         inbox.on_completed()
-    return curve
+    return readings
+
+
+def _clock(seconds: float) -> str:
+    # Sums of intervals are not exact, and a batch comes at a full second.
+    minutes, second = divmod(int(seconds + 0.001), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from itertools import islice
 
 import pytest
 
 from penstock import Fixed
 from penstock.command.santa import jobs
-from penstock.command.santa.jobs import MOST, PUBLISHED, Job, batches, factorize, number_for
+from penstock.command.santa.jobs import (
+    MOST,
+    PUBLISHED,
+    Job,
+    batches,
+    factorize,
+    largest_factor,
+    seconds_for,
+    value_for,
+)
+from penstock.command.santa.machine import Machine
 from penstock.command.santa.story import Curve, story
 from penstock.streams.limits import HillClimb
 from penstock.streams.limits.choice import Limit
@@ -20,51 +29,6 @@ CORES = 8
 # An hour of the story: 720 batches, 3,600 jobs or so, each 5.5 seconds of a core, which takes
 # 5 1/2 of the eight cores on average.
 BATCHES = 720
-
-
-class Machine:
-    """Jobs share the cores: with n of them each goes at full speed or at cores / n of it."""
-
-    def __init__(self, cores: int) -> None:
-        self._cores = cores
-        self._left: dict[asyncio.Future[None], float] = {}
-        self._at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._rng = random.Random(7)
-
-    async def work(self, job: Job) -> tuple[Job, float]:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        self._go_on()
-        done: asyncio.Future[None] = loop.create_future()
-        self._left[done] = self._rng.gammavariate(400, 5.5 / 400)
-        self._plan()
-        await done
-        return job, loop.time() - began
-
-    def _speed(self) -> float:
-        return min(1.0, self._cores / len(self._left)) if self._left else 1.0
-
-    def _go_on(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for done in self._left:
-            self._left[done] -= (now - self._at) * self._speed()
-        self._at = now
-
-    def _plan(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._left:
-            first = min(self._left.values()) / self._speed()
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, first), self._end)
-
-    def _end(self) -> None:
-        self._go_on()
-        for done in [done for done, left in self._left.items() if left <= 1e-9]:
-            del self._left[done]
-            done.set_result(None)
-        self._plan()
 
 
 def told(run: Run, limit: Limit, count: int = BATCHES) -> Curve:
@@ -104,15 +68,50 @@ def test_the_default_catches_up_sooner_and_does_not_drift_afterwards(run: Run) -
 def test_the_log_has_the_articles_lines(run: Run) -> None:
     lines: list[str] = []
     run(story(Machine(1).work, Fixed(4), iter([2, 0, 1]), 3, say=lines.append))
-    assert [line for line in lines if line.startswith("New")] == [
-        "New jobs arriving: batch 1, 2",
-        "New jobs arriving: batch 2, 0",
-        "New jobs arriving: batch 3, 1",
+    assert [line for line in lines if "|New" in line] == [
+        "0:00:00|New jobs arriving: batch 1, 2 jobs",
+        "0:00:05|New jobs arriving: batch 2, 0 jobs",
+        "0:00:10|New jobs arriving: batch 3, 1 jobs",
     ]
-    first = next(i for i, line in enumerate(lines) if line.startswith("Completed"))
-    assert lines[first] == "Completed batch 1 job 1 in 11 secs (total 11)"
-    assert lines[first + 1] == "Queue: 0, In Flight: 2"
-    assert lines[-1] == "Queue: 0, In Flight: 0"
+    assert lines[1:4] == [
+        "0:00:00|Started batch 1 job 1",
+        "0:00:00|Started batch 1 job 2",
+        "0:00:00|Queue: 0, In Flight: 2, Parallelism: 4",
+    ]
+    first = next(i for i, line in enumerate(lines) if "|Completed" in line)
+    assert lines[first].endswith("|Completed batch 1 job 1 in 11 secs (total 11)")
+    assert lines[first + 1].endswith("|Queue: 0, In Flight: 2, Parallelism: 4")
+    assert lines[-1].endswith("|Queue: 0, In Flight: 0, Parallelism: 4")
+
+
+def test_a_job_is_started_when_there_is_room(run: Run) -> None:
+    lines: list[str] = []
+    curve = run(story(Machine(1).work, Fixed(1), iter([2]), 1, say=lines.append))
+    assert [line.partition("|")[2].partition(" in ")[0] for line in lines] == [
+        "New jobs arriving: batch 1, 2 jobs",
+        "Started batch 1 job 1",
+        "Queue: 1, In Flight: 1, Parallelism: 1",
+        "Completed batch 1 job 1",
+        "Started batch 1 job 2",
+        "Queue: 0, In Flight: 1, Parallelism: 1",
+        "Completed batch 1 job 2",
+        "Queue: 0, In Flight: 0, Parallelism: 1",
+    ]
+    assert curve.processing == pytest.approx([5.5, 5.5], rel=0.2)
+    assert curve.total == pytest.approx([5.5, 11], rel=0.2)
+
+
+def test_cores_that_are_taken_away_slow_what_is_in_work(run: Run) -> None:
+    async def scene() -> float:
+        machine = Machine(2, seconds=10)
+        loop = asyncio.get_running_loop()
+        loop.call_later(5, machine.use, 1)
+        (_, first), _ = await asyncio.gather(
+            *(machine.work(Job(1, number, 0, 0.0)) for number in (1, 2))
+        )
+        return first
+
+    assert run(scene()) == pytest.approx(15, rel=0.2)
 
 
 def test_the_story_can_go_faster_than_the_clock(run: Run) -> None:
@@ -122,7 +121,7 @@ def test_the_story_can_go_faster_than_the_clock(run: Run) -> None:
     lines: list[str] = []
     curve = run(story(tenth, Fixed(4), iter([3]), 1, speed=10, say=lines.append))
     assert curve.total == [pytest.approx(5.5)] * 3
-    assert "in 6 secs (total 6)" in lines[1]
+    assert "in 6 secs (total 6)" in lines[5]
 
 
 # Jobs.
@@ -133,19 +132,27 @@ def test_factors_are_found_the_articles_way() -> None:
     assert factorize(7919) == [7919, 1]
 
 
-def test_the_number_is_a_prime_up_to_the_articles() -> None:
-    assert number_for(1e9) == PUBLISHED
-    small = number_for(0.001)
-    assert factorize(small) == [small, 1]
+def test_the_number_is_a_prime_up_to_the_articles_and_the_same_each_time() -> None:
+    assert value_for(0.001) == PUBLISHED
+    assert value_for(20) == 2_130_061
+    assert factorize(value_for(20_000)) == [value_for(20_000), 1]
+    assert value_for(1e9) == 3
 
 
-def test_a_few_slow_trials_do_not_make_the_number_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def number(*took: float) -> int:
+@pytest.mark.parametrize("x", [1, 2, 12, 60, 49, 7919, 2 * 7919])
+def test_the_largest_factor_is_the_first_that_the_article_lists(x: int) -> None:
+    assert largest_factor(x) == factorize(x)[0]
+
+
+def test_a_few_slow_trials_do_not_make_the_time_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seconds(*took: float) -> float:
         ends = [reading for n, seconds in enumerate(took) for reading in (n, n + seconds)]
         monkeypatch.setattr(jobs, "perf_counter", iter(ends).__next__)
-        return number_for(1.0)
+        return seconds_for(2_000_030)
 
-    assert number(0.3, 0.1, 0.1, 0.5, 0.1, 0.1, 0.1, 0.9, 0.1) == number(*[0.1] * 9)
+    assert seconds(0.3, 0.1, 0.1, 0.5, 0.1, 0.1, 0.1, 0.9, 0.1) == pytest.approx(
+        seconds(*[0.1] * 9)
+    )
 
 
 def test_batches_have_five_jobs_on_average_and_repeat_for_a_seed() -> None:
@@ -153,3 +160,4 @@ def test_batches_have_five_jobs_on_average_and_repeat_for_a_seed() -> None:
     assert sizes == list(islice(batches(3), 2000))
     assert (min(sizes), max(sizes)) == (0, MOST)
     assert 4.7 < sum(sizes) / len(sizes) < 5.3
+    assert max(islice(batches(3, most=2), 2000)) == 2

@@ -1,0 +1,166 @@
+"""Values that change in steps over time, as an SVG picture."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from html import escape
+from math import floor, isfinite, log10
+from typing import Any
+
+from penstock.streams.errors import BuildError
+
+__all__ = ["Steps", "as_svg"]
+
+Steps = list[tuple[Any, Any, Any]]
+"""Begin, end and value, in order; an end of None is open."""
+
+# In pixels.
+_WIDTH, _HEIGHT = 760, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 24, 56, 48
+_TICKS = 6
+_OPEN = 0.06  # of the width, for what is open
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, without its black and yellow.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+
+_STYLE = """
+    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif;
+           font-size: 12px; fill: #52697a; }
+    .sheet { fill: #ffffff; }
+    .title { font-size: 15px; font-weight: 600; fill: #14344c; }
+    .grid { stroke: #d5e0e8; }
+    .curve { fill: none; stroke-width: 1.8; }
+    @media (prefers-color-scheme: dark) {
+      .sheet { fill: #10181f; }
+      text { fill: #9fb4c3; }
+      .title { fill: #e4eef5; }
+      .grid { stroke: #2a3d4b; }
+    }
+"""
+
+
+def as_svg(title: str, curves: dict[str, Steps]) -> str:
+    """An SVG document, readable on light and dark backgrounds; its size does not grow with the
+    number of steps.
+
+    A step that is open ends at the right edge. Raises BuildError for more curves than can be told
+    apart.
+    """
+    if len(curves) > len(_COLOURS):
+        raise BuildError(
+            f"--plot draws at most {len(_COLOURS)} keys, and there are {len(curves):,}: leave --by "
+            "out, or select rows"
+        )
+    points = [p for steps in curves.values() for step in steps for p in step[:2] if p is not None]
+    values = [float(step[2]) for steps in curves.values() for step in steps]
+    across = _Axis([_position(p) for p in points], _LEFT, _WIDTH - _RIGHT)
+    if any(end is None for steps in curves.values() for _, end, _ in steps):
+        # Or one that begins at the last point would not be seen.
+        across.high += (across.high - across.low) * _OPEN or 1.0
+    up = _Axis([0.0, *filter(isfinite, values)], _HEIGHT - _BOTTOM, _TOP)
+    parts = [_text(_LEFT, 26, title, kind="title"), *_horizontals(up)]
+    if points:
+        parts += _dates(across, points[0])
+    for colour, steps in zip(_COLOURS, curves.values(), strict=False):
+        path = _path(steps, across, up)
+        parts.append(f'<path class="curve" stroke="{colour}" d="{path}"/>')
+    parts += _legend([name for name in curves if name])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">\n'
+        f"  <style>{_STYLE}  </style>\n"
+        f'  <rect class="sheet" width="{_WIDTH}" height="{_HEIGHT}" rx="12"/>\n'
+        + "".join(f"  {part}\n" for part in parts)
+        + "</svg>\n"
+    )
+
+
+class _Axis:
+    """Maps numbers to pixels, linearly."""
+
+    def __init__(self, numbers: list[float], first: float, last: float) -> None:
+        self.low, self.high = min(numbers, default=0.0), max(numbers, default=1.0)
+        self.first, self.last = first, last
+
+    def pixel(self, number: float) -> float:
+        share = (number - self.low) / ((self.high - self.low) or 1.0)
+        return round(self.first + share * (self.last - self.first), 1)
+
+
+def _position(point: Any) -> float:
+    if isinstance(point, datetime):
+        # Those without a time zone have their own axis, on which any zone will do.
+        return (point if point.tzinfo else point.replace(tzinfo=UTC)).timestamp()
+    return float(point.toordinal() if isinstance(point, date) else point)
+
+
+def _path(steps: Steps, across: _Axis, up: _Axis) -> str:
+    """Within one column of pixels only the range of the steps is drawn, and the last of them."""
+    drawn: list[str] = []
+    column, ended = -1, None
+    low = high = pen = 0.0
+    for begin, end, value in steps:
+        if not isfinite(float(value)):
+            continue
+        x, y = across.pixel(_position(begin)), up.pixel(float(value))
+        if ended is None or ended != begin:
+            drawn.append(f"M{x:g} {y:g}")
+            column, low, high, pen = int(x), y, y, y
+        elif not low <= y <= high:
+            drawn.append(f"V{y:g}")
+            low, high, pen = min(low, y), max(high, y), y
+        ended = end
+        last = across.last if end is None else across.pixel(_position(end))
+        if int(last) != column:
+            drawn.append(f"H{last:g}" if pen == y else f"V{y:g}H{last:g}")
+            column, low, high, pen = int(last), y, y, y
+    return "".join(drawn)
+
+
+def _horizontals(up: _Axis) -> list[str]:
+    """Lines at round numbers."""
+    span = (up.high - up.low) or 1.0
+    rough = span / _TICKS
+    power = 10.0 ** floor(log10(rough))
+    step = next(power * n for n in (1, 2, 5, 10) if power * n >= rough)
+    parts: list[str] = []
+    for n in range(floor(up.low / step), floor(up.high / step) + 1):
+        if n * step < up.low:
+            continue
+        y = up.pixel(n * step)
+        parts.append(
+            f'<line class="grid" x1="{_LEFT}" y1="{y:g}" x2="{_WIDTH - _RIGHT}" y2="{y:g}"/>'
+        )
+        parts.append(_text(_LEFT - 8, y + 4, f"{round(n * step, 10):,g}", anchor="end"))
+    return parts
+
+
+def _dates(across: _Axis, example: Any) -> list[str]:
+    parts: list[str] = []
+    for n in range(_TICKS):
+        number = across.low + (across.high - across.low) * n / (_TICKS - 1)
+        if isinstance(example, datetime):
+            hours = across.high - across.low < 5 * 86_400
+            shown = datetime.fromtimestamp(number, UTC)
+            label = f"{shown:%m-%d %H:%M}" if hours else shown.date().isoformat()
+        elif isinstance(example, date):
+            label = date.fromordinal(round(number)).isoformat()
+        else:
+            label = f"{number:,g}"
+        anchor = "start" if n == 0 else "end" if n == _TICKS - 1 else "middle"
+        parts.append(_text(across.pixel(number), _HEIGHT - _BOTTOM + 22, label, anchor=anchor))
+    return parts
+
+
+def _legend(names: list[str]) -> list[str]:
+    parts: list[str] = []
+    for at, name in enumerate(names):
+        x = _LEFT + at * (_WIDTH - _LEFT - _RIGHT) / len(_COLOURS)
+        shown = name if len(name) <= 12 else f"{name[:11]}…"
+        parts.append(f'<rect x="{x:g}" y="37" width="12" height="4" fill="{_COLOURS[at]}"/>')
+        parts.append(_text(x + 17, 43, shown))
+    return parts
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", kind: str = "label") -> str:
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -1,0 +1,169 @@
+"""The rows of a CSV file, of JSON lines, or of a table of SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+import sys
+from argparse import Namespace
+from collections.abc import Iterable
+from contextlib import closing
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, TextIO
+
+from penstock.streams.errors import (
+    BuildError,
+    CannotOpen,
+    ColumnMissing,
+    TableMissing,
+)
+from penstock.streams.extras import missing_extra
+from penstock.streams.sql_queue.schema import quoted
+from penstock.streams.sql_queue.url import file_of, redacted
+
+__all__ = ["Row", "as_number", "read_rows"]
+
+Row = dict[str, Any]
+
+_DATABASES = ("sqlite:", "postgresql:", "postgres:")
+_FINE, _BAD_LINES = 0, 3
+
+
+def read_rows(options: Namespace) -> tuple[list[Row] | None, int]:
+    """All rows with an exit status: 3 if lines of JSON were bad. No rows if the reading failed.
+
+    Raises BuildError for an input that cannot be opened, or lacks a column.
+    """
+    source: str | None = options.source
+    if source is not None and source.startswith(_DATABASES):
+        return _read_table(source, options), _FINE
+    if options.table is not None:
+        raise BuildError("--table needs the URL of a database, such as sqlite:///work.db")
+    kind = options.format or ("csv" if source is not None and source.endswith(".csv") else "jsonl")
+    if kind == "csv":
+        return _read_csv(source, options), _FINE
+    return _read_jsonl(source)
+
+
+def as_number(text: str) -> Any:
+    """An int or a Decimal; the text itself if it is neither."""
+    for kind in (int, Decimal):
+        try:
+            return kind(text)
+        except (ValueError, InvalidOperation):
+            continue
+    return text
+
+
+def _wanted(options: Namespace) -> list[str]:
+    fields = (options.begin, options.end, options.by, options.of)
+    return list(dict.fromkeys(field for field in fields if field is not None))
+
+
+def _check_columns(there: Iterable[str], options: Namespace, where: str) -> None:
+    has = list(there)
+    if lacks := [name for name in _wanted(options) if name not in has]:
+        raise ColumnMissing(
+            f"{where} has no column {', '.join(map(repr, lacks))}; it has: {', '.join(has)}. "
+            "--begin, --end, --by and --of name columns"
+        )
+
+
+def _read_jsonl(source: str | None) -> tuple[list[Row] | None, int]:
+    from penstock.command.run import Options, execute, warnings_to_standard_error
+    from penstock.sinks.collect import collect
+    from penstock.sources.jsonl import read_jsonl
+
+    warnings_to_standard_error()
+    rows: list[Row] = []
+    status = execute(read_jsonl().to(collect(rows)), Options(source, report="none"))
+    return (rows if status in (_FINE, _BAD_LINES) else None), status
+
+
+def _read_csv(source: str | None, options: Namespace) -> list[Row]:
+    name = source or "standard input"
+    try:
+        if source is None:
+            return _csv_rows(sys.stdin, options, name)
+        with Path(source).open(encoding="utf-8-sig", newline="") as file:
+            return _csv_rows(file, options, name)
+    except OSError as error:
+        raise CannotOpen(f"Cannot read {name}: {error.strerror}.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise CannotOpen(f"Cannot read {name} as CSV: {error}") from error
+
+
+def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
+    table = csv.DictReader(file)
+    _check_columns(table.fieldnames or (), options, name)
+    rows: list[Row] = list(table)
+    if options.of is not None:
+        for row in rows:
+            row[options.of] = as_number(row[options.of] or "")
+    points = [(row, end, row[end]) for row in rows for end in (options.begin, options.end)]
+    numbers = [as_number(text) for *_, text in points if text]
+    # A date without hyphens could be a number, too: the column is all one or all the other.
+    if not any(isinstance(number, str) for number in numbers):
+        given = iter(numbers)
+        points = [(row, end, next(given) if text else text) for row, end, text in points]
+    for row, end, point in points:
+        row[end] = None if point == "" else point
+    return rows
+
+
+def _read_table(url: str, options: Namespace) -> list[Row]:
+    if options.table is None:
+        raise BuildError(f"{redacted(url)} has several tables: say which by --table NAME")
+    read = _from_sqlite if url.startswith("sqlite:") else _from_postgres
+    return read(url, options)
+
+
+def _from_sqlite(url: str, options: Namespace) -> list[Row]:
+    path = Path(file_of(url))
+    if not path.exists():
+        raise CannotOpen(f"{path} does not exist")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            # SQLite would take the quoted name of a column that is not there for a text.
+            there = database.execute(
+                "SELECT name FROM pragma_table_info(?)", (options.table.split(".")[-1],)
+            ).fetchall()
+            return _select(database, [name for (name,) in there], options, str(path))
+    except sqlite3.Error as error:
+        raise CannotOpen(f"Cannot read {path}: {error}") from error
+
+
+def _from_postgres(url: str, options: Namespace) -> list[Row]:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise missing_extra(f"PostgreSQL needs psycopg ({error})", "postgres") from error
+    where = redacted(url)
+    try:
+        with psycopg.connect(url, connect_timeout=10, application_name="penstock") as database:
+            there = database.execute(
+                "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s)"
+                " AND attnum > 0 AND NOT attisdropped",
+                (_quoted(options.table),),
+            ).fetchall()
+            return _select(database, [name for (name,) in there], options, where)
+    except psycopg.Error as error:
+        first, *_ = str(error).splitlines() or [type(error).__name__]
+        raise CannotOpen(f"Cannot read {where}: {first}") from error
+
+
+def _select(database: Any, there: list[str], options: Namespace, where: str) -> list[Row]:
+    """The wanted columns of all rows; the two databases have the same interface for it."""
+    if not there:
+        raise TableMissing(f"{where} has no table {options.table!r}")
+    _check_columns(there, options, f"{options.table} in {where}")
+    wanted = _wanted(options)
+    columns = ", ".join(map(quoted, wanted))
+    rows = database.execute(f"SELECT {columns} FROM {_quoted(options.table)}")
+    return [dict(zip(wanted, row, strict=True)) for row in rows]
+
+
+def _quoted(table: str) -> str:
+    """Schema, if there is one, and table."""
+    return ".".join(map(quoted, table.split(".", 1)))

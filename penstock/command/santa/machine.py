@@ -1,0 +1,75 @@
+"""A virtual machine: jobs share its cores, on the time of the running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from itertools import count
+
+from penstock.command.santa.jobs import SECONDS, Job
+
+__all__ = ["Machine"]
+
+_SHAPE = 400
+"""Of the gamma distribution of the jobs' lengths: they differ by 5 %."""
+
+
+class Machine:
+    """`work` is a handler; n jobs in work each go at full speed, or at cores / n of it.
+
+    A job takes about `seconds` of one core. The k-th job to begin has the same length in every
+    machine with the same `seed`. On a loop with virtual time the jobs take no real time.
+    """
+
+    def __init__(self, cores: int, seed: int = 7, seconds: float = SECONDS) -> None:
+        self._cores = cores
+        self._seconds = seconds
+        self._random = random.Random(seed)
+        # The seconds that a job which was there from the beginning would have progressed: all
+        # jobs progress alike, so that each ends at a fixed reading of this.
+        self._progress = 0.0
+        self._at = 0.0
+        self._jobs: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def work(self, job: Job) -> tuple[Job, float]:
+        """Do a job; returns it with the seconds from its beginning to its end."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._advance()
+        done: asyncio.Future[None] = loop.create_future()
+        length = self._random.gammavariate(_SHAPE, self._seconds / _SHAPE)
+        heapq.heappush(self._jobs, (self._progress + length, next(self._numbers), done))
+        self._plan()
+        await done
+        return job, loop.time() - began
+
+    def use(self, cores: int) -> None:
+        """From now on there are so many cores."""
+        self._advance()
+        self._cores = cores
+        self._plan()
+
+    def _speed(self) -> float:
+        return min(1.0, self._cores / len(self._jobs)) if self._jobs else 1.0
+
+    def _advance(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._progress += (now - self._at) * self._speed()
+        self._at = now
+
+    def _plan(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._jobs:
+            left = (self._jobs[0][0] - self._progress) / self._speed()
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end)
+
+    def _end(self) -> None:
+        self._advance()
+        while self._jobs and self._jobs[0][0] - self._progress <= 1e-9:
+            heapq.heappop(self._jobs)[2].set_result(None)
+        self._plan()

@@ -1,0 +1,198 @@
+"""`penstock counts` in a shell."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.command.counts_plot import as_svg
+
+Penstock = Callable[..., Any]
+
+CSV = """client,from,to,price
+ada,2004-07-01,2004-07-14,5
+ada,2004-07-08,2004-07-20,7.5
+bob,2004-07-14,,4
+"""
+COUNTS = [
+    {"begin": "2004-07-01", "end": "2004-07-08", "value": 1},
+    {"begin": "2004-07-08", "end": "2004-07-20", "value": 2},
+    {"begin": "2004-07-20", "end": None, "value": 1},
+]
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.csv"
+    path.write_text(CSV, encoding="utf-8")
+    return path
+
+
+def lines(result: Any) -> list[Any]:
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def test_each_period_of_a_csv_file_is_a_line_of_json(penstock: Penstock, orders: Path) -> None:
+    result = penstock("counts", orders)
+    assert (result.status, lines(result), result.err) == (0, COUNTS, "")
+
+
+def test_json_lines_are_counted_in_the_same_way(penstock: Penstock, tmp_path: Path) -> None:
+    path = tmp_path / "orders.jsonl"
+    rows = ['{"from": "2004-07-01", "to": "2004-07-14"}', '{"from": "2004-07-08", "to": null}']
+    path.write_text("\n".join(rows), encoding="utf-8")
+    assert [line["value"] for line in lines(penstock("counts", path))] == [1, 2, 1]
+    path.write_text("\n".join([*rows, "broken"]), encoding="utf-8")
+    result = penstock("counts", path)
+    assert (result.status, len(lines(result))) == (3, 3)
+    assert "line 3 is not valid JSON" in result.err
+
+
+def test_a_table_of_a_database_is_counted_in_the_same_way(
+    penstock: Penstock, database: str
+) -> None:
+    script = [
+        'CREATE TABLE "order" ("from" date, "to" date, client text, price numeric)',
+        """INSERT INTO "order" VALUES ('2004-07-01', '2004-07-14', 'ada', 5),
+           ('2004-07-08', '2004-07-20', 'ada', 7.5), ('2004-07-14', NULL, 'bob', 4)""",
+    ]
+    if database.startswith("sqlite"):
+        with sqlite3.connect(database.removeprefix("sqlite:///")) as db:
+            for statement in script:
+                db.execute(statement)
+        db.close()
+    else:
+        import psycopg
+
+        with psycopg.connect(database) as server:
+            for statement in script:
+                server.execute(statement.encode())
+    assert lines(penstock("counts", database, "--table", "order")) == COUNTS
+    sums = penstock("counts", database, "--table=order", "--aggregate=sum", "--of=price")
+    assert [line["value"] for line in lines(sums)] == [5, 12.5, 11.5, 4]
+    missing = penstock("counts", database, "--table", "order", "--by", "clint")
+    assert missing.status == 2
+    assert "has no column 'clint'; it has: from, to, client, price" in missing.err
+    unknown = penstock("counts", database, "--table", "none")
+    assert (unknown.status, unknown.err.count("\n")) == (2, 1)
+    assert "has no table 'none'" in unknown.err
+
+
+def test_a_month_has_its_least_mean_and_greatest(penstock: Penstock, orders: Path) -> None:
+    (line,) = lines(penstock("counts", orders, "--month"))
+    mean = (7 + 12 * 2 + 12) / 31
+    assert line == {"month": "2004-07", "least": 1, "mean": mean, "greatest": 2}
+    by = lines(penstock("counts", orders, "--month", "--by", "client", "--until", "2004-08-01"))
+    assert [(line["key"], line["greatest"]) for line in by] == [("ada", 2), ("bob", 1)]
+
+
+def test_the_value_at_an_instant_is_that_of_the_rows_valid_then(
+    penstock: Penstock, orders: Path, tmp_path: Path
+) -> None:
+    assert lines(penstock("counts", orders, "--at", "2004-07-15")) == [
+        {"at": "2004-07-15", "value": 2}
+    ]
+    by = lines(penstock("counts", orders, "--at", "2004-07-15", "--by", "client"))
+    assert [(line["key"], line["value"]) for line in by] == [("ada", 1), ("bob", 1)]
+    numbers = tmp_path / "numbers.csv"
+    numbers.write_text("from,to\n1,3\n2.5,9\n", encoding="utf-8")
+    assert lines(penstock("counts", numbers, "--at", "2.5")) == [{"at": 2.5, "value": 2}]
+    numbers.write_text("from,to\n", encoding="utf-8")
+    assert lines(penstock("counts", numbers, "--at", "2.5"))[0]["value"] == 0
+
+
+def test_bad_rows_and_rows_open_for_no_time_are_left_out_and_reported(
+    penstock: Penstock, orders: Path
+) -> None:
+    bad = "ada,2004-07-14,2004-07-01,1\nada,never,,1\nbob,2004-07-02,2004-07-02,1\n"
+    orders.write_text(CSV + bad, encoding="utf-8")
+    result = penstock("counts", orders)
+    assert (result.status, lines(result)) == (3, COUNTS)
+    assert "row 4 is left out: from '2004-07-14' comes after to '2004-07-01'" in result.err
+    assert "row 5 is left out: 'never' is not a point in time" in result.err
+    assert "1 row skipped: open for no time" in result.err
+
+
+def test_beyond_ten_bad_rows_the_others_are_only_counted(penstock: Penstock, orders: Path) -> None:
+    orders.write_text(CSV + "ada,never,,1\n" * 12, encoding="utf-8")
+    result = penstock("counts", orders)
+    assert result.err.count("is left out") == 10
+    assert "2 more rows left out" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--by", "clint"], "has no column 'clint'"),
+        (["--aggregate", "sum"], "needs of="),
+        (["--of", "price"], "counts rows"),
+        (["--table", "orders"], "--table needs the URL of a database"),
+        (["--at", "soon"], "'soon' is not a point in time"),
+        (["--at", "2004-07-15", "--plot", "a.svg"], "leave --at out"),
+        (["--plot", "a.png"], "must end in .svg"),
+        (["--plot", "none/a.svg"], "Cannot write none/a.svg"),
+        (["--until", "2004-08-01"], "--until goes with --month"),
+        (["--", "more"], "takes nothing after"),
+    ],
+)
+def test_a_wrong_use_is_one_line_and_status_2(
+    penstock: Penstock, orders: Path, words: list[str], said: str
+) -> None:
+    result = penstock("counts", orders, *words)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert said in result.err
+
+
+def test_an_input_that_is_not_there_is_named(penstock: Penstock, tmp_path: Path) -> None:
+    for source in ("none.csv", "none.jsonl"):
+        result = penstock("counts", tmp_path / source)
+        assert result.status == 2
+        assert source in result.err
+    result = penstock("counts", f"sqlite:///{tmp_path}/none.db", "--table", "a")
+    assert (result.status, "none.db does not exist" in result.err) == (2, True)
+    result = penstock("counts", f"sqlite:///{tmp_path}/none.db")
+    assert "say which by --table" in result.err
+
+
+def test_a_plot_has_a_curve_for_each_key_or_three_for_a_month(
+    penstock: Penstock, orders: Path, tmp_path: Path
+) -> None:
+    for options, curves in (
+        ([], 1),
+        (["--by", "client"], 2),
+        (["--month"], 3),
+        (["--month", "--by", "client"], 2),
+    ):
+        plot = tmp_path / "plot.svg"
+        assert penstock("counts", orders, *options, "--plot", plot).status == 0
+        assert plot.read_text("utf-8").count('class="curve"') == curves
+
+
+def test_more_keys_than_can_be_told_apart_are_refused_in_a_plot(
+    penstock: Penstock, orders: Path, tmp_path: Path
+) -> None:
+    rows = "".join(f"c{n},2004-07-01,,1\n" for n in range(7))
+    orders.write_text(f"client,from,to,price\n{rows}", encoding="utf-8")
+    result = penstock("counts", orders, "--by", "client", "--plot", tmp_path / "plot.svg")
+    assert result.status == 2
+    assert "at most 6 keys, and there are 7" in result.err
+
+
+def test_a_picture_does_not_grow_with_the_number_of_steps_and_keeps_their_extremes() -> None:
+    steps = [(at, at + 1, 10 if at == 77_777 else at % 2) for at in range(100_000)]
+    picture = as_svg("count", {"": steps})
+    assert len(picture) < 60_000
+    (path,) = re.findall(r' d="(.*)"', picture)
+    top, bottom = 56, 332
+    heights = [float(height) for height in re.findall(r"V([\d.]+)", path)]
+    assert (min(heights), max(heights)) == (top, bottom)
+
+
+def test_nothing_to_draw_is_an_empty_picture() -> None:
+    assert "curve" not in as_svg("count", {}).split("</style>")[1]
