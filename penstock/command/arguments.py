@@ -153,10 +153,16 @@ def _add_check(add_parser: AddParser) -> None:
 
 def _add_check_workflow(add_parser: AddParser) -> None:
     check = plain(
-        add_parser, "check-workflow", "look for paths of a workflow that break the rules of a file"
+        add_parser, "check-workflow", "look for paths of workflows that break the rules of a file"
     )
-    check.add_argument("graph", metavar="GRAPH.json", help='{"nodes": {name: facts, ...}}')
-    check.add_argument("rules", metavar="RULES.py", help="a Python file with rules in variables")
+    check.usage = "penstock check-workflow GRAPH.json [GRAPH.json ...] RULES.py [options]"
+    check.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help='graphs, as in {"nodes": {name: facts, ...}}, and the one .py file, with rules in '
+        "variables",
+    )
     check.add_argument(
         "--all",
         type=number,

@@ -1,79 +1,105 @@
-"""`penstock check-workflow`: finds the paths of a workflow that break the rules of a file."""
+"""`penstock check-workflow`: finds the paths of workflows that break the rules of a file."""
 
 from __future__ import annotations
 
 from argparse import Namespace
 from itertools import islice
-from types import ModuleType
 
 from penstock.command.explain import explain, users_line
-from penstock.command.load import load_module
 from penstock.command.output import put, write
+from penstock.command.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
-from penstock.streams.temporal.automata.automaton import text_of
 from penstock.streams.temporal.workflow.paths import (
     SearchTooLarge,
     counter_example,
     counter_examples,
 )
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule
-from penstock.streams.temporal.workflow.workflow import Workflow, read_workflow
+from penstock.streams.temporal.workflow.workflow import Workflow, near, read_workflow
 
-__all__ = ["call"]
+__all__ = ["broken_by", "call"]
 
-_BROKEN, _SAYS_NOTHING = 1, 3
+_BROKEN, _VACUOUS = 1, 3
 
 
 def call(options: Namespace, words: list[str]) -> int:
-    """Report on each rule.
+    """Report on each rule, for one workflow after the other.
 
-    Returns 0 if all hold, 1 if one is broken, else 3 if one does not apply to this workflow. Raises
-    BuildError for a workflow, rules or a picture that cannot be read or written.
+    Returns 0 if all hold where they apply, 1 if one is broken, else 3 if one is vacuous. Raises
+    BuildError for a workflow, rules or a picture that cannot be read or written, and for a rule
+    that applies to none of the workflows.
     """
-    workflow = read_workflow(options.graph)
-    rules = _rules_of(load_module(options.rules, words, "rule", whole=options.traceback))
-    if not rules:
-        raise BuildError(
-            f"{options.rules} has no rules: it needs some in variables of the module, as in "
-            "`rules = [Rule(...)]`"
-        )
+    graphs, file = _sorted_out(options.files)
+    workflows = {graph: read_workflow(graph) for graph in graphs}
+    rules = read_rules(file, words, whole=options.traceback)
+    for rule in rules:
+        _check_applies(rule, workflows, file)
     if options.draw and not options.draw.endswith((".svg", ".dot")):
         raise BuildError(f"--draw {options.draw}: the name must end in .svg or .dot")
-    arcs = sum(1 for _ in workflow.arcs())
-    put(f"{options.graph}: {len(workflow.nodes):,} nodes, {arcs:,} arcs\n")
-    status, first = 0, None
-    for rule in rules:
-        try:
-            nothing = rule.vacuous(workflow)
-            found = _found(workflow, rule, options.all)
-        except SearchTooLarge as error:
-            # It names its rule.
-            raise BuildError(f"{options.rules}: {error}") from error
-        except PenstockError as error:
-            raise BuildError(f"{options.rules}: rule {rule.name!r}: {error}") from error
-        except Exception as error:
-            line = users_line(error) or options.rules
-            told = explain(error, whole=options.traceback)
-            raise BuildError(f"{line}: rule {rule.name!r} raised an error\n{told}") from error
-        put(_told(rule, found, nothing))
-        if found:
-            status = _BROKEN
-            first = first or found[0]
-        elif nothing and not status:
-            status = _SAYS_NOTHING
+    status = 0
+    drawn: tuple[Workflow, CounterExample | None] = (workflows[graphs[0]], None)
+    for graph, workflow in workflows.items():
+        arcs = sum(1 for _ in workflow.arcs())
+        put(f"{graph}: {len(workflow.nodes):,} nodes, {arcs:,} arcs\n")
+        for rule in rules:
+            if lacks := rule.lacking(workflow):
+                put(f"{rule.name}: not applicable, there is {_nothing(lacks)}\n")
+                continue
+            found, vacuous = broken_by(rule, workflow, file, options)
+            put(_report(rule, found, vacuous))
+            if found:
+                status = _BROKEN
+                if drawn[1] is None:
+                    drawn = workflow, found[0]
+            elif vacuous and not status:
+                status = _VACUOUS
     if options.draw:
-        _draw(workflow, first, options.draw)
+        _draw(*drawn, options.draw)
     return status
 
 
-def _rules_of(module: ModuleType) -> list[Rule]:
-    """Those in public variables, by themselves or in lists, in order."""
-    found: dict[int, Rule] = {}
-    for name, value in vars(module).items():
-        if not name.startswith("_"):
-            values = value if isinstance(value, list | tuple) else [value]  # pyright: ignore[reportUnknownVariableType]
-            found.update((id(one), one) for one in values if isinstance(one, Rule))  # pyright: ignore[reportUnknownVariableType]
-    return list(found.values())
+def broken_by(
+    rule: Rule, workflow: Workflow, file: str, options: Namespace
+) -> tuple[list[CounterExample], str | None]:
+    """The first counter-examples, and why the rule is vacuous if it is; BuildError with the name of
+    the rule for every error."""
+    try:
+        return _found(workflow, rule, options.all), rule.vacuous(workflow)
+    except SearchTooLarge as error:
+        # It names its rule.
+        raise BuildError(f"{file}: {error}") from error
+    except PenstockError as error:
+        raise BuildError(f"{file}: rule {rule.name!r}: {error}") from error
+    except Exception as error:
+        line = users_line(error) or file
+        told = explain(error, whole=options.traceback)
+        raise BuildError(f"{line}: rule {rule.name!r} raised an error\n{told}") from error
+
+
+def _sorted_out(files: list[str]) -> tuple[list[str], str]:
+    """The graphs and the file of rules."""
+    rules = [name for name in files if name.endswith(".py")]
+    graphs = list(dict.fromkeys(name for name in files if name not in rules))
+    if len(rules) != 1 or not graphs:
+        raise BuildError(
+            f"check-workflow needs graphs and one .py file with rules; {' '.join(files)} has "
+            f"{len(graphs)} and {len(rules)}"
+        )
+    return graphs, rules[0]
+
+
+def _check_applies(rule: Rule, workflows: dict[str, Workflow], file: str) -> None:
+    reasons = {graph: rule.lacking(workflow) for graph, workflow in workflows.items()}
+    if all(reasons.values()):
+        graph, lacks = next(iter(reasons.items()))
+        guess = near(lacks[0], workflows[graph].facts)
+        raise BuildError(
+            f"{file}: rule {rule.name!r} applies to no graph: {graph} has {_nothing(lacks)}{guess}"
+        )
+
+
+def _nothing(lacks: list[str]) -> str:
+    return f"no step or label {', '.join(map(repr, lacks))}"
 
 
 def _found(workflow: Workflow, rule: Rule, most: int) -> list[CounterExample]:
@@ -83,28 +109,12 @@ def _found(workflow: Workflow, rule: Rule, most: int) -> list[CounterExample]:
     return [] if found is None else [found]
 
 
-def _told(rule: Rule, found: list[CounterExample], nothing: str | None) -> str:
-    if nothing:
-        return f"{rule.name}: says nothing, {nothing}\n"
+def _report(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str:
+    if vacuous:
+        return f"{rule.name}: says nothing, {vacuous}\n"
     if not found:
         return f"{rule.name}: holds\n"
-    assert not isinstance(rule.formula, str)
-    formula = "" if rule.formula is None else f", {text_of(rule.formula)} fails"
-    return f"{rule.name}: BROKEN{formula}\n" + "\n".join(map(_path, found))
-
-
-def _path(example: CounterExample) -> str:
-    """A line for each node: how the path reaches it, and which propositions of the formula hold
-    there."""
-    ways = ["begins", *(f"by {arc}" for arc in example.arcs)]
-    width = max(map(len, example.path))
-    lines = [
-        f"    {way:<9}  {name:<{width}}  {' '.join(sorted(letter))}".rstrip()
-        for name, way, letter in zip(example.path, ways, example.letters, strict=False)
-    ]
-    if example.loop is not None:
-        lines.append(f"    {ways[-1]:<9}  {example.path[example.loop]}  again, and so on for ever")
-    return "\n".join([*lines, ""])
+    return "\n\n".join([found[0].describe(), *(one.trace() for one in found[1:])]) + "\n"
 
 
 def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None:

@@ -13,7 +13,12 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from penstock.streams.errors import PenstockError
-from penstock.streams.temporal.automata.automaton import Automaton, components, names_in
+from penstock.streams.temporal.automata.automaton import (
+    Automaton,
+    components,
+    names_in,
+    text_of,
+)
 from penstock.streams.temporal.errors import UnknownProposition
 from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.formula.parser import parse
@@ -107,6 +112,15 @@ class Rule:
                     raise UnknownProposition(name, position, known)
         return formula
 
+    def lacking(self, workflow: Workflow) -> list[str]:
+        """The steps and labels that the rule names and this workflow lacks: it applies to a
+        workflow that lacks none."""
+        formula = self.formula
+        assert not isinstance(formula, str)
+        selectors = (one for one in (self.initial, self.final) if isinstance(one, str))
+        names = dict.fromkeys([*selectors, *(() if formula is None else names_in(formula))])
+        return [name for name in names if name not in workflow.facts]
+
     def vacuous(self, workflow: Workflow) -> str | None:
         """Why the rule is vacuous for this workflow, if it is.
 
@@ -164,6 +178,25 @@ class CounterExample:
         """The arcs that it takes, as (from, to)."""
         whole = self.path if self.loop is None else (*self.path, self.path[self.loop])
         return list(pairwise(whole))
+
+    def describe(self) -> str:
+        """The rule with its formula, and the path as `trace` shows it."""
+        assert not isinstance(self.rule.formula, str)
+        formula = "" if self.rule.formula is None else f", {text_of(self.rule.formula)} fails"
+        return f"{self.rule.name}: BROKEN{formula}\n{self.trace()}"
+
+    def trace(self) -> str:
+        """A line for each node: how the path reaches it, and which propositions of the formula
+        hold there."""
+        ways = ["begins", *(f"by {arc}" for arc in self.arcs)]
+        width = max(map(len, self.path))
+        lines = [
+            f"    {way:<9}  {name:<{width}}  {' '.join(sorted(letter))}".rstrip()
+            for name, way, letter in zip(self.path, ways, self.letters, strict=False)
+        ]
+        if self.loop is not None:
+            lines.append(f"    {ways[-1]:<9}  {self.path[self.loop]}  again, and so on for ever")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         if self.loop is None:

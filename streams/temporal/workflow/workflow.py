@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.streams.errors import BuildError, CannotOpen, describe
 
-__all__ = ["Node", "Workflow", "WorkflowError", "read_workflow"]
+__all__ = ["Node", "Workflow", "WorkflowError", "near", "read_workflow"]
 
 
 class WorkflowError(BuildError, ValueError):
@@ -67,7 +67,7 @@ class Workflow:
                     if name not in self.nodes:
                         raise WorkflowError(
                             f"node {node.name!r} has {fact} {name!r}, which is not a node"
-                            + _near(name, self.nodes)
+                            + near(name, self.nodes)
                         )
         self.inputs = tuple(name for name, node in self.nodes.items() if node.input)
 
@@ -109,7 +109,7 @@ def _node(name: str, facts: Mapping[str, Any]) -> Node:
         if fact not in _FACTS:
             raise WorkflowError(
                 f"node {name!r} has {fact!r}, which is not a fact: use {', '.join(_FACTS)}"
-                + _near(str(fact), _FACTS)
+                + near(str(fact), _FACTS)
             )
         values: list[Any] = [value] if isinstance(value, str) else value
         if type(values) is not list or not all(isinstance(one, str) for one in values):
@@ -120,9 +120,10 @@ def _node(name: str, facts: Mapping[str, Any]) -> Node:
     return Node(name, **read)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), 1)
-    return f". Did you mean {near[0]!r}?" if near else ""
+def near(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: a guess, if one is like it."""
+    found = get_close_matches(name, list(known), 1)
+    return f". Did you mean {found[0]!r}?" if found else ""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def read_workflow(path: str | PathLike[str]) -> Workflow:
     except OSError as error:
         raise CannotOpen(f"Cannot read {path}: {error.strerror}") from error
     except RecursionError:
-        raise WorkflowError(f"{path} cannot be read as JSON: it is nested too deeplyly") from None
+        raise WorkflowError(f"{path} cannot be read as JSON: it is nested too deeply") from None
     except ValueError as error:
         raise WorkflowError(f"{path} cannot be read as JSON: {error}") from error
     if type(content) is not dict or "nodes" not in content:

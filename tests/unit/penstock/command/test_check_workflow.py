@@ -100,7 +100,8 @@ def test_rules_may_be_in_lists_and_are_checked_once(penstock: Penstock, files: A
         (
             PAY,
             {"a": {}},
-            "shop_rules.py: rule 'pay first': 'start' is neither a node nor a label of one",
+            "shop_rules.py: rule 'pay first' applies to no graph: {graph} has no step or label "
+            "'start', 'end', 'ship', 'pay'",
         ),
         ("", SHOP, "has no rules"),
         ("rule = Rule('r', 'start')\n", SHOP, "shop_rules.py:2: this rule cannot be built: rule"),
@@ -117,9 +118,10 @@ def test_rules_may_be_in_lists_and_are_checked_once(penstock: Penstock, files: A
 def test_what_cannot_be_checked_is_explained_without_a_traceback(
     penstock: Penstock, files: Any, rules: str, nodes: Any, said: str
 ) -> None:
-    result = penstock("check-workflow", *files(rules, nodes))
+    graph, file = files(rules, nodes)
+    result = penstock("check-workflow", graph, file)
     assert result.status == 2
-    assert said in result.err
+    assert said.format(graph=graph) in result.err
     assert "penstock/command/check_workflow.py" not in result.err
 
 
@@ -137,6 +139,85 @@ def test_a_file_that_is_missing_is_named(penstock: Penstock, files: Any, tmp_pat
     graph, rules = files(PAY)
     assert "none.json" in penstock("check-workflow", tmp_path / "none.json", rules).err
     assert "none.py does not exist" in penstock("check-workflow", graph, tmp_path / "none.py").err
+
+
+# Several graphs.
+
+OTHER = {"start": {"goto": ["cart", "end"]}, "cart": {"goto": "end"}, "end": {}}
+BACK = "back = Rule('no way back', initial='end', final='start')\n"
+
+
+def other_graph(graph: Path, nodes: Any = OTHER) -> Path:
+    path = graph.with_name("other.json")
+    path.write_text(json.dumps({"nodes": nodes}))
+    return path
+
+
+def test_a_rule_that_names_a_step_which_a_graph_lacks_is_listed_there_and_checked_elsewhere(
+    penstock: Penstock, files: Any
+) -> None:
+    graph, rules = files(PAY + BACK)
+    other = other_graph(graph)
+    result = penstock("check-workflow", other, graph, rules)
+    assert result.out == (
+        f"{other}: 3 nodes, 3 arcs\n"
+        "pay first: not applicable, there is no step or label 'ship', 'pay'\n"
+        "no way back: holds\n"
+        f"{graph}: 5 nodes, 9 arcs\n"
+        "pay first: BROKEN, !ship W pay fails\n"
+        "    begins     start\n"
+        "    by goto    cart\n"
+        "    by goto    ship   ship\n"
+        "    by goto    end\n"
+        "no way back: holds\n"
+    )
+    assert result.status == 1
+
+
+def test_a_rule_that_is_not_applicable_everywhere_does_not_change_the_status(
+    penstock: Penstock, files: Any
+) -> None:
+    kept = {**SHOP, "cart": {"goto": "pay"}, "pay": {"goto": "ship"}}
+    graph, rules = files(PAY, kept)
+    assert penstock("check-workflow", graph, other_graph(graph), rules).status == 0
+
+
+def test_a_rule_that_applies_to_no_graph_is_an_error(penstock: Penstock, files: Any) -> None:
+    graph, rules = files(BACK + "gone = Rule('gone', 'carts', 'end')\n")
+    other = other_graph(graph)
+    result = penstock("check-workflow", graph, other, rules)
+    assert (result.status, result.out) == (2, "")
+    assert result.err == (
+        f"penstock: {rules}: rule 'gone' applies to no graph: {graph} has no step or label "
+        "'carts'. Did you mean 'cart'?\n"
+    )
+
+
+def test_the_rules_may_stand_anywhere_among_the_files(penstock: Penstock, files: Any) -> None:
+    graph, rules = files(BACK)
+    other = other_graph(graph)
+    outs = [
+        penstock("check-workflow", *order).out
+        for order in ((rules, graph, other), (graph, rules, other), (graph, other, rules))
+    ]
+    assert outs[0] == outs[1] == outs[2]
+    assert outs[0].count("no way back: holds") == 2
+
+
+@pytest.mark.parametrize("names", [["a.json"], ["a.py"], ["a.py", "b.py"], ["a.json", "b.json"]])
+def test_one_file_of_rules_and_a_graph_are_needed(penstock: Penstock, names: list[str]) -> None:
+    result = penstock("check-workflow", *names)
+    assert result.status == 2
+    assert "needs graphs and one .py file with rules" in result.err
+
+
+def test_the_first_broken_rule_is_drawn_in_its_own_graph(
+    penstock: Penstock, files: Any, tmp_path: Path
+) -> None:
+    graph, rules = files(PAY)
+    target = tmp_path / "shop.dot"
+    penstock("check-workflow", other_graph(graph), graph, rules, "--draw", target)
+    assert '"cart" -> "ship" [color=red' in target.read_text(encoding="utf-8")
 
 
 # The drawing.

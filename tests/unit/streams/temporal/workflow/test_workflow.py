@@ -101,6 +101,35 @@ def test_a_rule_can_be_an_exception() -> None:
         counter_example(shop(), rule, raise_on=True)
 
 
+def test_a_counter_example_is_described_with_its_rule_and_a_line_for_each_step() -> None:
+    finite = counter_example(shop(), Rule("pay first", "start", "end", "!ship W pay"))
+    assert finite is not None
+    assert finite.describe() == (
+        "pay first: BROKEN, !ship W pay fails\n"
+        "    begins     start\n"
+        "    by goto    cart\n"
+        "    by goto    ship   ship\n"
+        "    by goto    end"
+    )
+    endless = counter_example(shop(), Rule("ends", "start", formula="F (ship | pay)"))
+    assert endless is not None
+    assert endless.describe() == (
+        "ends: BROKEN, F(ship | pay) fails\n"
+        "    begins     start\n"
+        "    by goto    cart\n"
+        "    by goto    cart  again, and so on for ever"
+    )
+    bare = counter_example(shop(), Rule("late payment", "end", "pay"))
+    assert bare is not None
+    assert bare.describe() == "late payment: BROKEN\n    begins     end\n    by input   pay"
+
+
+def test_a_rule_lacks_the_steps_and_labels_that_it_names_and_a_workflow_does_not_have() -> None:
+    rule = Rule("r", "start", "gone", "F open & G !(lost | start)")
+    assert rule.lacking(shop()) == ["gone", "lost"]
+    assert Rule("r", lambda node: False, "end", "F input").lacking(shop()) == []
+
+
 def test_where_a_path_may_go_can_depend_on_where_it_has_been() -> None:
     rule = Rule("no way", initial="start", final="end")
     assert paths(shop(ship={"goto": "end", "through": "pay"}), rule, most=1) == [
