@@ -152,7 +152,7 @@ def _check_plot(options: Namespace) -> None:
 def _plot(periods: Periods, months: list[Month], options: Namespace) -> None:
     what = options.aggregate if options.of is None else f"{options.aggregate} of {options.of}"
     curves = _curves_of_months(months, options) if options.month else _curves_of_periods(periods)
-    write(as_svg(what, curves), options.plot)
+    write(as_svg((what, curves)), options.plot)
 
 
 def _curves_of_periods(periods: Periods) -> dict[str, Steps]:

@@ -39,13 +39,32 @@ _STYLE = """
 """
 
 
-def as_svg(title: str, curves: dict[str, Steps]) -> str:
-    """An SVG document, readable on light and dark backgrounds; its size does not grow with the
-    number of steps.
+def as_svg(*panels: tuple[str, dict[str, Steps]]) -> str:
+    """An SVG document of one or more panels, each with a title and curves, one below the other.
 
+    It is readable on light and dark backgrounds; its size does not grow with the number of steps.
     A step that is open ends at the right edge. Raises BuildError for more curves than can be told
     apart.
     """
+    height = _HEIGHT * len(panels)
+    label = escape("; ".join(title for title, _ in panels))
+    drawn = [
+        f'<g transform="translate(0 {_HEIGHT * at})">\n'
+        + "".join(f"    {part}\n" for part in _panel(title, curves))
+        + "  </g>"
+        for at, (title, curves) in enumerate(panels)
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">\n'
+        f"  <style>{_STYLE}  </style>\n"
+        f'  <rect class="sheet" width="{_WIDTH}" height="{height}" rx="12"/>\n'
+        + "".join(f"  {part}\n" for part in drawn)
+        + "</svg>\n"
+    )
+
+
+def _panel(title: str, curves: dict[str, Steps]) -> list[str]:
     if len(curves) > len(_COLOURS):
         raise BuildError(
             f"--plot draws at most {len(_COLOURS)} keys, and there are {len(curves):,}: leave --by "
@@ -64,15 +83,7 @@ def as_svg(title: str, curves: dict[str, Steps]) -> str:
     for colour, steps in zip(_COLOURS, curves.values(), strict=False):
         path = _path(steps, across, up)
         parts.append(f'<path class="curve" stroke="{colour}" d="{path}"/>')
-    parts += _legend([name for name in curves if name])
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">\n'
-        f"  <style>{_STYLE}  </style>\n"
-        f'  <rect class="sheet" width="{_WIDTH}" height="{_HEIGHT}" rx="12"/>\n'
-        + "".join(f"  {part}\n" for part in parts)
-        + "</svg>\n"
-    )
+    return parts + _legend([name for name in curves if name])
 
 
 class _Axis:

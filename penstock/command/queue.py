@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
-from penstock.command import queue_text
+from penstock.command import queue_views
 from penstock.command.output import mention, put
 from penstock.command.run import Options, execute, warnings_to_standard_error
 from penstock.streams.errors import DatabaseUnavailable
@@ -23,7 +23,6 @@ from penstock.streams.sql_queue import (
     open_store,
     redacted,
 )
-from penstock.streams.sql_queue.analytics import measure
 from penstock.streams.sql_queue.upkeep import Found, peek, purge, retry, retry_some
 
 __all__ = ["call"]
@@ -35,6 +34,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run an action; returns the exit status: 1 if not all of it could be done."""
     if options.action == "put":
         return _put(options)
+    if options.action == "stats":
+        queue_views.check(options)
     try:
         return asyncio.run(_with_store(options, _ACTIONS[options.action]))
     except (DatabaseLost, DatabaseUnavailable) as error:
@@ -72,12 +73,12 @@ def _mapping(options: argparse.Namespace) -> dict[str, str] | None:
 async def _stats(store: Store, options: argparse.Namespace) -> int:
     name = f"{options.table} in {redacted(options.url)}"
     while True:
-        stats = await measure(store, options.window)
+        found, text = await queue_views.look(store, name, options)
         if options.json:
-            text = dumps(stats, option=OPT_APPEND_NEWLINE).decode()
-        else:
+            text = dumps(found, option=OPT_APPEND_NEWLINE).decode()
+        elif options.watch:
             # The cursor goes home and what is below it is cleared, as watch(1) does.
-            text = ("\x1b[H\x1b[J" if options.watch else "") + queue_text.as_text(name, stats)
+            text = f"\x1b[H\x1b[J{text}"
         status = put(text)
         if status or options.watch is None:
             return status

@@ -24,11 +24,23 @@ def _add_stats(add_parser: AddParser, name: str) -> None:
     stats = _action(add_parser, name, "show rows by state, rates, times and pollers")
     stats.add_argument(
         "--window",
-        type=_positive,
-        default=60.0,
-        metavar="SECONDS",
-        help="the time over which rates and durations are measured (default: 60)",
+        type=_span,
+        metavar="AGE",
+        help="the time over which rates and durations are measured: seconds, or as in 15m, 12h, 7d "
+        "(default: 60; with --by: 24h)",
     )
+    stats.add_argument(
+        "--by",
+        choices=("hour", "kind"),
+        help="a line for each hour, with the trend and the time until the queue is empty, or for "
+        "each kind of work",
+    )
+    stats.add_argument(
+        "--kind",
+        metavar="FIELD",
+        help="with --by kind: the field of the payload, or the column, that says the kind",
+    )
+    stats.add_argument("--plot", metavar="PATH.svg", help="with --by hour: draw the hours, too")
     stats.add_argument("--json", action="store_true", help="as a line of JSON")
     stats.add_argument(
         "--watch",
@@ -116,6 +128,13 @@ def _age(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not an age such as 90, 15m, 12h or 7d"
         ) from None
+
+
+def _span(text: str) -> float:
+    found = _age(text)
+    if not found:
+        raise argparse.ArgumentTypeError("more than 0 seconds are needed")
+    return found
 
 
 def _positive(text: str) -> float:

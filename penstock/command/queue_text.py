@@ -1,10 +1,14 @@
-"""Formats the statistics of a queue as a few lines and two tables."""
+"""Formats the statistics of a queue as a few lines and tables."""
 
 from __future__ import annotations
 
-from penstock.streams.sql_queue.analytics import Poller, QueueStats, Times
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
-__all__ = ["as_text"]
+from penstock.streams.sql_queue.analytics import Poller, QueueStats, Times
+from penstock.streams.sql_queue.history import History, Kind, Trend
+
+__all__ = ["as_text", "hours_as_text", "kinds_as_text"]
 
 
 def as_text(name: str, stats: QueueStats) -> str:
@@ -17,6 +21,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
     repeated = f", {stats.repeated:,} deliveries repeated" if stats.repeated else ""
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
+    empty = f"; empty in {_span(stats.empty_in)}" if stats.empty_in else ""
     lines = [
         f"{name}:",
         f"  waiting   {stats.waiting:,}{line}{delayed}",
@@ -25,7 +30,7 @@ def as_text(name: str, stats: QueueStats) -> str:
         f"  finished  {stats.finished:,}",
         f"  dead      {stats.dead:,}",
         f"  rows/s over {stats.window:g} s: {_rate(stats.arrival_rate)} came, "
-        f"{_rate(stats.service_rate)} finished{dead}{repeated}",
+        f"{_rate(stats.service_rate)} finished{dead}{repeated}{empty}",
     ]
     if stats.time_waiting is not None and stats.time_in_work is not None:
         rows = [
@@ -38,6 +43,72 @@ def as_text(name: str, stats: QueueStats) -> str:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
         lines += _table([heading, *map(_poller, stats.pollers)])
     return "\n".join([*lines, ""])
+
+
+def hours_as_text(name: str, history: History) -> str:
+    """The output of `penstock queue stats --by hour`."""
+    rows = [
+        (
+            f"{_time(hour.at):%Y-%m-%d %H:%M}",
+            f"{hour.came:,}",
+            f"{hour.finished:,}",
+            f"{hour.dead:,}",
+            f"{hour.open:,}",
+            *_percentiles(hour.time_waiting),
+            *_percentiles(hour.time_in_work),
+        )
+        for hour in history.hours
+    ]
+    heading = ("hour (UTC)", "came", "finished", "dead", "open", *_SECONDS)
+    return "\n".join([f"{name}:", *_table([heading, *rows]), *_trend(history.trend), ""])
+
+
+def kinds_as_text(name: str, field: str, window: float, kinds: Sequence[Kind]) -> str:
+    """The output of `penstock queue stats --by kind`."""
+    total = sum(kind.work_seconds for kind in kinds) or 1.0
+    rows = [
+        (
+            "(none)" if kind.kind is None else kind.kind,
+            f"{kind.waiting:,}",
+            f"{kind.in_work:,}",
+            f"{kind.finished:,}",
+            f"{kind.dead:,}",
+            f"{kind.came:,}",
+            f"{kind.done:,}",
+            f"{kind.work_seconds / total:.0%}",
+            *_percentiles(kind.time_waiting),
+            *_percentiles(kind.time_in_work),
+        )
+        for kind in kinds
+    ]
+    heading = (field, "waiting", "in work", "finished", "dead", "came", "done", "work", *_SECONDS)
+    lines = [f"{name}; came, done, work and seconds are of the last {_span(window)}:"]
+    return "\n".join([*lines, *_table([heading, *rows]), ""])
+
+
+_SECONDS = ("waited p50", "p95", "in work p50", "p95")
+
+
+def _percentiles(times: Times | None) -> tuple[str, str]:
+    return ("", "") if times is None else (f"{times.p50:,.3f}", f"{times.p95:,.3f}")
+
+
+def _trend(trend: Trend) -> list[str]:
+    lines = [f"  last hour: {trend.came:,} came, {trend.ended:,} ended"]
+    if not trend.due:
+        lines[0] += "; nothing is due"
+    elif trend.empty_in is None:
+        lines[0] += "; at these rates it will not be empty"
+    else:
+        when = f"{_time(trend.at + trend.empty_in):%Y-%m-%d %H:%M}"
+        lines[0] += f"; at these rates it is empty in {_span(trend.empty_in)}, at {when}"
+    if trend.growth is not None:
+        lines.append(f"  trend: {trend.growth:+,.1f} rows left open per hour")
+    return lines
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def _rate(rate: float) -> str:

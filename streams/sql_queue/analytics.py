@@ -13,7 +13,7 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue.store import Store
 
-__all__ = ["Oldest", "Poller", "QueueStats", "Times", "measure"]
+__all__ = ["WORKING", "Oldest", "Poller", "QueueStats", "Times", "measure", "times_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,11 @@ class QueueStats:
     Every row is in one of `waiting` (not tried yet), `failed` (to be tried again), `in_work`,
     `finished` or `dead` (failed for good). `delayed` of those waiting and failed are not due yet,
     and the lease of `expired` of those in work has run out. Rates are rows per second over the
-    window; `repeated` counts the redeliveries of rows that ended in it. Times are those of rows
-    that finished in it: `time_waiting` from when a row was due until it was claimed for the last
-    time, `time_in_work` from then until it was finished. `at` is seconds since 1970.
+    window; at these rates the rows that are due or in work have ended after `empty_in` seconds,
+    which is None if as many come as end. `repeated` counts the redeliveries of rows that ended in
+    it. Times are those of rows that finished in it: `time_waiting` from when a row was due until it
+    was claimed for the last time, `time_in_work` from then until it was finished. `at` is seconds
+    since 1970.
     """
 
     at: float
@@ -74,6 +76,7 @@ class QueueStats:
     arrival_rate: float
     service_rate: float
     death_rate: float
+    empty_in: float | None
     repeated: int
     oldest_waiting: Oldest | None
     time_waiting: Times | None
@@ -88,7 +91,7 @@ _DUE = (
     "CASE WHEN {run_at} > {enqueued} THEN {run_at} ELSE coalesce({enqueued}, {run_at}, {now}) END"
 )
 _WAITING = f"{{seconds}}CASE WHEN {{started}} > {_DUE} THEN {{started}} - ({_DUE}) END)"
-_WORKING = "{seconds}CASE WHEN {finished} > {started} THEN {finished} - {started} END)"
+WORKING = "{seconds}CASE WHEN {finished} > {started} THEN {finished} - {started} END)"
 _SINCE = "{now} - :window * {second}"
 
 _COUNTS = f"""SELECT {{seconds}}{{now}}),
@@ -117,22 +120,32 @@ def _summary(column: str) -> str:
     return ", ".join([f"avg({column})", *ranks, f"max({column})"])
 
 
-_TIMES = f"""WITH done AS (
-    SELECT coalesce({_WAITING}, 0) AS waiting, coalesce({_WORKING}, 0) AS working FROM {{table}}
+def times_by(part: str) -> str:
+    """A statement for the times of the rows that finished in the window, grouped by `part`.
+
+    Its rows are the part, and mean, p50, p95, p99 and maximum of the seconds that rows waited and
+    were in work. The table is called `t`.
+    """
+    return f"""WITH done AS (
+    SELECT {part} AS part, coalesce({_WAITING}, 0) AS waiting, coalesce({WORKING}, 0) AS working
+    FROM {{table}} AS t
     WHERE {{status}} = 1 AND {{finished}} > {_SINCE} AND {{started}} IS NOT NULL
 ), ranked AS (
-    SELECT waiting, working, count(*) OVER () AS n,
-        row_number() OVER (ORDER BY waiting) AS waiting_rank,
-        row_number() OVER (ORDER BY working) AS working_rank
+    SELECT part, waiting, working, count(*) OVER (PARTITION BY part) AS n,
+        row_number() OVER (PARTITION BY part ORDER BY waiting) AS waiting_rank,
+        row_number() OVER (PARTITION BY part ORDER BY working) AS working_rank
     FROM done
 )
-SELECT {_summary("waiting")}, {_summary("working")} FROM ranked"""
+SELECT part, {_summary("waiting")}, {_summary("working")} FROM ranked GROUP BY part"""
+
+
+_TIMES = times_by("1")
 
 _POLLERS = f"""SELECT {{owner}},
     count(*) FILTER (WHERE {{status}} = 9),
     count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
     count(*) FILTER (WHERE {{status}} = 1),
-    avg(coalesce({_WORKING}, 0)) FILTER (WHERE {{status}} = 1)
+    avg(coalesce({WORKING}, 0)) FILTER (WHERE {{status}} = 1)
 FROM {{table}}
 WHERE {{owner}} IS NOT NULL AND ({{status}} = 9 OR {{status}} = 1 AND {{finished}} > {_SINCE})
 GROUP BY {{owner}} ORDER BY {{owner}}"""
@@ -147,13 +160,15 @@ async def measure(store: Store, window: float) -> QueueStats:
     """
     if not window > 0:
         raise BuildError(f"window={window!r}: positive seconds are needed")
-    span = {"window": float(window)}
-    ((at, *numbers),) = await store.read(_COUNTS, **span)
+    window = float(window)
+    ((at, *numbers),) = await store.read(_COUNTS, window=window)
     (*states, arrived, done, died, repeated) = map(int, numbers)
     waiting, delayed, failed, in_work, expired, finished, dead = states
-    (summary,) = await store.read(_TIMES, **span)
+    summary = await store.read(_TIMES, window=window)
     oldest = await store.read(_OLDEST)
-    pollers = await store.read(_POLLERS, **span)
+    pollers = await store.read(_POLLERS, window=window)
+    due = waiting + failed + in_work - delayed
+    surplus = done + died - arrived
     return QueueStats(
         at=float(at),
         window=window,
@@ -167,16 +182,13 @@ async def measure(store: Store, window: float) -> QueueStats:
         arrival_rate=arrived / window,
         service_rate=done / window,
         death_rate=died / window,
+        empty_in=0.0 if not due else due * window / surplus if surplus > 0 else None,
         repeated=repeated,
         oldest_waiting=Oldest(oldest[0][0], max(0.0, float(oldest[0][1]))) if oldest else None,
-        time_waiting=_times(summary[:5]),
-        time_in_work=_times(summary[5:]),
+        time_waiting=Times(*map(float, summary[0][1:6])) if summary else None,
+        time_in_work=Times(*map(float, summary[0][6:])) if summary else None,
         pollers=tuple(_poller(row, window) for row in pollers),
     )
-
-
-def _times(numbers: tuple[Any, ...]) -> Times | None:
-    return None if numbers[0] is None else Times(*map(float, numbers))
 
 
 def _poller(row: tuple[Any, ...], window: float) -> Poller:

@@ -274,9 +274,16 @@ class Store(ABC):
         """
 
     @abstractmethod
-    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+    async def read(
+        self, text: str, /, *, field: str | None = None, **parameters: Any
+    ) -> list[tuple[Any, ...]]:
         """As `query`, for a statement that only reads: it neither waits for others nor blocks
-        them."""
+        them.
+
+        `{field}` is replaced by an expression for `field`, which is a column, or else a field of
+        the payload, where the table is called `t`. Its value is text or bytes, null for a row
+        without it.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -69,7 +69,9 @@ class MemoryStore(Store):
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         raise NotImplementedError
 
-    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+    async def read(
+        self, text: str, /, *, field: str | None = None, **parameters: Any
+    ) -> list[tuple[Any, ...]]:
         """Called for the rows of other readers; there are none."""
         return []
 

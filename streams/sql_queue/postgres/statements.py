@@ -39,6 +39,7 @@ __all__ = [
     "RETURN",
     "STATES",
     "TAKE_SUSPECT_KEY",
+    "field_in_json",
     "key_in_json",
     "short_key",
 ]
@@ -127,6 +128,18 @@ def key_in_json(payload: str, field: str, function: str) -> str:
         f"CASE WHEN octet_length({payload}::text) <= {LONGEST_KEY} "
         f"AND strpos({payload}::text, '\\u') = 0 "
         f"THEN coalesce({payload} ->> {field}, '') ELSE {function}({payload}, {field}) END"
+    )
+
+
+def field_in_json(payload: str, field: str) -> str:
+    """An expression for a field of a payload of type json, for statistics.
+
+    Escapes that the server may be unable to read (\\u0000, surrogates) become question marks.
+    """
+    readable = rf"regexp_replace({payload}::text, '\\u(0000|d[89a-f]..)', '\\u003f', 'gi')"
+    return (
+        f"CASE WHEN strpos({payload}::text, '\\u') = 0 THEN {payload} ->> {field} "
+        f"ELSE ({readable})::json ->> {field} END"
     )
 
 

@@ -170,11 +170,7 @@ class PostgresTable(Store):
         if by in self._columns:
             return sql.short_key(f"t.{quoted(by)}::text")
         if self._payload_type not in ("json", "jsonb"):
-            raise CannotOpen(
-                f"by={by!r}: table {self.layout.table!r} has no such column, and fields cannot be "
-                f"read from a payload of type {self._payload_type}. Name a column, or let the "
-                "payload be of type json."
-            )
+            raise CannotOpen(f"by={self._no_field(by)}")
         payload, field = f"t.{self._names['payload']}", Literal(by).as_string(None)
         if self._payload_type == "jsonb":
             return sql.short_key(f"({payload} ->> {field})")
@@ -240,8 +236,32 @@ class PostgresTable(Store):
             await self._all(db, sql.PLAN_FREELY)
             return await self._all(db, text, parameters)
 
-    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
-        return await self.query(text, **parameters)
+    async def read(
+        self, text: str, /, *, field: str | None = None, **parameters: Any
+    ) -> list[tuple[Any, ...]]:
+        if field is None:
+            return await self.query(text, **parameters)
+        made = _made(text, {**self._names, "field": self._field(field)})
+        async with self._transaction() as db:
+            await self._all(db, sql.PLAN_FREELY)
+            return await (await db.execute(made, parameters)).fetchall()
+
+    def _field(self, field: str) -> str:
+        if field in self._columns:
+            return f"t.{quoted(field)}::text"
+        if self._payload_type not in ("json", "jsonb"):
+            raise CannotOpen(self._no_field(field))
+        payload, name = f"t.{self._names['payload']}", Literal(field).as_string(None)
+        if self._payload_type == "jsonb":
+            return f"({payload} ->> {name})"
+        return sql.field_in_json(payload, name)
+
+    def _no_field(self, field: str) -> str:
+        return (
+            f"{field!r}: table {self.layout.table!r} has no such column, and fields cannot be read "
+            f"from a payload of type {self._payload_type}. Name a column, or let the payload be of "
+            "type json."
+        )
 
 
 def _made(text: str, names: Mapping[str, str]) -> Any:

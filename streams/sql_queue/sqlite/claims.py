@@ -12,12 +12,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from orjson import dumps
-
 from penstock.streams import clock
 from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED, quoted
 from penstock.streams.sql_queue.sqlite import statements as sql
-from penstock.streams.sql_queue.sqlite.table import SqliteTable
+from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path
 from penstock.streams.sql_queue.store import (
     EXHAUSTED,
     Claim,
@@ -118,10 +116,9 @@ class SqliteStore(SqliteTable):
         if by in self._columns(db):
             return f"coalesce(CAST({quoted(by)} AS TEXT), '')"
         payload = self._names["payload"]
-        path = ("$." + dumps(by).decode()).replace("'", "''")
         return (
             f"CASE WHEN json_valid({payload}) "
-            f"THEN coalesce(CAST({payload} ->> '{path}' AS TEXT), '') ELSE '' END"
+            f"THEN coalesce(CAST({payload} ->> {json_path(by)} AS TEXT), '') ELSE '' END"
         )
 
     # Settlements.

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+from orjson import dumps
+
 from penstock.streams import clock
 from penstock.streams.errors import CannotOpen, ColumnMissing, RightsMissing, TableMissing
 from penstock.streams.io.encoding import encoded
@@ -28,7 +30,7 @@ from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.lock_queue import Turn
 from penstock.streams.sql_queue.store import DatabaseLost, Insertion, Store, columns_of
 
-__all__ = ["SqliteTable"]
+__all__ = ["SqliteTable", "json_path"]
 
 # Seconds between two polls of an idle database, at first and at most.
 _SOON, _LATEST = 0.005, 0.5
@@ -265,9 +267,33 @@ class SqliteTable(Store):
         values = {"now": clock.wall(), **parameters}
         return await self._transaction(lambda db: self._all(db, text, values))
 
-    async def read(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
+    async def read(
+        self, text: str, /, *, field: str | None = None, **parameters: Any
+    ) -> list[tuple[Any, ...]]:
         values = {"now": clock.wall(), **parameters}
-        return await self._transaction(lambda db: self._all(db, text, values), writing=False)
+
+        def work(db: sqlite3.Connection) -> list[Any]:
+            if field is None:
+                return self._all(db, text, values)
+            names = {**self._names, "field": self._field(db, field)}
+            return db.execute(text.format_map(names), values).fetchall()
+
+        return await self._transaction(work, writing=False)
+
+    def _field(self, db: sqlite3.Connection, field: str) -> str:
+        """What `{field}` stands for; as bytes, because a text in SQLite may be any bytes."""
+        if field in self._columns(db):
+            return f"CAST(CAST(t.{quoted(field)} AS TEXT) AS BLOB)"
+        return (
+            f"CASE WHEN json_valid(t.{self._names['payload']}) "
+            f"THEN CAST(CAST(t.{self._names['payload']} ->> {json_path(field)} AS TEXT) AS BLOB) "
+            "END"
+        )
+
+
+def json_path(field: str) -> str:
+    """The path of a field as a literal of SQL."""
+    return "'" + ("$." + dumps(field).decode()).replace("'", "''") + "'"
 
 
 def _insisting(call: Callable[[], T], given_up: threading.Event | None = None) -> T:

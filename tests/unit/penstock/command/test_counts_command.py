@@ -186,7 +186,7 @@ def test_more_keys_than_can_be_told_apart_are_refused_in_a_plot(
 
 def test_a_picture_does_not_grow_with_the_number_of_steps_and_keeps_their_extremes() -> None:
     steps = [(at, at + 1, 10 if at == 77_777 else at % 2) for at in range(100_000)]
-    picture = as_svg("count", {"": steps})
+    picture = as_svg(("count", {"": steps}))
     assert len(picture) < 60_000
     (path,) = re.findall(r' d="(.*)"', picture)
     top, bottom = 56, 332
@@ -195,4 +195,4 @@ def test_a_picture_does_not_grow_with_the_number_of_steps_and_keeps_their_extrem
 
 
 def test_nothing_to_draw_is_an_empty_picture() -> None:
-    assert "curve" not in as_svg("count", {}).split("</style>")[1]
+    assert "curve" not in as_svg(("count", {})).split("</style>")[1]

@@ -271,3 +271,90 @@ def test_a_password_is_not_shown(penstock: Penstock) -> None:
     result = penstock("queue", "stats", "postgresql://me:secret@localhost:1/name")
     assert "secret" not in result.err
     assert "me:***@localhost" in result.err
+
+
+def fill_a_day(url: str) -> None:
+    """Two mails and a bill end in each of the last three full hours; a row is open since then."""
+
+    async def work(store: Store) -> None:
+        ((now,),) = await store.query("SELECT {seconds}{now})")
+        for ago in (1, 2, 3):
+            # Half past an hour, which is over.
+            finished = now - ((float(now) // 3600 - ago) * 3600 + 1800)
+            for kind, took in (("mail", 1.0), ("mail", 3.0), ("bill", 60.0)):
+                await store.query(
+                    ROW.replace("KIND", kind),
+                    status=1,
+                    came=finished + took + 10,
+                    started=finished + took,
+                    finished=finished,
+                )
+        await store.query(
+            "INSERT INTO {table} ({payload}, {enqueued}, {run_at}) "
+            "SELECT '{{}}', {now} - 14400 * {second}, {now} - 14400 * {second}"
+        )
+
+    within(url, work)
+
+
+ROW = """INSERT INTO {table} ({payload}, {status}, {enqueued}, {run_at}, {started}, {finished},
+    {attempts})
+SELECT '{{"type": "KIND"}}', :status, {now} - :came * {second}, {now} - :came * {second},
+    {now} - :started * {second}, {now} - :finished * {second}, 1"""
+
+
+def test_stats_by_hour_show_each_hour_the_trend_and_when_it_is_empty(
+    penstock: Penstock, database: str
+) -> None:
+    fill_a_day(database)
+    result = penstock("queue", "stats", database, "--by", "hour", "--window", "3h")
+    assert (result.status, result.err) == (0, "")
+    _, heading, *hours, last, trend = result.out.splitlines()
+    assert heading.split()[:6] == ["hour", "(UTC)", "came", "finished", "dead", "open"]
+    numbers = [line.split()[2:] for line in hours]
+    assert numbers[:3] == [["3", "3", "0", "1", "10.000", "10.000", "3.000", "60.000"]] * 3
+    assert numbers[3] == ["0", "0", "0", "1"]
+    assert last.startswith("  last hour: ")
+    assert trend == "  trend: +0.0 rows left open per hour"
+
+
+def test_stats_by_kind_show_what_takes_the_time(penstock: Penstock, database: str) -> None:
+    fill_a_day(database)
+    result = penstock("queue", "stats", database, "--by", "kind", "--kind", "type", "--json")
+    (kinds,) = lines(f'{{"kinds": {result.out}}}'.replace("\n", ""))
+    shown = [
+        (one["kind"], one["waiting"], one["done"], round(one["work_seconds"]))
+        for one in kinds["kinds"]
+    ]
+    assert shown == [("bill", 0, 3, 180), ("mail", 0, 6, 12), (None, 1, 0, 0)]
+    text = penstock("queue", "stats", database, "--by", "kind", "--kind", "type").out
+    assert [line.split()[7] for line in text.splitlines()[2:4]] == ["94%", "6%"]
+
+
+def test_hours_are_drawn(penstock: Penstock, database: str, tmp_path: Path) -> None:
+    fill_a_day(database)
+    picture = tmp_path / "hours.svg"
+    result = penstock("queue", "stats", database, "--by", "hour", "--plot", picture)
+    assert result.status == 0
+    drawn = picture.read_text()
+    assert drawn.count("<g ") == 2
+    assert all(f">{name}</text>" in drawn for name in ("open", "came", "finished", "waited p95"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--by", "kind"], "--kind FIELD go together"),
+        (["--kind", "type"], "--kind FIELD go together"),
+        (["--plot", "a.svg"], "--plot goes with --by hour"),
+        (["--by", "hour", "--plot", "a.png"], "must end in .svg"),
+        (["--by", "hour", "--plot", "no/a.svg"], "Cannot write no/a.svg"),
+        (["--window", "0"], "more than 0 seconds"),
+    ],
+)
+def test_views_that_cannot_be_shown_are_reported(
+    penstock: Penstock, url: str, words: list[str], told: str
+) -> None:
+    result = penstock("queue", "stats", url, *words)
+    assert result.status == 2
+    assert told in " ".join(result.err.split())

@@ -1,0 +1,74 @@
+"""The views of `penstock queue stats`: a queue at this moment, by the hour, or by kind of work."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from datetime import UTC, datetime
+
+from penstock.command import queue_text
+from penstock.command.counts_plot import Steps, as_svg
+from penstock.command.output import write
+from penstock.streams.errors import BuildError
+from penstock.streams.sql_queue import Store
+from penstock.streams.sql_queue.analytics import measure
+from penstock.streams.sql_queue.history import HOUR, History, by_hour, by_kind
+
+__all__ = ["check", "look"]
+
+_MINUTE, _DAY = 60.0, 86_400.0
+
+
+def check(options: Namespace) -> None:
+    """Raise BuildError for options that would be ignored, or need others."""
+    if (options.kind is None) == (options.by == "kind"):
+        raise BuildError(
+            "--by kind and --kind FIELD go together: the field of the payload, or the column, that "
+            "says the kind"
+        )
+    if options.plot is None:
+        return
+    if options.by != "hour":
+        raise BuildError("--plot goes with --by hour")
+    if not options.plot.endswith(".svg"):
+        raise BuildError(f"--plot {options.plot}: the name must end in .svg")
+
+
+async def look(store: Store, name: str, options: Namespace) -> tuple[object, str]:
+    """The numbers that the options ask for, and their text."""
+    window: float = options.window or (_MINUTE if options.by is None else _DAY)
+    if options.by == "hour":
+        history = await by_hour(store, window)
+        if options.plot is not None:
+            write(_picture(name, history), options.plot)
+        return history, queue_text.hours_as_text(name, history)
+    if options.by == "kind":
+        kinds = await by_kind(store, window, options.kind)
+        return kinds, queue_text.kinds_as_text(name, options.kind, window, kinds)
+    stats = await measure(store, window)
+    return stats, queue_text.as_text(name, stats)
+
+
+def _picture(name: str, history: History) -> str:
+    """Rows in and out above, and how long rows waited and were in work below."""
+    rows: dict[str, Steps] = {"open": [], "came": [], "finished": [], "dead": []}
+    seconds: dict[str, Steps] = {"waited p50": [], "waited p95": [], "in work p95": []}
+    end = max(history.trend.at, history.hours[-1].at + 1)
+    for hour in history.hours:
+        span = _time(hour.at), _time(min(hour.at + HOUR, end))
+        for what, steps in rows.items():
+            steps.append((*span, getattr(hour, what)))
+        if hour.time_waiting is not None and hour.time_in_work is not None:
+            seconds["waited p50"].append((*span, hour.time_waiting.p50))
+            seconds["waited p95"].append((*span, hour.time_waiting.p95))
+            seconds["in work p95"].append((*span, hour.time_in_work.p95))
+        else:
+            # The panels have one axis of time, although nothing finished in this hour.
+            for steps in seconds.values():
+                steps.append((*span, float("nan")))
+    if not any(hour.dead for hour in history.hours):
+        del rows["dead"]
+    return as_svg((f"{name}: rows per hour, and rows left open", rows), ("seconds", seconds))
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
