@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture queue-picture santa-pictures format clean
+.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture queue-picture santa-pictures workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -80,6 +80,9 @@ counts-picture: .venv/.ready  ## the picture of docs/counts.md, drawn again
 queue-picture: .venv/.ready  ## a picture of docs/table-queue.md, drawn again
 	$(BIN)/python -m examples.queue_day .venv/day.db
 	cd .venv && bin/penstock queue stats sqlite:///day.db --by hour --plot ../docs/images/queue-hours.svg >/dev/null
+
+workflow-pictures: .venv/.ready  ## the pictures of docs/workflows.md, drawn again
+	$(BIN)/python -m tests.helpers.workflow_pictures
 
 format: .venv/.ready
 	$(BIN)/ruff format .

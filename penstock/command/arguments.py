@@ -178,6 +178,49 @@ def _add_check_workflow(add_parser: AddParser) -> None:
     )
 
 
+def _add_mine(add_parser: AddParser) -> None:
+    mine = plain(
+        add_parser,
+        "mine",
+        "count the steps of cases in JSON lines, and compare them with a workflow",
+    )
+    mine.add_argument(
+        "graph",
+        nargs="?",
+        metavar="GRAPH.json",
+        help='the workflow, as in {"nodes": {name: facts, ...}}',
+    )
+    mine.add_argument(
+        "--by", metavar="FIELD", help="the events of each key are one case (default: all are)"
+    )
+    mine.add_argument(
+        "--step", default="step", metavar="FIELD", help="the name of the step (default: step)"
+    )
+    mine.add_argument(
+        "--rules",
+        metavar="RULES.py",
+        help="a Python file with rules in variables, for the cases and for the workflow",
+    )
+    mine.add_argument(
+        "--max-keys",
+        type=number,
+        default=1_000_000,
+        metavar="N",
+        help="forget the case used longest ago where there are more (default: 1,000,000)",
+    )
+    mine.add_argument(
+        "--draw",
+        metavar="PATH",
+        help="draw what happened over the workflow, as .svg or, for Graphviz, .dot",
+    )
+    mine.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
+    )
+    add_input(mine)
+    add_output(mine)
+    add_report(mine, "none")
+
+
 def _add_monitor(add_parser: AddParser) -> None:
     monitor = plain(
         add_parser, "monitor", "report where JSON lines violate a formula of temporal logic"
@@ -409,6 +452,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "draw": _add_draw,
     "check": _add_check,
     "check-workflow": _add_check_workflow,
+    "mine": _add_mine,
     "monitor": _add_monitor,
     "counts": _add_counts,
     "formula": _add_formula,

@@ -6,7 +6,7 @@ from argparse import Namespace
 from itertools import islice
 
 from penstock.command.explain import explain, users_line
-from penstock.command.output import put, write
+from penstock.command.output import put
 from penstock.command.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.temporal.workflow.paths import (
@@ -17,7 +17,7 @@ from penstock.streams.temporal.workflow.paths import (
 from penstock.streams.temporal.workflow.rule import CounterExample, Rule
 from penstock.streams.temporal.workflow.workflow import Workflow, near, read_workflow
 
-__all__ = ["broken_by", "call"]
+__all__ = ["broken_by", "call", "check_picture", "nothing", "said_of"]
 
 _BROKEN, _VACUOUS = 1, 3
 
@@ -34,8 +34,7 @@ def call(options: Namespace, words: list[str]) -> int:
     rules = read_rules(file, words, whole=options.traceback)
     for rule in rules:
         _check_applies(rule, workflows, file)
-    if options.draw and not options.draw.endswith((".svg", ".dot")):
-        raise BuildError(f"--draw {options.draw}: the name must end in .svg or .dot")
+    check_picture(options.draw)
     status = 0
     drawn: tuple[Workflow, CounterExample | None] = (workflows[graphs[0]], None)
     for graph, workflow in workflows.items():
@@ -43,10 +42,12 @@ def call(options: Namespace, words: list[str]) -> int:
         put(f"{graph}: {len(workflow.nodes):,} nodes, {arcs:,} arcs\n")
         for rule in rules:
             if lacks := rule.lacking(workflow):
-                put(f"{rule.name}: not applicable, there is {_nothing(lacks)}\n")
+                put(f"{rule.name}: not applicable, there is {nothing(lacks)}\n")
                 continue
-            found, vacuous = broken_by(rule, workflow, file, options)
-            put(_report(rule, found, vacuous))
+            found, vacuous = broken_by(
+                rule, workflow, file, most=options.all, whole=options.traceback
+            )
+            put(said_of(rule, found, vacuous))
             if found:
                 status = _BROKEN
                 if drawn[1] is None:
@@ -59,12 +60,15 @@ def call(options: Namespace, words: list[str]) -> int:
 
 
 def broken_by(
-    rule: Rule, workflow: Workflow, file: str, options: Namespace
+    rule: Rule, workflow: Workflow, file: str, *, most: int = 1, whole: bool = False
 ) -> tuple[list[CounterExample], str | None]:
-    """The first counter-examples, and why the rule is vacuous if it is; BuildError with the name of
-    the rule for every error."""
+    """The first counter-examples, and why the rule is vacuous if it is.
+
+    Raises BuildError with the name of the rule for every error; `whole` keeps penstock's own frames
+    in tracebacks.
+    """
     try:
-        return _found(workflow, rule, options.all), rule.vacuous(workflow)
+        return _found(workflow, rule, most), rule.vacuous(workflow)
     except SearchTooLarge as error:
         # It names its rule.
         raise BuildError(f"{file}: {error}") from error
@@ -72,8 +76,14 @@ def broken_by(
         raise BuildError(f"{file}: rule {rule.name!r}: {error}") from error
     except Exception as error:
         line = users_line(error) or file
-        told = explain(error, whole=options.traceback)
+        told = explain(error, whole=whole)
         raise BuildError(f"{line}: rule {rule.name!r} raised an error\n{told}") from error
+
+
+def check_picture(path: str | None) -> None:
+    """Raises BuildError for the name of a picture that would not be drawn."""
+    if path is not None and not path.endswith((".svg", ".dot")):
+        raise BuildError(f"--draw {path}: the name must end in .svg or .dot")
 
 
 def _sorted_out(files: list[str]) -> tuple[list[str], str]:
@@ -94,11 +104,12 @@ def _check_applies(rule: Rule, workflows: dict[str, Workflow], file: str) -> Non
         graph, lacks = next(iter(reasons.items()))
         guess = near(lacks[0], workflows[graph].facts)
         raise BuildError(
-            f"{file}: rule {rule.name!r} applies to no graph: {graph} has {_nothing(lacks)}{guess}"
+            f"{file}: rule {rule.name!r} applies to no graph: {graph} has {nothing(lacks)}{guess}"
         )
 
 
-def _nothing(lacks: list[str]) -> str:
+def nothing(lacks: list[str]) -> str:
+    """That there are no such steps."""
     return f"no step or label {', '.join(map(repr, lacks))}"
 
 
@@ -109,7 +120,8 @@ def _found(workflow: Workflow, rule: Rule, most: int) -> list[CounterExample]:
     return [] if found is None else [found]
 
 
-def _report(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str:
+def said_of(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str:
+    """The lines about a rule and its counter-examples."""
     if vacuous:
         return f"{rule.name}: says nothing, {vacuous}\n"
     if not found:
@@ -118,7 +130,6 @@ def _report(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str
 
 
 def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None:
-    from penstock.command.workflow_picture import as_dot, as_svg
+    from penstock.command.workflow_picture import picture_of, save
 
-    picture = (as_svg if path.endswith(".svg") else as_dot)(workflow, example)
-    write(picture, path)
+    save(picture_of(workflow, example), path)

@@ -1,16 +1,19 @@
-"""Draws a workflow, with the path that breaks a rule marked and its steps numbered."""
+"""Draws graphs of steps, such as a workflow with the path that breaks a rule."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
+from penstock.command.output import write
 from penstock.streams.temporal.workflow.rule import CounterExample
 from penstock.streams.temporal.workflow.workflow import Workflow
 
-__all__ = ["as_dot", "as_svg"]
+__all__ = ["Arc", "Picture", "as_dot", "as_svg", "picture_of", "save"]
 
-# For larger workflows only the path and its neighbours are drawn.
+# Of larger graphs only the marked nodes and their neighbours are drawn.
 _MOST_NODES = 60
 
 # The most characters of the title.
@@ -26,11 +29,12 @@ _STYLE = """
     .node.on { fill: #fdf0ea; stroke: #c8552b; stroke-width: 2; }
     .name { fill: #14344c; font-size: 14px; }
     .arc { stroke: #a9bdcb; stroke-width: 1.3; fill: none; }
-    .input { stroke-dasharray: 4 4; }
+    .dashed { stroke-dasharray: 4 4; }
     .arc.on { stroke: #c8552b; stroke-width: 3; }
     .tip { fill: #a9bdcb; }
     .tip.on { fill: #c8552b; }
-    .step { fill: #c8552b; font-size: 13px; font-weight: 600; }
+    .label { fill: #4a6478; font-size: 13px; }
+    .label.on { fill: #c8552b; font-weight: 600; }
     .title { fill: #14344c; font-size: 14px; font-weight: 600; }
     @media (prefers-color-scheme: dark) {
       .sheet { fill: #10181f; }
@@ -40,50 +44,120 @@ _STYLE = """
       .arc { stroke: #4d6577; }
       .arc.on { stroke: #ef8a62; }
       .tip { fill: #4d6577; }
-      .tip.on, .step { fill: #ef8a62; }
+      .label { fill: #a9c0d0; }
+      .tip.on, .label.on { fill: #ef8a62; }
     }
 """
 
 _Box = tuple[float, float, float]
 
 
-def as_dot(workflow: Workflow, example: CounterExample | None) -> str:
-    """The text that Graphviz draws; arcs by input are dashed."""
-    on, steps = _marked(example)
+class Arc(NamedTuple):
+    """From one node to another; `on` is marked."""
+
+    begin: str
+    end: str
+    label: str = ""
+    dashed: bool = False
+    on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn: the marked nodes are `on`, `texts` of nodes replace their names.
+
+    A node's row is its distance from the `first` nodes by the arcs that `lead`; others begin again
+    below.
+    """
+
+    title: str
+    nodes: list[str]
+    arcs: list[Arc]
+    lead: list[tuple[str, str]]
+    on: frozenset[str] = frozenset()
+    first: tuple[str, ...] = ()
+    texts: dict[str, str] | None = None
+
+    def text(self, name: str) -> str:
+        return name if self.texts is None else self.texts[name]
+
+    def shown(self) -> list[str]:
+        """All nodes, or of many the marked ones and those to which they lead."""
+        if len(self.nodes) <= _MOST_NODES:
+            return self.nodes
+        if not self.on:
+            return self.nodes[:_MOST_NODES]
+        near = [b for a, b in self.lead if a in self.on]
+        kept = set([*self.on, *near][: max(_MOST_NODES, len(self.on))])
+        return [name for name in self.nodes if name in kept]
+
+
+def picture_of(workflow: Workflow, example: CounterExample | None) -> Picture:
+    """A workflow, with the path that breaks a rule marked and its steps numbered; arcs by input are
+    dashed."""
+    steps: dict[tuple[str, str], list[int]] = {}
+    for number, arc in enumerate(() if example is None else example.steps, 1):
+        steps.setdefault(arc, []).append(number)
+    return Picture(
+        title="" if example is None else _title(example),
+        nodes=list(workflow.nodes),
+        arcs=[
+            Arc(a, b, ", ".join(map(str, steps.get((a, b), ()))), kind == "input", (a, b) in steps)
+            for a, b, kind in workflow.arcs()
+        ],
+        lead=[(a, b) for a, node in workflow.nodes.items() for b in node.goto],
+        on=frozenset(() if example is None else example.path),
+        first=() if example is None else example.path,
+    )
+
+
+def save(picture: Picture, path: str) -> None:
+    """Write the picture to a file, as SVG or, for `.dot`, for Graphviz. Raises CannotOpen."""
+    write(as_svg(picture) if path.endswith(".svg") else as_dot(picture), path)
+
+
+def as_dot(picture: Picture) -> str:
+    """The text that Graphviz draws."""
     lines = ["digraph workflow {", "    node [shape=box, style=rounded]"]
-    if example is not None:
-        lines.append(f"    label={json.dumps(_title(example))}")
-    shown = _shown(workflow, on)
+    if picture.title:
+        lines.append(f"    label={json.dumps(picture.title)}")
+    shown = picture.shown()
     for name in shown:
-        lines.append(f"    {json.dumps(name)}{' [color=red, penwidth=2]' if name in on else ''}")
-    for a, b, kind in workflow.arcs():
-        if a in shown and b in shown:
-            looks = ["style=dashed"] if kind == "input" else []
-            if (a, b) in steps:
-                looks += ["color=red", "penwidth=2", f'label="{_numbers(steps[a, b])}"']
-            shown_looks = f" [{', '.join(looks)}]" if looks else ""
-            lines.append(f"    {json.dumps(a)} -> {json.dumps(b)}{shown_looks}")
+        looks = ["color=red", "penwidth=2"] if name in picture.on else []
+        if picture.text(name) != name:
+            looks.append(f"label={json.dumps(picture.text(name))}")
+        lines.append(f"    {json.dumps(name)}{_attributes(looks)}")
+    for arc in picture.arcs:
+        if arc.begin in shown and arc.end in shown:
+            looks = ["style=dashed"] if arc.dashed else []
+            looks += ["color=red", "penwidth=2"] if arc.on else []
+            looks += [f'label="{arc.label}"'] if arc.label else []
+            lines.append(
+                f"    {json.dumps(arc.begin)} -> {json.dumps(arc.end)}{_attributes(looks)}"
+            )
     return "\n".join([*lines, "}", ""])
 
 
-def as_svg(workflow: Workflow, example: CounterExample | None) -> str:
-    """An SVG document, readable on light and dark backgrounds; arcs by input are dashed."""
-    on, steps = _marked(example)
-    shown = _shown(workflow, on)
-    title = "" if example is None else _title(example)
-    boxes, width, height = _layout(workflow, shown, example, len(title) * _LETTER)
+def _attributes(looks: list[str]) -> str:
+    return f" [{', '.join(looks)}]" if looks else ""
+
+
+def as_svg(picture: Picture) -> str:
+    """An SVG document, readable on light and dark backgrounds."""
+    shown, title = picture.shown(), picture.title
+    boxes, width, height = _layout(picture, shown, len(title) * _LETTER)
     parts: list[str] = []
     # Marked parts come last, above the rest.
-    arcs = [(a, b, kind) for a, b, kind in workflow.arcs() if a in boxes and b in boxes]
-    for a, b, kind in sorted(arcs, key=lambda arc: arc[:2] in steps):
-        parts += _arc(boxes[a], boxes[b], kind, steps.get((a, b), []))
+    arcs = [arc for arc in picture.arcs if arc.begin in boxes and arc.end in boxes]
+    for arc in sorted(arcs, key=lambda arc: arc.on):
+        parts += _arc(boxes[arc.begin], boxes[arc.end], arc)
     for name, (middle, top, wide) in boxes.items():
-        mark = " on" if name in on else ""
+        mark = " on" if name in picture.on else ""
         parts.append(
             f'<rect class="node{mark}" x="{middle - wide / 2:g}" y="{top:g}" width="{wide:g}" '
             f'height="{_HEIGHT}" rx="9"/>'
         )
-        parts.append(_text("name", middle, top + 22, name))
+        parts.append(_text("name", middle, top + 22, picture.text(name)))
     if title:
         parts.append(_text("title", width / 2, 26, title))
     return (
@@ -94,39 +168,15 @@ def as_svg(workflow: Workflow, example: CounterExample | None) -> str:
     )
 
 
-def _marked(
-    example: CounterExample | None,
-) -> tuple[frozenset[str], dict[tuple[str, str], list[int]]]:
-    """The nodes of the path, and the numbers of its steps by arc."""
-    steps: dict[tuple[str, str], list[int]] = {}
-    if example is None:
-        return frozenset(), steps
-    for number, arc in enumerate(example.steps, 1):
-        steps.setdefault(arc, []).append(number)
-    return frozenset(example.path), steps
-
-
-def _shown(workflow: Workflow, on: frozenset[str]) -> list[str]:
-    names = list(workflow.nodes)
-    if len(names) <= _MOST_NODES:
-        return names
-    if not on:
-        return names[:_MOST_NODES]
-    near = [other for name in names if name in on for other in workflow.nodes[name].goto]
-    kept = set([*on, *near][: max(_MOST_NODES, len(on))])
-    return [name for name in names if name in kept]
-
-
 def _layout(
-    workflow: Workflow, shown: list[str], example: CounterExample | None, least: float
+    picture: Picture, shown: list[str], least: float
 ) -> tuple[dict[str, _Box], float, float]:
-    """(middle, top, width) of each node, and the size of the sheet, which is `least` wide.
-
-    Rows are by the distance from where the path begins.
-    """
+    """(middle, top, width) of each node, and the size of the sheet, which is `least` wide."""
     left = dict.fromkeys(shown)
-    if example is not None:
-        left = dict.fromkeys([*(name for name in example.path if name in left), *left])
+    left = dict.fromkeys([*(name for name in picture.first if name in left), *left])
+    leading: dict[str, list[str]] = {}
+    for a, b in picture.lead:
+        leading.setdefault(a, []).append(b)
     rows: list[list[str]] = []
     # Nodes that cannot be reached from the first begin again below.
     while left:
@@ -134,11 +184,11 @@ def _layout(
         del left[layer[0]]
         while layer:
             rows.append(layer)
-            after = dict.fromkeys(b for a in layer for b in workflow.nodes[a].goto if b in left)
+            after = dict.fromkeys(b for a in layer for b in leading.get(a, ()) if b in left)
             layer = list(after)
             for name in layer:
                 del left[name]
-    wides = {name: len(name) * _LETTER + 28 for name in shown}
+    wides = {name: len(picture.text(name)) * _LETTER + 28 for name in shown}
     lengths = [sum(wides[name] + _GAP for name in row) - _GAP for row in rows]
     inner = max(*lengths, least - 2 * _MARGIN)
     boxes: dict[str, _Box] = {}
@@ -150,8 +200,9 @@ def _layout(
     return boxes, inner + 4 * _MARGIN, len(rows) * _ROW + _MARGIN
 
 
-def _arc(a: _Box, b: _Box, kind: str, numbers: list[int]) -> list[str]:
-    looks = (" input" if kind == "input" else "") + (" on" if numbers else "")
+def _arc(a: _Box, b: _Box, arc: Arc) -> list[str]:
+    mark = " on" if arc.on else ""
+    looks = (" dashed" if arc.dashed else "") + mark
     (x, y, wide), (to_x, to_y, to_wide) = a, b
     if to_y > y:
         y += _HEIGHT
@@ -177,15 +228,10 @@ def _arc(a: _Box, b: _Box, kind: str, numbers: list[int]) -> list[str]:
         path = f"M{x:g} {y:g}C{out:g} {y:g} {out:g} {to_y:g} {to_x + 7:g} {to_y:g}"
         tip = f"M{to_x + 8:g} {to_y - 5:g}v10l-8 -5Z"
         label = (out - 2, (y + to_y) / 2 + 4)
-    mark = " on" if numbers else ""
     parts = [f'<path class="arc{looks}" d="{path}"/>', f'<path class="tip{mark}" d="{tip}"/>']
-    if numbers:
-        parts.append(_text("step", *label, _numbers(numbers), "start"))
+    if arc.label:
+        parts.append(_text(f"label{mark}", *label, arc.label, "start"))
     return parts
-
-
-def _numbers(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def _title(example: CounterExample) -> str:

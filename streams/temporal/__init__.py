@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from penstock.streams.temporal.periods.join import Overlap, Overlaps, sequenced_join
     from penstock.streams.temporal.periods.slices import Month, as_of, by_month
+    from penstock.streams.temporal.workflow.mining import Breach, Miner, Traffic
     from penstock.streams.temporal.workflow.paths import (
         SearchTooLarge,
         counter_example,
@@ -52,12 +53,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AutomatonFormatError",
+    "Breach",
     "BrokenRule",
     "CounterExample",
     "FormulaSyntaxError",
     "FormulaTooLarge",
     "IntervalError",
     "LateInterval",
+    "Miner",
     "Monitor",
     "Month",
     "Node",
@@ -68,6 +71,7 @@ __all__ = [
     "RowTypeError",
     "Rule",
     "SearchTooLarge",
+    "Traffic",
     "UnknownProposition",
     "Verdict",
     "Violated",
@@ -108,6 +112,7 @@ _ELSEWHERE = {
     "automata.lbtt": ("from_lbtt", "to_lbtt"),
     "monitors.violation": ("Violated", "Violation"),
     "workflow.workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),
+    "workflow.mining": ("Breach", "Miner", "Traffic"),
     "workflow.paths": ("SearchTooLarge", "counter_example", "counter_examples"),
     "workflow.rule": ("BrokenRule", "CounterExample", "Rule", "conditions"),
 }

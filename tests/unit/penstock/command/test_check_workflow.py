@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from penstock.command.workflow_picture import as_dot, as_svg
+from penstock.command.workflow_picture import as_dot, as_svg, picture_of
 from penstock.streams.temporal.workflow.paths import counter_example
 from penstock.streams.temporal.workflow.rule import Rule
 from penstock.streams.temporal.workflow.workflow import Node, Workflow
@@ -233,7 +233,7 @@ def test_the_path_is_marked_in_the_drawing_and_its_steps_are_numbered(
     assert sorted(names) == sorted(SHOP)
     marked = [box for box in root.iter(f"{SVG}rect") if box.get("class") == "node on"]
     assert len(marked) == 4
-    steps = [text.text for text in root.iter(f"{SVG}text") if text.get("class") == "step"]
+    steps = [text.text for text in root.iter(f"{SVG}text") if text.get("class") == "label on"]
     assert sorted(steps) == ["1", "2", "3"]
     width, height = float(root.get("width", 0)), float(root.get("height", 0))
     boxes = [box for box in root.iter(f"{SVG}rect") if "node" in box.get("class", "")]
@@ -279,16 +279,18 @@ def test_of_a_large_workflow_the_path_and_what_is_next_to_it_is_drawn() -> None:
     workflow = Workflow(nodes)
     example = counter_example(workflow, Rule("r", "s100", "s120"))
     assert example is not None
-    for picture in (as_svg(workflow, example), as_dot(workflow, example)):
+    drawn = picture_of(workflow, example)
+    for picture in (as_svg(drawn), as_dot(drawn)):
         assert all(name in picture for name in example.path)
         assert "s121" in picture
         assert "s300" not in picture
-    ElementTree.fromstring(as_svg(workflow, example))
+    ElementTree.fromstring(as_svg(drawn))
 
 
 def test_names_are_escaped_in_drawings() -> None:
     workflow = Workflow([Node('<a & "b">', goto=('<a & "b">',))])
     example = counter_example(workflow, Rule("r", lambda node: True, lambda node: True))
-    root = ElementTree.fromstring(as_svg(workflow, example))
+    drawn = picture_of(workflow, example)
+    root = ElementTree.fromstring(as_svg(drawn))
     assert '<a & "b">' in [text.text for text in root.iter(f"{SVG}text")]
-    assert r'"<a & \"b\">" -> "<a & \"b\">"' in as_dot(workflow, example)
+    assert r'"<a & \"b\">" -> "<a & \"b\">"' in as_dot(drawn)

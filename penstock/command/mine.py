@@ -1,0 +1,198 @@
+"""`penstock mine`: counts the steps of cases in JSON lines, and compares them with a workflow."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Hashable, Iterator
+
+from orjson import loads
+
+from penstock.command.check_workflow import broken_by, check_picture, nothing, said_of
+from penstock.command.output import counted, put, write
+from penstock.command.rules import read_rules
+from penstock.command.run import Options, execute, warnings_to_standard_error
+from penstock.sinks.for_each import for_each
+from penstock.sources.jsonl import read_jsonl
+from penstock.streams.errors import BuildError, describe
+from penstock.streams.temporal.workflow.mining import Miner, Traffic
+from penstock.streams.temporal.workflow.rule import Rule
+from penstock.streams.temporal.workflow.workflow import near, read_workflow
+
+__all__ = ["call"]
+
+_FOUND, _BAD_LINES = 1, 3
+_MOST_ROWS = 50
+
+
+def call(options: Namespace, words: list[str]) -> int:
+    """Print what happened, and what of it the workflow and the rules forbid.
+
+    Returns 0, or 1 if something is forbidden or a rule is broken, else as `penstock run` does.
+    Raises BuildError for a workflow, rules or a picture that cannot be read or written, and for a
+    rule about steps that neither the workflow nor the events have.
+    """
+    if words and options.rules is None:
+        raise BuildError(f"mine takes words after `--` only for --rules: {' '.join(words)}")
+    check_picture(options.draw)
+    workflow = None if options.graph is None else read_workflow(options.graph)
+    rules: list[Rule] = []
+    if options.rules is not None:
+        rules = read_rules(options.rules, words, whole=options.traceback)
+    miner = Miner(workflow, rules, max_keys=options.max_keys)
+    warnings_to_standard_error()
+
+    def add(one: tuple[Hashable, str]) -> None:
+        miner.add(*one)
+
+    pipeline = read_jsonl(decode=_reader(options.by, options.step)).to(for_each(add))
+    # The output is the report's.
+    status = execute(pipeline, Options(options.input, report=options.report))
+    if not miner.events and status not in (0, _BAD_LINES):
+        return status
+    miner.end()
+    _check_applies(miner, options)
+    of_rules, broken = _rules(miner, options)
+    text = "".join(f"{line}\n" for line in (*_lines(miner), *of_rules))
+    unwritten = 0
+    if options.output is None:
+        unwritten = put(text)
+    else:
+        write(text, options.output)
+    if options.draw:
+        from penstock.command.mine_picture import picture_of
+        from penstock.command.workflow_picture import save
+
+        save(picture_of(miner), options.draw)
+    if status in (0, _BAD_LINES) and (broken or miner.found):
+        status = _FOUND
+    return unwritten or status
+
+
+def _reader(by: str | None, field: str) -> Callable[[bytes], tuple[Hashable, str]]:
+    """The function that reads the case and the step of a line; ValueError for a bad one."""
+
+    def read(line: bytes) -> tuple[Hashable, str]:
+        event: dict[str, object] = loads(line)
+        if type(event) is not dict:
+            raise ValueError("an object is needed")
+        step = event.get(field)
+        if type(step) is int:
+            step = str(step)
+        if type(step) is not str or not step:
+            what = f"its {field!r} is {describe(step)}" if field in event else f"no field {field!r}"
+            raise ValueError(f"{what}: the name of a step is needed (--step FIELD)")
+        if by is None:
+            return None, step
+        key = event.get(by)
+        if not isinstance(key, str | int | float):
+            what = f"its {by!r} is {describe(key)}" if by in event else f"no field {by!r}"
+            raise ValueError(f"{what}: a key is needed (--by FIELD)")
+        return key, step
+
+    return read
+
+
+def _lines(miner: Miner) -> Iterator[str]:
+    cases = f" of {counted(miner.cases, 'case')}"
+    yield f"{counted(miner.events, 'event')}{cases}"
+    if miner.forgotten:
+        yield f"{counted(miner.forgotten, 'case')} forgotten before the end: more than --max-keys"
+    unknown = frozenset(miner.unknown())
+    yield from _table(
+        "steps",
+        [
+            (step, n, "NOT IN THE GRAPH" if step in unknown else "")
+            for step, n in miner.steps.most_common()
+        ],
+    )
+    if miner.other_steps:
+        yield f"    further steps, of more than 1,000 different ones: {miner.other_steps:,}"
+    arcs = sorted(miner.arcs.items(), key=lambda item: -item[1].count)
+    rows = [(" -> ".join(arc), traffic.count, _forbidden(traffic)) for arc, traffic in arcs]
+    yield from _table("arcs", rows)
+    if miner.other_arcs:
+        yield f"    further arcs, of more than 10,000 different ones: {miner.other_arcs:,}"
+    yield from _table("never taken", [(" -> ".join(arc), 0, "") for arc in miner.never_taken()])
+    yield from _table("first steps", [(step, n, "") for step, n in miner.first.most_common()])
+    yield from _table(
+        "last steps",
+        [
+            (step, n, "" if miner.is_final(step) else "not a final step")
+            for step, n in miner.last.most_common()
+        ],
+    )
+
+
+def _table(heading: str, rows: list[tuple[str, int, str]]) -> Iterator[str]:
+    """Lines of a name, a number and a remark; beyond 50 rows those with a remark, and the number of
+    the others."""
+    if not rows:
+        return
+    yield f"{heading}:"
+    shown = [row for at, row in enumerate(rows) if at < _MOST_ROWS or row[2]]
+    wide = max(len(name) for name, *_ in shown)
+    digits = max(len(f"{n:,}") for _, n, _ in shown)
+    for name, n, remark in shown:
+        yield f"    {name:<{wide}}  {n:>{digits},}  {remark}".rstrip()
+    if len(shown) < len(rows):
+        yield f"    and {len(rows) - len(shown):,} more"
+
+
+def _forbidden(traffic: Traffic) -> str:
+    if not traffic.forbidden:
+        return ""
+    by = "" if traffic.first is None else f", first{_by(traffic.first)}"
+    if not traffic.drawn:
+        return f"NOT IN THE GRAPH{by}"
+    return f"{traffic.forbidden:,} AGAINST ITS CONDITIONS{by}"
+
+
+def _rules(miner: Miner, options: Namespace) -> tuple[list[str], bool]:
+    """What is said about the rules on the graph and on the events, and whether the graph breaks
+    one."""
+    lines: list[str] = []
+    broken = False
+    if miner.workflow is not None and miner.rules:
+        lines.append(f"rules on {options.graph}:")
+        for rule in miner.rules:
+            if lacks := rule.lacking(miner.workflow):
+                lines.append(f"    {rule.name}: not applicable, there is {nothing(lacks)}")
+                continue
+            found, vacuous = broken_by(rule, miner.workflow, options.rules, whole=options.traceback)
+            broken = broken or bool(found)
+            lines += [f"    {line}" for line in said_of(rule, found, vacuous).splitlines()]
+    if miner.rules:
+        lines.append("rules on the events:")
+        lines += [f"    {_on_events(miner, at)}" for at in range(len(miner.rules))]
+    return lines, broken
+
+
+def _on_events(miner: Miner, at: int) -> str:
+    name, breach = miner.rules[at].name, miner.breaches[at]
+    if breach is None:
+        began = miner.began(at)
+        return f"{name}: " + ("holds" if began else "says nothing, no case came to an initial step")
+    when = f"at the end, after {counted(breach.index, 'step')}"
+    if not breach.at_end:
+        when = f"at step {breach.index:,}"
+    more = "... -> " if breach.index > len(breach.steps) else ""
+    many = f"{miner.broken[at]:,} of {counted(miner.cases, 'case')}"
+    path = more + " -> ".join(breach.steps)
+    return f"{name}: BROKEN by {many}, first{_by(breach.key)} {when}: {path}"
+
+
+def _by(key: object) -> str:
+    return "" if key is None else f" by case {describe(key)}"
+
+
+def _check_applies(miner: Miner, options: Namespace) -> None:
+    """Raise BuildError for a rule about steps that neither the workflow nor the events have."""
+    if miner.workflow is None:
+        return
+    for rule in miner.rules:
+        if lacks := [name for name in rule.lacking(miner.workflow) if name not in miner.steps]:
+            guess = near(lacks[0], miner.workflow.facts)
+            raise BuildError(
+                f"{options.rules}: rule {rule.name!r} applies to nothing: neither {options.graph} "
+                f"nor the events have a step or label {', '.join(map(repr, lacks))}{guess}"
+            )
