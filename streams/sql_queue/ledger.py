@@ -82,7 +82,8 @@ class Ledger:
 
         While a row of an earlier tenure is still in the pipeline, or its return is not recorded
         yet, later rows of its key join that tenure, because they must not overtake it. Rows of a
-        key that has been held back since the call began are void.
+        key that has been held back since the call began are given back at once: what holds the key
+        back may turn out to be void, and then nothing else would return them.
         """
         now = self._run.now()
         if not self.held or self._tenure.until <= now:
@@ -97,12 +98,12 @@ class Ledger:
         }
         for row in rows:
             row.tenure = over.get(row.key, self._tenure)
-            if row.key in held_back:
-                continue
             self.held[row] = None
             self.idle.clear()
             if row.key is not None:
                 self._keys[row.key] += 1
+            if row.key in held_back:
+                self.give_back(row)
 
     def holds(self, row: Row) -> bool:
         """Whether it is certain that no other reader processes the row."""
@@ -176,7 +177,6 @@ class Ledger:
             return
         if row.begun and not self.holds(row):
             self._pending.abandoned.append(row)
-            self.lost += 1
             self._hold_back_later(row)
         else:
             self._pending.returned.append(row)
@@ -256,6 +256,7 @@ class Ledger:
                 result.settle()
         now = self._run.now()
         self.due += [now + failure.delay for failure in batch.failed if failure.delay is not None]
+        self.lost += len(batch.abandoned)
         self._marked(len(batch.finished))
 
     def _forget(self, row: Row) -> None:

@@ -336,6 +336,34 @@ def test_a_row_that_is_reverted_during_a_claim_is_not_overtaken_by_what_it_bring
     assert (numbers["finished"], numbers["reverted"]) == (ROWS, 1)
 
 
+def test_rows_that_a_claim_brings_behind_one_that_another_reader_took_are_claimed_again() -> None:
+    table = Keyed()
+    reading = Reading(table)
+    arrived: list[int] = []
+    later, table.waiting = table.waiting[2:], table.waiting[:2]
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        if number == 1:
+            # It is given back during the claim of the later rows, and the next write tells that
+            # another reader has it: nothing is held back for it.
+            await asyncio.sleep(1.0)
+            table.away_until = 1.5 * LEASE
+            await asyncio.sleep(0.9 * LEASE)
+            table.waiting += later
+            table.slow = LEASE / 2
+            await asyncio.sleep(0.2 * LEASE)
+            table.slow = 0.0
+            table.stolen = {1}
+        return number
+
+    numbers = run_virtual(reading.run(handler, sink=for_each(arrived.append)))
+    assert_in_order(reading)
+    assert sorted(reading.begun) == list(range(1, ROWS + 1))
+    assert {len(times) for times in reading.begun.values()} == {1}
+    assert (numbers["finished"], numbers["lost_leases"]) == (ROWS - 1, 1)
+
+
 def assert_in_order(reading: Reading) -> None:
     """Check that each row began for the last time before any later one of its key."""
     for odd in (0, 1):
