@@ -13,6 +13,7 @@ from penstock.streams.temporal.errors import (
     AutomatonFormatError,
     FormulaSyntaxError,
     FormulaTooLarge,
+    TimedFormula,
     UnknownProposition,
 )
 from penstock.streams.temporal.formula.parser import parse
@@ -71,6 +72,7 @@ __all__ = [
     "RowTypeError",
     "Rule",
     "SearchTooLarge",
+    "TimedFormula",
     "Traffic",
     "UnknownProposition",
     "Verdict",

@@ -14,6 +14,7 @@ __all__ = [
     "AutomatonFormatError",
     "FormulaSyntaxError",
     "FormulaTooLarge",
+    "TimedFormula",
     "UnknownProposition",
     "bounded_recursion",
 ]
@@ -81,6 +82,10 @@ class FormulaTooLarge(BuildError):
             f"the formula is too large: {what} reached {reached:,}, and {limit:,} is the limit. "
             "Split it into several formulas"
         )
+
+
+class TimedFormula(BuildError):
+    """A formula has a bound in time where it cannot be watched, or where there is no time."""
 
 
 @contextmanager

@@ -11,7 +11,22 @@ from penstock.streams.temporal.formula.expansion import Expansion
 from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.formula.normal import Normal
 
-__all__ = ["cubes", "literals", "marks", "sets_of"]
+__all__ = ["Covers", "cubes", "literals", "marks", "sets_of"]
+
+
+class Covers:
+    """The conjunctions `(care, value)` that together allow the letters of a Boolean formula.
+
+    Raises FormulaTooLarge for more than 10,000 of them.
+    """
+
+    def __init__(self, normal: Normal) -> None:
+        self._expansion = Expansion(normal)
+        self._guards = Guards(self._expansion.diagrams)
+
+    def of(self, number: int) -> list[tuple[int, int]]:
+        found = self._guards.of(self._expansion.of(number)).values()
+        return sorted(cube for one in found for cube in self._guards.cubes.of(one, one))
 
 
 @bounded_recursion()
@@ -21,10 +36,7 @@ def cubes(guard: Formula, names: Iterable[str]) -> list[tuple[int, int]]:
     Raises FormulaTooLarge for more than 10,000 of them.
     """
     normal = Normal(False, names)
-    expansion = Expansion(normal)
-    guards = Guards(expansion.diagrams)
-    found = guards.of(expansion.of(normal.of(guard))).values()
-    return sorted(cube for one in found for cube in guards.cubes.of(one, one))
+    return Covers(normal).of(normal.of(guard))
 
 
 def literals(automaton: Automaton, edge: Edge) -> list[tuple[int, bool]]:

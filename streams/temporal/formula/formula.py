@@ -1,10 +1,12 @@
 """The syntax tree of temporal-logic formulas.
 
-Linear temporal logic with `X F G U W R M` and PSL's weak `next`, and the bindings of PSL's regular
-expressions (`penstock.streams.temporal.formula.sere`). The parser reduces everything else to these.
+Linear temporal logic with `X F G U W R M` and PSL's weak `next`, `F G U` with a bound in time, and
+the bindings of PSL's regular expressions (`penstock.streams.temporal.formula.sere`). The parser
+reduces everything else to these.
 Formulas are values: they are equal when their trees are, however they were written.
 
-Sources: Pnueli, "The temporal logic of programs" (1977); IEEE 1850 (PSL).
+Sources: Pnueli, "The temporal logic of programs" (1977); IEEE 1850 (PSL); Koymans, "Specifying
+real-time properties with metric temporal logic" (1990), for the bounds in time.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ __all__ = [
     "Match",
     "Nary",
     "Proposition",
+    "Timed",
     "Unary",
     "is_boolean",
     "propositions",
+    "timed_parts",
     "with_strong_next",
 ]
 
@@ -35,6 +39,7 @@ UnaryOperator = Literal["!", "X", "next", "F", "G"]
 NaryOperator = Literal["&", "|"]
 BinaryOperator = Literal["->", "<->", "U", "W", "R", "M"]
 MatchOperator = Literal["|->", "<>->"]
+TimedOperator = Literal["F", "G", "U"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,20 @@ class Match:
     formula: Formula
 
 
-Formula: TypeAlias = Constant | Proposition | Unary | Nary | Binary | Match
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """`F[<=t] p`, `G[<=t] p` and `q U[<=t] p`: within so many milliseconds, the last one included.
+
+    `right` is p; `left` is q, and for `F` and `G` true.
+    """
+
+    operator: TimedOperator
+    left: Formula
+    right: Formula
+    milliseconds: int
+
+
+Formula: TypeAlias = Constant | Proposition | Unary | Nary | Binary | Match | Timed
 
 TRUE = Constant(True)
 FALSE = Constant(False)
@@ -125,13 +143,29 @@ def _walk(formula: Formula) -> Iterator[Proposition]:
     elif isinstance(formula, Nary):
         for operand in formula.operands:
             yield from _walk(operand)
-    elif isinstance(formula, Binary):
+    elif isinstance(formula, Binary | Timed):
         yield from _walk(formula.left)
         yield from _walk(formula.right)
     elif isinstance(formula, Match):
         for letter in formula.sere.letters():
             yield from _walk(letter)
         yield from _walk(formula.formula)
+
+
+def timed_parts(formula: Formula) -> Iterator[Timed]:
+    """The operators with a bound in time; of nested ones the outermost."""
+    if isinstance(formula, Timed):
+        yield formula
+    elif isinstance(formula, Unary):
+        yield from timed_parts(formula.operand)
+    elif isinstance(formula, Nary):
+        for operand in formula.operands:
+            yield from timed_parts(operand)
+    elif isinstance(formula, Binary):
+        yield from timed_parts(formula.left)
+        yield from timed_parts(formula.right)
+    elif isinstance(formula, Match):
+        yield from timed_parts(formula.formula)
 
 
 def with_strong_next(formula: Formula) -> Formula:

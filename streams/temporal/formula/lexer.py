@@ -22,6 +22,7 @@ SYMBOLS = {
     "|": "\N{LOGICAL OR}",
     "->": "→",
     "<->": "↔",
+    "<=": "≤",
 }
 # Operators with several spellings: each is known by one of them.
 _SPELLINGS = {
@@ -31,7 +32,7 @@ _SPELLINGS = {
 }
 # The longest first.
 _SIGNS = re.compile(
-    r"\[\]->|\[\]=>|\|->|\|=>|<>->|<>=>|<->|->|\|\||\||&&|&|\[\*|\[\+\]|\[->|\[=|\.\.|[!^(){};:\[\]]"
+    r"\[\]->|\[\]=>|\|->|\|=>|<>->|<>=>|<->|<=|->|\|\||\||&&|&|\[\*|\[\+\]|\[->|\[=|\.\.|[!^(){};:\[\]]"
     + f"|[{''.join(SYMBOLS.values())}]"
 )
 # PSL's words with an exclamation mark, and those with an underline after it.

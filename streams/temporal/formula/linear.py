@@ -14,6 +14,7 @@ from penstock.streams.temporal.formula.formula import (
     Match,
     Nary,
     Proposition,
+    Timed,
     Unary,
 )
 from penstock.streams.temporal.formula.sere import (
@@ -24,6 +25,7 @@ from penstock.streams.temporal.formula.sere import (
     Sere,
     may_be_empty,
 )
+from penstock.streams.temporal.formula.timed_rules import without_time
 
 __all__ = ["left_matches", "to_ltl"]
 
@@ -39,7 +41,10 @@ def to_ltl(formula: Formula) -> Formula:
     These are matches of Boolean steps, `;`, `:`, `|`, repetition with a bound, and repetition
     without one of a Boolean step, and so `[->n]` and `[=n]`. Others stay as they are; see
     `left_matches`. The result may be exponentially larger: FormulaTooLarge beyond 1,000 steps.
+    Raises TimedFormula for a formula with a bound in time.
     """
+    if isinstance(formula, Timed):
+        raise without_time(formula, "LTL has no time")
     if isinstance(formula, Constant | Proposition):
         return formula
     if isinstance(formula, Unary):

@@ -18,9 +18,11 @@ from penstock.streams.temporal.formula.formula import (
     Match,
     Nary,
     Proposition,
+    Timed,
     Unary,
 )
 from penstock.streams.temporal.formula.sere import Sere
+from penstock.streams.temporal.formula.timed_rules import without_time
 
 __all__ = ["FALSE", "TRUE", "Node", "Normal"]
 
@@ -55,7 +57,9 @@ class Normal:
         self._boolean = {FALSE, TRUE}
 
     def of(self, formula: Formula) -> int:
-        """The number of `formula`."""
+        """The number of `formula`. Raises TimedFormula for one with a bound in time."""
+        if isinstance(formula, Timed):
+            raise without_time(formula, "automata and traces have no time, only monitors do")
         if isinstance(formula, Constant):
             return TRUE if formula.value else FALSE
         if isinstance(formula, Proposition):

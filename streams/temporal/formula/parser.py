@@ -19,12 +19,14 @@ from penstock.streams.temporal.formula.formula import (
     Match,
     Nary,
     Proposition,
+    Timed,
+    TimedOperator,
     Unary,
 )
 from penstock.streams.temporal.formula.lexer import Token, tokens
 from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
-__all__ = ["parse"]
+__all__ = ["UNITS", "parse"]
 
 # Formulas are walked recursively, and Python bounds the depth of recursion.
 MAX_DEPTH = 150
@@ -43,6 +45,9 @@ _OPERATORS: dict[str, tuple[int, Literal["->", "<->", "^", "|", "&"]]] = {
     "&": (_AND, "&"),
     "&&": (_AND, "&"),
 }
+
+# In milliseconds.
+UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _ARROWS = ("|->", "|=>", "<>->", "<>=>", "!")
 
@@ -161,6 +166,9 @@ class _Parser:
                 else:
                     self._take()
                     left = Binary(operator, left, self._formula(level))
+            elif kind == "U" and self._has_bound() and not self._boolean:
+                _, bound = self._take(), self._bound()
+                left = Timed("U", left, self._formula(_BINDING), bound)
             elif kind in _BINDINGS and not self._boolean:
                 self._take()
                 left = _BINDINGS[kind](left, self._formula(_BINDING))
@@ -215,6 +223,8 @@ class _Parser:
             return self._next("X", self._times(self._skip("[")))
         if self._skip("next"):
             return self._next("next", self._times(self._skip("[")))
+        if self._has_bound():
+            return self._timed("F" if self._take().kind == "F" else "G")
         if self._kind() in _RANGES and self._tokens[self._at + 1].kind == "[":
             return self._in_range()
         if self._skip("F"):
@@ -255,10 +265,31 @@ class _Parser:
             formula = Unary(operator, formula)
         return formula
 
+    def _has_bound(self) -> bool:
+        """Whether a bound in time is written after an operator that may have one."""
+        if self._kind() not in ("F", "G", "U"):
+            return False
+        return [token.kind for token in self._tokens[self._at + 1 : self._at + 3]] == ["[", "<="]
+
+    def _timed(self, operator: TimedOperator) -> Formula:
+        bound = self._bound()
+        return Timed(operator, TRUE, self._prefixed(), bound)
+
+    def _bound(self) -> int:
+        """`[<=10s]`, in milliseconds."""
+        self._need("[")
+        self._need("<=")
+        number = self._number()
+        if self._token.text not in UNITS:
+            raise self._wrong(*(f"`{unit}`" for unit in UNITS))
+        unit = self._take().text
+        self._need("]")
+        return number * UNITS[unit]
+
     def _in_range(self) -> Formula:
         step, join = _RANGES[self._take().kind]
         self._need("[")
-        low = self._number()
+        low = self._number("`<=`")
         self._need("..")
         high = self._number_from(low)
         self._need("]")

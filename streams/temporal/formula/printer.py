@@ -12,9 +12,11 @@ from penstock.streams.temporal.formula.formula import (
     Match,
     Nary,
     Proposition,
+    Timed,
     Unary,
 )
 from penstock.streams.temporal.formula.lexer import SYMBOLS, is_plain_name, tokens
+from penstock.streams.temporal.formula.parser import UNITS
 from penstock.streams.temporal.formula.sere import EMPTY, Failure, Joined, Letter, Repeat, Sere
 
 __all__ = ["in_quotes", "quoted", "to_text"]
@@ -72,7 +74,9 @@ def _formula(formula: Formula, loosest: int) -> str:
     if isinstance(formula, Match):
         return f"({_match(formula)})"
     if isinstance(formula, Unary):
-        return _unary(formula)
+        return _prefix(formula.operator, formula.operand)
+    if isinstance(formula, Timed):
+        return _timed(formula, loosest)
     level = _LEVELS[formula.operator]
     if isinstance(formula, Nary):
         text = f" {formula.operator} ".join(_formula(each, level + 1) for each in formula.operands)
@@ -82,11 +86,29 @@ def _formula(formula: Formula, loosest: int) -> str:
     return f"({text})" if level < loosest else text
 
 
-def _unary(formula: Unary) -> str:
-    operand = _formula(formula.operand, _PREFIX)
+def _prefix(operator: str, formula: Formula) -> str:
+    operand = _formula(formula, _PREFIX)
     # A letter and a name would be one word; `!a` and `G(a)` need no space.
-    space = "" if formula.operator == "!" or operand.startswith("(") else " "
-    return f"{formula.operator}{space}{operand}"
+    space = "" if operator == "!" or operand.startswith("(") else " "
+    return f"{operator}{space}{operand}"
+
+
+def _timed(formula: Timed, loosest: int) -> str:
+    operator = f"{formula.operator}[<={_duration(formula.milliseconds)}]"
+    if formula.operator != "U":
+        return _prefix(operator, formula.right)
+    level = _LEVELS["U"]
+    text = f"{_formula(formula.left, level + 1)} {operator} {_formula(formula.right, level)}"
+    return f"({text})" if level < loosest else text
+
+
+def _duration(milliseconds: int) -> str:
+    """In the largest unit of which it is a whole number, but 0 in seconds."""
+    if not milliseconds:
+        return "0s"
+    whole = (unit for unit in UNITS if milliseconds % UNITS[unit] == 0)
+    *_, largest = whole
+    return f"{milliseconds // UNITS[largest]}{largest}"
 
 
 def _match(formula: Match) -> str:

@@ -12,10 +12,12 @@ from penstock.streams.temporal.formula.formula import (
     Nary,
     NaryOperator,
     Proposition,
+    Timed,
     Unary,
     UnaryOperator,
 )
 from penstock.streams.temporal.formula.sere import Failure, Letter
+from penstock.streams.temporal.formula.timed_rules import without_time
 
 __all__ = ["simplify"]
 
@@ -33,7 +35,9 @@ _DISTRIBUTED: dict[NaryOperator, tuple[UnaryOperator, ...]] = {
 def simplify(formula: Formula) -> Formula:
     """An equivalent formula, over infinite words and over finite words other than the empty one,
     that is not larger. Time: at worst the size of the formula times its depth, except for comparing
-    equal parts."""
+    equal parts. Raises TimedFormula for one with a bound in time."""
+    if isinstance(formula, Timed):
+        raise without_time(formula, "its rule could lose the form in which it can be watched")
     if isinstance(formula, Constant | Proposition):
         return formula
     if isinstance(formula, Unary):

@@ -9,8 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import NamedTuple, overload
 
-from penstock.streams.temporal.automata.automaton import Automaton, leading_to, letter_of
+from penstock.streams.temporal.automata.automaton import (
+    Automaton,
+    leading_to,
+    letter_of,
+    text_of,
+)
 from penstock.streams.temporal.automata.translate import MAX_STATES
 from penstock.streams.temporal.errors import bounded_recursion
 from penstock.streams.temporal.formula.formula import (
@@ -19,37 +25,59 @@ from penstock.streams.temporal.formula.formula import (
     with_strong_next,
 )
 from penstock.streams.temporal.formula.parser import parse
+from penstock.streams.temporal.formula.timed_rules import split
 from penstock.streams.temporal.monitors.continuations import Continuations, leading_on
+from penstock.streams.temporal.monitors.deadlines import Deadlines, Held, in_microseconds
 from penstock.streams.temporal.monitors.machine import Machine, differ, followed, minimal
 from penstock.streams.temporal.monitors.progress import Progress
 from penstock.streams.temporal.monitors.safety import safety
+from penstock.streams.temporal.monitors.timed_machine import timed_machine
 from penstock.streams.temporal.monitors.verdict import Said, Verdict
 
-__all__ = ["Monitor"]
+__all__ = ["Monitor", "State", "TimedState"]
 
 log = logging.getLogger("penstock")
+
+
+class TimedState(NamedTuple):
+    """The state of a monitor with bounds in time: that of its machine, what is open (None after a
+    violation), the number of events, and the time of the last one in microseconds."""
+
+    machine: int
+    held: Held | None
+    events: int
+    at: int
+
+
+State = int | TimedState
 
 
 class Monitor:
     """Evaluates a formula, its text, or a Büchi automaton on events as they come.
 
-    A state is a number: `first`, and then `step(state, letter)`; the bits of a letter are the
-    propositions that hold, in the order of `propositions`. A monitor may be shared: it keeps no
-    state about the events.
+    A state is a number: `first`, and then `step(state, {"a", "b"})` with the propositions that hold
+    of an event. Of a formula with bounds in time it is a `TimedState`, and each step has the time
+    of its event: `step(state, {"a"}, at=10.5)`. A monitor may be shared: it keeps no state about
+    the events.
 
     Of an automaton the safety part is watched: the verdict is `FALSE` when it accepts nothing that
     begins with these events, and `TRUE` when it accepts everything that does, which is found only
     if it is deterministic and complete. At the end of the events an inconclusive verdict stays.
 
+    A formula with bounds in time is a conjunction (see `TimedRule`), whose parts are each judged by
+    themselves: it is `FALSE` as soon as one of them is. One that waits is `FALSE` when its deadline
+    is past, which `verdict(state, at)` sees without another event.
+
     A text with PSL's weak `next` that `X` would judge differently at the end is logged, once.
 
-    Raises FormulaSyntaxError, and FormulaTooLarge beyond `max_states` states. Time: a few
-    milliseconds for a usual formula; the smallest monitor may have doubly exponentially many
-    states. Memory: at most a million table entries; beyond that, a step walks a diagram, with at
-    most one test for each proposition.
+    Raises FormulaSyntaxError, TimedFormula for a bound in time where it cannot be watched, and
+    FormulaTooLarge beyond `max_states` states. Time: a few milliseconds for a usual formula; the
+    smallest monitor may have doubly exponentially many states. Memory: at most a million table
+    entries; beyond that, a step walks a diagram, with at most one test for each proposition.
     """
 
     first = 0
+    deadlines: Deadlines | None = None
 
     def __init__(self, formula: Formula | Automaton | str, max_states: int = MAX_STATES) -> None:
         if isinstance(formula, Automaton):
@@ -60,28 +88,74 @@ class Monitor:
             # The parser reports anything else.
             read = formula if isinstance(formula, Formula) else parse(formula)
             self.formula = read
-            self.propositions = tuple(propositions(read))
-            self.machine = _machine(read, max_states)
+            self.propositions = names = tuple(propositions(read))
+            untimed, rules = split(read)
+            self.machine = _machine(untimed, names, max_states)
             if isinstance(formula, str):
-                self._log_weak_next(read, formula, max_states)
+                self._log_weak_next(untimed, formula, max_states)
+            if rules:
+                timed = timed_machine(self.machine, rules, names, max_states)
+                self.deadlines = Deadlines(rules, timed, names)
+                said = tuple(phase.said for phase in timed.outputs)
+                self.machine = Machine(timed.bits, timed.decisions, timed.steps, said)
         self._said = self.machine.outputs
         self.table = self.machine.table()
         self.bits = 0 if self.table is None else self.machine.bits
 
     def _log_weak_next(self, formula: Formula, text: str, max_states: int) -> None:
         strong = with_strong_next(formula)
-        if strong != formula and differ(self.machine, _machine(strong, max_states)):
+        names = self.propositions
+        if strong != formula and differ(self.machine, _machine(strong, names, max_states)):
             log.info(
                 "%s: next is weak, as in PSL, and holds at the last event; with next! or X, which "
                 "do not, some verdicts at the end would differ",
                 text,
             )
 
-    def step(self, state: int, letter: int) -> int:
-        """The state after an event."""
+    @overload
+    def step(self, state: int, true: int | Iterable[str], at: None = None) -> int: ...
+    @overload
+    def step(self, state: State, true: int | Iterable[str], at: float) -> TimedState: ...
+    def step(self, state: State, true: int | Iterable[str], at: float | None = None) -> State:
+        """The state after an event for which exactly the propositions `true` hold: their names, or
+        a `letter`.
+
+        `at` is the time of the event, in seconds, for a formula with bounds in time; only then it
+        is needed, and given. Raises UnknownProposition for a name that is not in the formula,
+        TypeError where the time is missing or has no use, and ValueError where it goes back.
+        """
+        letter = true if isinstance(true, int) else self.letter(true)
+        if self.deadlines is None:
+            if at is not None or isinstance(state, TimedState):
+                raise TypeError(f"{text_of(self.formula)} has no bound in time: leave out at=")
+            return self.next(state, letter)
+        if at is None:
+            raise TypeError(
+                f"{text_of(self.formula)} has a bound in time: give the time of the event, in "
+                "seconds, as at="
+            )
+        now = in_microseconds(at)
+        machine, held, events, before = self._timed(state, now)
+        if now < before:
+            raise ValueError(f"at={at} is before the event before it, at {before / 1_000_000}")
+        machine = self.next(machine, letter)
+        if held is not None:
+            late = self.deadlines.missed(held, now) is not None
+            after = self.deadlines.after(held, machine >> self.bits, letter, now, events + 1, now)
+            held = None if late else after
+        return TimedState(machine, held, events + 1, now)
+
+    def next(self, state: int, letter: int) -> int:
+        """The state of the machine after an event, whatever its time."""
         if self.table is None:
             return self.machine.next(state, letter)
         return self.table[state | letter]
+
+    def _timed(self, state: State, at: int = 0) -> TimedState:
+        if isinstance(state, TimedState):
+            return state
+        assert self.deadlines is not None
+        return TimedState(state, self.deadlines.nothing, 0, at)
 
     def letter(self, true: Iterable[str]) -> int:
         """The letter of an event for which exactly the propositions `true` hold.
@@ -91,27 +165,49 @@ class Monitor:
         """
         return letter_of(self.propositions, true)
 
-    def verdict(self, state: int) -> Verdict:
-        """`TRUE` or `FALSE` when no later event can change it, else `INCONCLUSIVE`."""
-        return self._said[state >> self.bits].verdict
+    def verdict(self, state: State, at: float | None = None) -> Verdict:
+        """`TRUE` or `FALSE` when no later event can change it, else `INCONCLUSIVE`.
 
-    def presumable(self, state: int) -> Verdict:
+        With bounds in time, `at` is the present time, by default that of the last event.
+        """
+        return self.said(state, at).verdict
+
+    def presumable(self, state: State, at: float | None = None) -> Verdict:
         """As `verdict`, but an inconclusive verdict is presumed from whether the formula would hold
         if the events ended here."""
-        verdict, holds = self._said[state >> self.bits]
+        verdict, holds = self.said(state, at)
         if verdict is not Verdict.INCONCLUSIVE or holds is None:
             return verdict
         return Verdict.PRESUMABLY_TRUE if holds else Verdict.PRESUMABLY_FALSE
 
-    def at_end(self, state: int) -> Verdict:
+    def at_end(self, state: State, at: float | None = None) -> Verdict:
         """The verdict if the events end here: a final one stays, else that of finite traces.
 
         An automaton has none of finite traces: an inconclusive verdict stays.
         """
-        verdict, holds = self._said[state >> self.bits]
+        verdict, holds = self.said(state, at)
         if verdict is not Verdict.INCONCLUSIVE or holds is None:
             return verdict
         return Verdict.TRUE if holds else Verdict.FALSE
+
+    def said(self, state: State, at: float | None = None) -> Said:
+        """The verdict, and whether the formula holds if the events end here."""
+        if self.deadlines is None:
+            assert not isinstance(state, TimedState)
+            return self._said[state >> self.bits]
+        machine, held, _, now = self._timed(state)
+        if at is not None:
+            now = max(now, in_microseconds(at))
+        machine >>= self.bits
+        return self.deadlines.said(self._said[machine], machine, held, now)
+
+    def deadline(self, state: State) -> float | None:
+        """The first time, in seconds, by which something must come; None if nothing must."""
+        held = self._timed(state).held if self.deadlines is not None else None
+        if self.deadlines is None or held is None:
+            return None
+        first = self.deadlines.earliest(held)
+        return None if first is None else first.deadline / 1_000_000
 
     def true_in(self, letter: int) -> frozenset[str]:
         """The propositions that hold in a letter."""
@@ -136,14 +232,18 @@ class Monitor:
     def monitorable(self) -> bool:
         """Whether a final verdict can be reached from every state."""
         size = len(self.machine)
-        decided = [state for state in range(size) if self._said[state].verdict.is_final]
+        timed = self.deadlines
+        decided = [
+            state
+            for state, said in enumerate(self._said)
+            if (said.verdict.is_final if timed is None else timed.decide(said, state))
+        ]
         return len(leading_to(decided, size, self.machine.successors)) == size
 
 
 @bounded_recursion()
 @lru_cache(maxsize=256)
-def _machine(formula: Formula, max_states: int) -> Machine[Said]:
-    names = tuple(propositions(formula))
+def _machine(formula: Formula, names: tuple[str, ...], max_states: int) -> Machine[Said]:
     progress = Progress(formula, names)
     continuations = Continuations(progress.normal, max_states)
     machine = followed(progress.first, progress.after, progress.diagrams, len(names), max_states)

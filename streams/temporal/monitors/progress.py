@@ -24,6 +24,7 @@ from penstock.streams.temporal.formula.formula import (
     Match,
     Nary,
     Proposition,
+    Timed,
     Unary,
 )
 from penstock.streams.temporal.formula.normal import FALSE, TRUE, Normal
@@ -120,7 +121,8 @@ class Progress:
 
 
 def _holds_of_nothing(formula: Formula) -> bool:
-    """Whether the formula holds for the empty trace."""
+    """Whether the formula, which has no bound in time, holds for the empty trace."""
+    assert not isinstance(formula, Timed)
     if isinstance(formula, Constant):
         return formula.value
     if isinstance(formula, Proposition):

@@ -18,6 +18,7 @@ from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.temporal.automata.automaton import Automaton, text_of
+from penstock.streams.temporal.errors import TimedFormula
 from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.propositions import Letters, Test, letters
@@ -70,6 +71,8 @@ class Rule:
             self._refuse("idle or max_keys", "them together with by: without it there is one key")
         if isinstance(self.formula, Automaton) and self.mode == "rv":
             self._refuse('mode="rv"', 'mode="ltl3": an automaton says nothing about finite traces')
+        if self.monitor.deadlines is not None:
+            raise TimedFormula(f"{self.stage}: {self.text} has a bound in time")
         # When built, not at the first event: an unknown proposition is a mistake in the program.
         _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)

@@ -199,7 +199,7 @@ class _Product:
         nodes = min(nodes + 1, self._rule.min_nodes)
         if self._monitor is None:
             return [(name, seen, judged, nodes) for name, seen in places]
-        step, letters = self._monitor.step, self._letters
+        step, letters = self._monitor.next, self._letters
         return [(name, seen, step(judged, letters[name]), nodes) for name, seen in places]
 
     def _breaks(self, state: _State) -> bool:

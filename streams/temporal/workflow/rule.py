@@ -20,8 +20,9 @@ from penstock.streams.temporal.automata.automaton import (
     text_of,
 )
 from penstock.streams.temporal.errors import UnknownProposition
-from penstock.streams.temporal.formula.formula import Formula
+from penstock.streams.temporal.formula.formula import Formula, timed_parts
 from penstock.streams.temporal.formula.parser import parse
+from penstock.streams.temporal.formula.timed_rules import without_time
 from penstock.streams.temporal.workflow.workflow import Node, Workflow, WorkflowError
 from penstock.streams.validation import is_count
 
@@ -50,7 +51,8 @@ class Rule:
     `arcs(node, seen)` says whether a path may go on to `node`: it sees the set of the nodes
     `visited` so far, or with `sees="path"` the whole path, the current node last; then `max_nodes`
     is needed, for the search might not end. Paths have `min_nodes` or more. Raises WorkflowError
-    for a rule without final nodes and formula and for invalid bounds, and FormulaSyntaxError.
+    for a rule without final nodes and formula and for invalid bounds, FormulaSyntaxError, and
+    TimedFormula.
     """
 
     name: str
@@ -99,6 +101,9 @@ class Rule:
             )
         if isinstance(self.formula, str):
             object.__setattr__(self, "formula", parse(self.formula))
+        if isinstance(self.formula, Formula):
+            for timed in timed_parts(self.formula):
+                raise without_time(timed, "the paths of a workflow have no time")
 
     def formula_for(self, workflow: Workflow) -> Formula | Automaton | None:
         """The formula, or the automaton. Raises UnknownProposition if it names something that is

@@ -141,3 +141,25 @@ def test_wrong_usage_gives_status_2(penstock: Penstock, words: list[str], proble
     assert result.status == 2
     assert problem in result.err
     assert result.out == ""
+
+
+def test_a_bound_in_time_is_printed_and_nothing_else_can_be_done_with_it(
+    penstock: Penstock,
+) -> None:
+    text = "always (a -> F[<=120s] b)"
+    assert penstock("formula", text).out == "G(a -> F[<=2m] b)\n"
+    assert penstock("formula", text, "--unicode").out == "□(a → ◇[≤2m] b)\n"
+    for options in (
+        ["--ltl"],
+        ["--simplify"],
+        ["--lbtt"],
+        ["--hoa"],
+        ["--svg"],
+        ["--ba"],
+        ["--examples"],
+        ["--compare", "G a"],
+    ):
+        result = penstock("formula", text, *options)
+        assert (result.status, result.out) == (2, "")
+        assert "F[<=2m] b is bounded in time: " in result.err
+        assert "Traceback" not in result.err
