@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Any, cast
 
 from orjson import JSONDecodeError, loads
@@ -144,9 +145,13 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._suspects_at = self.run.now() + _SUSPECTS_EVERY
 
     async def _until_idle(self) -> None:
-        # What an operator holds back may never end before the stream does.
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
+        """Wait until nothing is held, or nothing has ended for as long as a lease: what an operator
+        holds back may never end before the stream does."""
+        held, before = len(self.ledger.held), inf
+        while 0 < held < before:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.ledger.idle.wait(), self._terms.lease)
+            held, before = len(self.ledger.held), held
 
     def _take(self, rows: list[Row]) -> bool:
         """Make the claimed rows ready; returns whether some of them may not begin yet."""

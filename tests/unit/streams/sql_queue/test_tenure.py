@@ -364,6 +364,44 @@ def test_rows_that_a_claim_brings_behind_one_that_another_reader_took_are_claime
     assert (numbers["finished"], numbers["lost_leases"]) == (ROWS - 1, 1)
 
 
+class Suspicious(Table):
+    """Has one row that may have crashed its readers, from `since` on."""
+
+    def __init__(self, since: float) -> None:
+        super().__init__()
+        self._since = since
+        self.claimed_at: float | None = None
+
+    async def has_suspects(self, terms: Terms) -> bool:
+        now = asyncio.get_running_loop().time()
+        return now >= self._since and self.claimed_at is None
+
+    async def claim_suspect(self, terms: Terms) -> Claim:
+        self.claimed_at = asyncio.get_running_loop().time()
+        return Claim([Row(ROWS + 1, -1, 2, json.dumps({"n": ROWS + 1, "key": 0}))])
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_row_that_may_have_crashed_its_readers_waits_while_others_end(stuck: bool) -> None:
+    table = Suspicious(since=1.0)
+    reading = Reading(table)
+
+    async def handler(event: dict[str, Any]) -> int:
+        number = reading.begin(event)
+        await asyncio.sleep(1000 * LEASE if stuck and number == 2 else 0.4 * LEASE)
+        return number
+
+    numbers = run_virtual(reading.run(handler, limit=2))
+    assert numbers["finished"] == ROWS + 1
+    assert table.claimed_at is not None
+    if stuck:
+        # All others but those of its key have ended, and then a lease went by.
+        assert (ROWS / 2) * 0.4 * LEASE < table.claimed_at < ROWS * LEASE
+    else:
+        assert reading.begun[ROWS + 1] > reading.begun[ROWS]
+        assert table.claimed_at == pytest.approx(ROWS / 2 * 0.4 * LEASE, abs=1.0)
+
+
 def assert_in_order(reading: Reading) -> None:
     """Check that each row began for the last time before any later one of its key."""
     for odd in (0, 1):
