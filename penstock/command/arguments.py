@@ -343,8 +343,9 @@ def _add_kata(add_parser: AddParser) -> None:
     kata = add_parser(
         "kata",
         help="run the stream kata at full load and measure it",
-        description="Run the stream kata on a load of events, and print one table: throughput, "
-        "queue, latency from creation to start in milliseconds, and what went wrong.",
+        description="Run the stream kata on a load of events, with a line each second on standard "
+        "error, and print one table: throughput, queue, latency from creation to start in "
+        "milliseconds, and what went wrong.",
         allow_abbrev=False,
         formatter_class=Formatter,
     )
@@ -366,6 +367,36 @@ def _add_kata(add_parser: AddParser) -> None:
         metavar="NAME",
         help="run this step of the article as well, or all of them; may be repeated: "
         "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
+    )
+    kata.add_argument(
+        "--try",
+        dest="consumer",
+        metavar="FILE[:NAME]",
+        help="grade this consumer instead of running penstock's pipeline: a function of one event, "
+        "or a class or object with submit(event); exit status 1 if it breaks a promise",
+    )
+    kata.add_argument(
+        "--pool",
+        type=number,
+        metavar="N",
+        help="threads in each variant's pool (default: the article's, 12 of smart-pool, else 10)",
+    )
+    kata.add_argument(
+        "--slow-client",
+        type=float,
+        nargs="?",
+        const=5.0,
+        metavar="TIMES",
+        help="the events of one client take so many times as long (default: 5)",
+    )
+    kata.add_argument(
+        "--pause",
+        type=seconds,
+        nargs="?",
+        const=1.0,
+        metavar="SECONDS",
+        help="at half of the time stop the whole interpreter for so long, as a garbage collector "
+        "does (default: 1)",
     )
 
 

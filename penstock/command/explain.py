@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cache
-from traceback import TracebackException
+from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
+from types import FrameType
 
 from penstock.streams.errors import PenstockError
 
-__all__ = ["explain", "users_line"]
+__all__ = ["explain", "users_line", "users_line_of_frame"]
 
 
 def explain(error: BaseException, *, whole: bool = False) -> str:
@@ -70,11 +72,19 @@ def _insides() -> tuple[str, ...]:
 
 def users_line(error: BaseException) -> str | None:
     """`file:line` of the innermost frame that is the user's, if there is one."""
+    return _users_line(TracebackException.from_exception(error).stack)
+
+
+def users_line_of_frame(frame: FrameType) -> str | None:
+    """`file:line` at which the user's code is in a running thread, if it is."""
+    return _users_line(StackSummary.extract(reversed([*walk_stack(frame)])))
+
+
+def _users_line(stack: Iterable[FrameSummary]) -> str | None:
     import sysconfig
 
-    trace = TracebackException.from_exception(error)
     not_theirs = (*_insides(), sysconfig.get_paths()["stdlib"] + os.sep)
-    for frame in reversed(trace.stack):
+    for frame in reversed([*stack]):
         if not frame.filename.startswith(not_theirs):
             return f"{frame.filename}:{frame.lineno}"
     return None

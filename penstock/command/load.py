@@ -21,7 +21,7 @@ from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.flowable import Flowable
 from penstock.streams.pipeline import Pipeline, loading
 
-__all__ = ["load", "load_module"]
+__all__ = ["load", "load_module", "path_and_name"]
 
 _FOLDERS = ("operators", "sinks", "sources", "streams")
 """Of the repository, whose names are not those of installed packages."""
@@ -35,7 +35,7 @@ def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> P
     `arguments` become the file's `sys.argv[1:]`; `whole` keeps penstock's own frames in the
     traceback of an error of the file.
     """
-    path, name = _split(where)
+    path, name = path_and_name(where)
     return _choose(load_module(path, arguments, "pipeline", whole=whole), path, name)
 
 
@@ -53,7 +53,8 @@ def load_module(
     return _import(path, what, whole)
 
 
-def _split(where: str) -> tuple[str, str | None]:
+def path_and_name(where: str) -> tuple[str, str | None]:
+    """The two parts of `FILE` or `FILE:NAME`."""
     path, colon, name = where.rpartition(":")
     if not colon or not path or os.path.exists(where) or not name.isidentifier():
         return where, None

@@ -47,9 +47,11 @@ def kata(
     sigma_ms: float = 1,
     seed: int = 1,
     variants: Sequence[str] = VARIANTS,
+    pool: int | None = None,
 ) -> list[Measured]:
     """Run the named variants one after another on the same load, and measure each.
 
+    `pool` is the number of threads in each pool, if not the article's.
     Takes `seconds` and a little more per variant and blocks the calling thread. Raises
     ValueError for a value out of range or an unknown variant, before anything runs.
     """
@@ -58,4 +60,4 @@ def kata(
         raise ValueError(f"unknown variants: {unknown}; there are {', '.join(VARIANTS)}")
     load = Load(rate, clients, duplicates, seconds, seed)
     work = Work(handler_ms / 1000, sigma_ms / 1000)
-    return [run_variant(name, load, work.block) for name in variants]
+    return [run_variant(name, load, work.block, pool=pool) for name in variants]

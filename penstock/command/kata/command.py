@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from penstock.command.explain import explain, users_line
 from penstock.command.interrupt import Interrupted
-from penstock.command.kata.load import Load
+from penstock.command.kata.consumer import Candidate, load_consumer
+from penstock.command.kata.each_second import each_second
+from penstock.command.kata.load import FIRST_CLIENT, Load
 from penstock.command.kata.observe import Measured, Observer
-from penstock.command.kata.reference import run_reference
+from penstock.command.kata.pause import paused
+from penstock.command.kata.reference import REFERENCE, run_reference
 from penstock.command.kata.table import table
-from penstock.command.kata.variants import VARIANTS, run_variant
+from penstock.command.kata.trial import Trial
+from penstock.command.kata.variants import POOLS, VARIANTS, run_variant
+from penstock.command.kata.verdict import broken_promises
 from penstock.command.kata.work import Work
 from penstock.command.on_signal import on_signal
-from penstock.command.output import mention, put
-from penstock.command.status import on_a_terminal, status
+from penstock.command.output import flush, mention, put, say
 from penstock.streams.errors import BuildError
 from penstock.streams.pipeline import new_event_loop
 from penstock.streams.runtime.running import Running
@@ -27,44 +34,78 @@ __all__ = ["call"]
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     """Run the variants asked for and the reference pipeline, and print the table.
 
-    Returns the exit status: 1 if the reference broke a promise of the kata, 128 and the number
-    of a signal that ended it, with what was measured until then. Raises BuildError for a value
-    out of range or an unknown variant.
+    With a consumer to try, that is run instead of the reference. Returns the exit status: 1 if the
+    last one broke a promise of the kata, 128 and the number of a signal that ended it, with what
+    was measured until then. Raises BuildError for a value out of range, an unknown variant, or a
+    file without a consumer.
     """
-    variants = _variants(options.variant or [])
+    variants = _variants(options)
+    candidate = None if options.consumer is None else load_consumer(options.consumer, for_the_file)
     try:
         load = Load(
             options.rate, options.clients, options.duplicates, options.seconds, options.seed
         )
-        work = Work(options.handler_ms / 1000, options.sigma_ms / 1000)
+        work = Work(options.handler_ms / 1000, options.sigma_ms / 1000, options.slow_client or 1)
     except ValueError as error:
         raise BuildError(f"kata: {error}") from error
     runs: list[Measured] = []
-    interrupted = _run_variants(variants, load, work, runs) or _run_reference(load, work, runs)
+    interrupted = _run_variants(variants, load, work, options, runs)
+    broken: list[str] | None = None
+    if interrupted is None and candidate is not None:
+        interrupted, broken = _run_trial(candidate, load, work, options, runs)
+    elif interrupted is None:
+        interrupted = _run_reference(load, work, options, runs)
     printed = put(f"{_heading(load, work)}\n\n{table(runs)}\n")
     if interrupted is not None:
         mention(f"{interrupted} before the load's end")
-        return interrupted.exit_status
-    return printed or int(_broke_a_promise(runs[-1]))
+        status = interrupted.exit_status
+    elif broken is not None:
+        status = printed or put(_verdict(runs[-1].variant, broken)) or int(bool(broken))
+    else:
+        status = printed or int(_broke_a_promise(runs[-1]))
+    if candidate is not None and options.alone and _threads_left():
+        # They may be at work for ever, and only the consumer could end them.
+        flush()
+        os._exit(status)
+    return status
+
+
+def _observer(options: argparse.Namespace) -> Observer:
+    return Observer(slow_client=None if options.slow_client is None else FIRST_CLIENT)
+
+
+@contextmanager
+def _shown(name: str, observer: Observer, options: argparse.Namespace) -> Generator[None]:
+    """Say a line each second, and pause at half of the time if that is asked for."""
+    pause = paused(options.seconds / 2, options.pause) if options.pause else nullcontext()
+    with each_second(name, observer, say), pause:
+        yield
 
 
 def _run_variants(
-    names: list[str], load: Load, work: Work, runs: list[Measured]
+    names: list[str],
+    load: Load,
+    work: Work,
+    options: argparse.Namespace,
+    runs: list[Measured],
 ) -> Interrupted | None:
     for name in names:
-        if on_a_terminal():
-            mention(f"{name}, for {load.seconds:g} s")
-        observer = Observer()
+        observer = _observer(options)
         try:
-            runs.append(run_variant(name, load, work.block, observer=observer))
+            with _shown(name, observer, options):
+                run = run_variant(name, load, work.block, pool=options.pool, observer=observer)
+            runs.append(run)
         except Interrupted as interrupted:
             runs.append(observer.measured(name))
             return interrupted
     return None
 
 
-def _run_reference(load: Load, work: Work, runs: list[Measured]) -> Interrupted | None:
+def _run_reference(
+    load: Load, work: Work, options: argparse.Namespace, runs: list[Measured]
+) -> Interrupted | None:
     interrupts: list[Interrupted] = []
+    observer = _observer(options)
 
     @contextmanager
     def watch(running: Running) -> Generator[None]:
@@ -72,19 +113,54 @@ def _run_reference(load: Load, work: Work, runs: list[Measured]) -> Interrupted 
             interrupts.append(interrupted)
             running.cancel()
 
-        with on_signal(stop), status(running):
+        with on_signal(stop), _shown(REFERENCE, observer, options):
             yield
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runs.append(runner.run(run_reference(load, work.pause, watch=watch)))
+        runs.append(runner.run(run_reference(load, work.pause, watch=watch, observer=observer)))
     return interrupts[0] if interrupts else None
 
 
+def _run_trial(
+    candidate: Candidate,
+    load: Load,
+    work: Work,
+    options: argparse.Namespace,
+    runs: list[Measured],
+) -> tuple[Interrupted | None, list[str]]:
+    """Try the consumer; returns the signal that ended it, and what was wrong with it."""
+    observer = _observer(options)
+    trial = Trial(candidate, load, work, observer)
+    try:
+        with _shown(candidate.name, observer, options):
+            trial.run()
+    except Interrupted as interrupted:
+        runs.append(observer.measured(candidate.name))
+        return interrupted, []
+    if trial.unfit is not None:
+        line = users_line(trial.unfit) or candidate.name
+        raise BuildError(f"{line}: {candidate.name} cannot be made\n{explain(trial.unfit)}")
+    runs.append(observer.measured(candidate.name))
+    return None, broken_promises(runs[-1], trial)
+
+
+def _verdict(name: str, broken: list[str]) -> str:
+    if not broken:
+        return f"\n{name} keeps every promise of the kata.\n"
+    return "\n".join([f"\n{name} breaks promises of the kata:", *broken, ""])
+
+
+def _threads_left() -> bool:
+    here = threading.current_thread()
+    return any(one is not here and not one.daemon for one in threading.enumerate())
+
+
 def _heading(load: Load, work: Work) -> str:
+    slow = "" if work.slow == 1 else f"; client {FIRST_CLIENT} takes {work.slow:g} times as long"
     return (
         f"{load.rate:,g} events/s for {load.seconds:g} s, {load.clients:,} clients, "
         f"{100 * load.duplicates:g} % duplicates, {work.mean * 1000:g} ms of work each "
-        f"(sigma {work.sigma * 1000:g} ms).\n"
+        f"(sigma {work.sigma * 1000:g} ms){slow}.\n"
         "Latency is from creation to start of processing, in milliseconds."
     )
 
@@ -93,12 +169,17 @@ def _broke_a_promise(run: Measured) -> bool:
     return bool(run.duplicates_processed or run.overlapped or run.overtaken or run.lost)
 
 
-def _variants(names: list[str]) -> list[str]:
-    if "all" in names:
-        return list(VARIANTS)
+def _variants(options: argparse.Namespace) -> list[str]:
+    names: list[str] = options.variant or []
+    names = list(VARIANTS) if "all" in names else names
     for name in names:
         if name not in VARIANTS:
             raise BuildError(
                 f"kata: there is no variant {name!r}; there are {', '.join(VARIANTS)}, all"
             )
+    if options.pool is not None and not set(names) & set(POOLS):
+        raise BuildError(
+            "--pool: no variant with a pool of threads is run; add --variant with one of "
+            f"{', '.join(POOLS)}"
+        )
     return names

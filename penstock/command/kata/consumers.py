@@ -165,7 +165,10 @@ class WaitOnConcurrentModification:
 
     def __call__(self, event: Event) -> None:
         lock = self._locks.of(event)
-        if not lock.acquire(timeout=self._patience):
+        began = self._observer.now()
+        acquired = lock.acquire(timeout=self._patience)
+        self._observer.waited(event, self._observer.now() - began)
+        if not acquired:
             self._observer.lost(event)
             return
         try:

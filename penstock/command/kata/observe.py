@@ -7,21 +7,22 @@ A run reports what happens to each delivery; it never judges itself:
               +--> started --+--> finished
                              +--> failed   the handler raised
 
-Every arrival takes one of these ways, or is still waiting when the run is stopped.
+Every arrival takes one of these ways, or is still waiting when the run is stopped. Between arrival
+and start it may have `waited` for the lock of its client.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from penstock.command.kata.load import DUPLICATE_WINDOW, Event
 from penstock.streams import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram, Summary
 
-__all__ = ["Measured", "Observer"]
+__all__ = ["Interval", "Measured", "Observer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +52,45 @@ class Measured:
     duplicates_processed: int
     overlapped: int
     overtaken: int
+    lock_waits: Summary | None = None
+    """How long events waited for the lock of their client; None where there are no locks."""
+    others: Summary | None = None
+    """The latency of all clients but the slow one; None if none is slow."""
+    overlaps: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The overlapped events of each client that has any."""
+    overtakings: Mapping[int, int] = field(default_factory=dict[int, int])
+    """The overtaken events of each client that has any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The latency of the events that started in a part of a run, and the queue at its end."""
+
+    latency: Summary
+    queue: int
 
 
 class Observer:
     """Takes the reports of one run; every method may be called from any thread.
 
     The run starts when its observer is made: `start` is that moment on the time line of `now`,
-    which is also the time line of the events' `created`.
-    Memory: the uuids that started, of the last twenty seconds of the events' own time, and two
+    which is also the time line of the events' `created`. The latency of all clients but
+    `slow_client` is measured on its own, too.
+    Memory: the uuids that started, of the last twenty seconds of the events' own time, and four
     numbers per client.
     """
 
-    def __init__(self, now: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(
+        self, now: Callable[[], float] = clock.monotonic, *, slow_client: int | None = None
+    ) -> None:
         self.now = now
         self.start = now()
         self._lock = threading.Lock()
         self._latencies = LatencyHistogram()
+        self._recent = LatencyHistogram()
+        self._lock_waits = LatencyHistogram()
+        self._others = LatencyHistogram()
+        self._slow_client = slow_client
         self._counts: Counter[str] = Counter()
         self._queue = 0
         self._peak_queue = 0
@@ -75,6 +99,8 @@ class Observer:
         self._first: dict[str, float] = {}
         self._in_flight: Counter[int] = Counter()
         self._last_sequence: dict[int, int] = {}
+        self._overlaps: Counter[int] = Counter()
+        self._overtakings: Counter[int] = Counter()
 
     @property
     def waiting(self) -> int:
@@ -94,19 +120,34 @@ class Observer:
         with self._lock:
             self._counts["dropped"] += 1
 
+    def kept(self, event: Event) -> None:
+        """Reported as dropped, and worked on all the same."""
+        with self._lock:
+            self._counts["dropped"] -= 1
+
     def lost(self, event: Event) -> None:
         """Given up without being worked on."""
         with self._lock:
             self._counts["lost"] += 1
 
+    def waited(self, event: Event, seconds: float) -> None:
+        """It has waited so long for the lock of its client, whether or not it got it."""
+        with self._lock:
+            self._lock_waits.record(seconds)
+
     def started(self, event: Event) -> None:
         """The handler begins."""
         client = event["client_id"]
         with self._lock:
-            self._latencies.record(self.now() - event["created"])
+            latency = self.now() - event["created"]
+            self._latencies.record(latency)
+            self._recent.record(latency)
+            if client != self._slow_client:
+                self._others.record(latency)
             self._counts["started"] += 1
             self._counts["duplicates"] += self._is_duplicate(event)
-            self._counts["overlapped"] += self._in_flight[client] > 0
+            if self._in_flight[client] > 0:
+                self._overlaps[client] += 1
             self._in_flight[client] += 1
 
     def finished(self, event: Event) -> None:
@@ -117,7 +158,8 @@ class Observer:
             self._last_finish = self.now()
             self._in_flight[client] -= 1
             last = self._last_sequence.get(client, -1)
-            self._counts["overtaken"] += sequence < last
+            if sequence < last:
+                self._overtakings[client] += 1
             self._last_sequence[client] = max(sequence, last)
 
     def failed(self, event: Event) -> None:
@@ -125,6 +167,13 @@ class Observer:
         with self._lock:
             self._counts["failed"] += 1
             self._in_flight[event["client_id"]] -= 1
+
+    def interval(self) -> Interval:
+        """What happened since the last call, or since the start."""
+        with self._lock:
+            interval = Interval(self._recent.snapshot(), self.waiting)
+            self._recent.reset()
+            return interval
 
     def measured(self, variant: str) -> Measured:
         """The numbers so far."""
@@ -145,8 +194,12 @@ class Observer:
                 peak_queue=self._peak_queue,
                 latency=self._latencies.snapshot(),
                 duplicates_processed=counts["duplicates"],
-                overlapped=counts["overlapped"],
-                overtaken=counts["overtaken"],
+                overlapped=self._overlaps.total(),
+                overtaken=self._overtakings.total(),
+                lock_waits=waits if (waits := self._lock_waits.snapshot()).count else None,
+                others=None if self._slow_client is None else self._others.snapshot(),
+                overlaps=dict(self._overlaps),
+                overtakings=dict(self._overtakings),
             )
 
     def _is_duplicate(self, event: Event) -> bool:

@@ -70,16 +70,17 @@ async def run_reference(
     *,
     grace: float = 1.0,
     watch: Watch = lambda running: nullcontext(),
+    observer: Observer | None = None,
 ) -> Measured:
     """Run the kata's pipeline on a load, and measure it.
 
     `handler` is awaited for each event (`Work().pause` where none is given). After the end of the
     load the pipeline has `grace` seconds to catch up; events still waiting then are returned and
-    counted as unfinished. `watch(running)` is entered for as long as it runs. Raises what the
-    handler raised.
+    counted as unfinished. `watch(running)` is entered for as long as it runs. An `observer` that
+    is given must have the time of the running loop. Raises what the handler raised.
     """
     loop = asyncio.get_running_loop()
-    observer = Observer(clock_of(loop))
+    observer = observer or Observer(clock_of(loop))
     pipeline = reference_pipeline(load, observer, handler or Work().pause)
     running = pipeline.start()
     deadline = loop.call_later(load.seconds + grace, running.cancel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from penstock.command.kata.observe import Measured
+from penstock.streams.diagnostics.histogram import Summary
 
 __all__ = ["table"]
 
@@ -14,7 +15,13 @@ def _ms(seconds: float) -> str:
     return f"{milliseconds:.1f}" if milliseconds < 1000 else f"{milliseconds:.0f}"
 
 
-_COLUMNS: tuple[tuple[str, Callable[[Measured], str]], ...] = (
+def _of(summary: Summary | None, field: Callable[[Summary], float]) -> str:
+    return "-" if summary is None else _ms(field(summary))
+
+
+_Column = tuple[str, Callable[[Measured], str]]
+
+_COLUMNS: tuple[_Column, ...] = (
     ("variant", lambda run: run.variant),
     ("events/s", lambda run: f"{run.throughput:.0f}"),
     ("queue", lambda run: str(run.queue)),
@@ -29,24 +36,31 @@ _COLUMNS: tuple[tuple[str, Callable[[Measured], str]], ...] = (
     ("p98", lambda run: _ms(run.latency.p98)),
     ("p99", lambda run: _ms(run.latency.p99)),
     ("p999", lambda run: _ms(run.latency.p999)),
+    ("lock-mean", lambda run: _of(run.lock_waits, lambda waits: waits.mean)),
+    ("lock-p99", lambda run: _of(run.lock_waits, lambda waits: waits.p99)),
     ("duplicates", lambda run: str(run.duplicates_processed)),
     ("overlapped", lambda run: str(run.overlapped)),
     ("overtaken", lambda run: str(run.overtaken)),
     ("lost", lambda run: str(run.lost)),
     ("unfinished", lambda run: str(run.unfinished)),
 )
+# Only if a client was slow.
+_OTHERS: _Column = ("others-p99", lambda run: _of(run.others, lambda latency: latency.p99))
 
 
 def table(runs: Iterable[Measured]) -> str:
     """Lines of aligned columns, with a heading and without a newline at the end.
 
     events/s finished; queue (found by the last arrival) and its peak; the latency from creation
-    to start in milliseconds with its count; then what went wrong: duplicates that were worked
-    on, events that overlapped with or were overtaken by another of their client, events lost,
-    events left unfinished at the end.
+    to start in milliseconds with its count; how long events waited for the lock of their client,
+    of a variant with locks; then what went wrong: duplicates that were worked on, events that
+    overlapped with or were overtaken by another of their client, events lost, events left
+    unfinished at the end. If a client was slow, the last column is the latency of the others.
     """
-    rows = [[heading for heading, _ in _COLUMNS]]
-    rows += [[cell(run) for _, cell in _COLUMNS] for run in runs]
+    runs = list(runs)
+    columns = (*_COLUMNS, _OTHERS) if any(run.others for run in runs) else _COLUMNS
+    rows = [[heading for heading, _ in columns]]
+    rows += [[cell(run) for _, cell in columns] for run in runs]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(

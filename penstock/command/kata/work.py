@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from penstock.command.kata.load import Event
+from penstock.command.kata.load import FIRST_CLIENT, Event
 
 __all__ = ["Work"]
 
@@ -24,21 +24,26 @@ _STANDARD_NORMAL = NormalDist()
 class Work:
     """The model of the handler; `mean` and `sigma` in seconds.
 
-    Raises ValueError for a negative mean or sigma.
+    An event of the first client takes `slow` times as long as one of the others.
+    Raises ValueError for a negative mean or sigma, or if `slow` is below 1.
     """
 
     mean: float = 0.010
     sigma: float = 0.001
+    slow: float = 1.0
 
     def __post_init__(self) -> None:
         if self.mean < 0 or self.sigma < 0:
             raise ValueError(f"mean {self.mean} and sigma {self.sigma} must not be negative")
+        if not 1 <= self.slow < float("inf"):
+            raise ValueError(f"slow-client is {self.slow:g}, must be at least 1")
 
     def seconds(self, event: Event) -> float:
         """How long this event takes; never negative."""
         # The first 32 bits: the version and variant bits of the uuid come later.
         uniform = (int(event["uuid"][:8], 16) + 0.5) / 2**32
-        return max(0.0, self.mean + self.sigma * _STANDARD_NORMAL.inv_cdf(uniform))
+        times = self.slow if event["client_id"] == FIRST_CLIENT else 1.0
+        return max(0.0, times * (self.mean + self.sigma * _STANDARD_NORMAL.inv_cdf(uniform)))
 
     def block(self, event: Event) -> None:
         """Work on the event; the calling thread is blocked."""

@@ -26,6 +26,13 @@ def event(sequence: int = 0, client: int = 1000) -> Event:
     return Event(uuid=f"{client}-{sequence}", client_id=client, created=0.0, sequence=sequence)
 
 
+class Clock:
+    time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
 class Gate:
     """A handler that reports when it was entered and stays until it is opened."""
 
@@ -145,6 +152,25 @@ def test_an_event_whose_client_stays_busy_for_too_long_is_lost() -> None:
         first.result(PATIENCE)
 
 
+def test_how_long_events_waited_for_the_lock_is_measured_whether_or_not_they_got_it() -> None:
+    clock = Clock()
+    observer = Observer(clock)
+    gate = Gate()
+    consume = WaitOnConcurrentModification(gate, observer, patience=0.001)
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(consume, event(0))
+        assert gate.entered.wait(PATIENCE)
+        readings = iter([5.0, 7.0])
+        observer.now = lambda: next(readings)
+        consume(event(1))
+        gate.open()
+        first.result(PATIENCE)
+    waits = observer.measured("x").lock_waits
+    assert waits is not None
+    assert waits.count == 2
+    assert waits.max == pytest.approx(2, rel=0.001)
+
+
 def test_the_smart_pool_keeps_a_client_on_its_thread_while_another_client_goes_on() -> None:
     observer = Observer()
     gate = Gate()
@@ -235,13 +261,6 @@ def test_what_goes_wrong_in_a_pool_is_raised_when_it_is_left(
         run()
     assert [type(error) for error in caught.value.exceptions] == [KeyError]
     assert (observer.measured("x").finished, observer.measured("x").lost) == (2, 1)
-
-
-class Clock:
-    time = 0.0
-
-    def __call__(self) -> float:
-        return self.time
 
 
 def test_a_uuid_is_dropped_until_it_is_as_old_as_the_window() -> None:

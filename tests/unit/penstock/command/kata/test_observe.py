@@ -174,3 +174,68 @@ def test_arrivals_are_the_sum_of_what_became_of_them(fates: list[str]) -> None:
     assert measured.lost == fates.count("lost") + fates.count("failed")
     assert measured.unfinished == fates.count("started") + fates.count("waits")
     assert observer.waiting == fates.count("waits")
+
+
+def test_an_interval_has_only_what_started_in_it_and_the_queue_at_its_end(
+    observer: Observer, clock: Clock
+) -> None:
+    observer.arrived(5)
+    clock.time = 100.25
+    observer.started(event(0))
+    first = observer.interval()
+    assert (first.latency.count, first.queue) == (1, 4)
+    assert first.latency.max == pytest.approx(0.25, rel=0.001)
+    clock.time = 100.75
+    observer.started(event(1))
+    observer.started(event(2))
+    second = observer.interval()
+    assert (second.latency.count, second.queue) == (2, 2)
+    assert second.latency.min == pytest.approx(0.75, rel=0.001)
+    assert observer.interval().latency.count == 0
+    assert observer.measured("x").latency.count == 3
+
+
+def test_waits_for_locks_are_measured_and_absent_without_locks(observer: Observer) -> None:
+    assert observer.measured("x").lock_waits is None
+    observer.waited(event(), 0.5)
+    observer.waited(event(), 0.0)
+    waits = observer.measured("x").lock_waits
+    assert waits is not None
+    assert waits.count == 2
+    assert waits.mean == pytest.approx(0.25, rel=0.001)
+
+
+def test_the_others_are_all_but_the_slow_client(observer: Observer, clock: Clock) -> None:
+    assert observer.measured("x").others is None
+    watching = Observer(clock, slow_client=1000)
+    clock.time = 101.0
+    watching.started(event(0, client=1000))
+    clock.time = 102.0
+    watching.started(event(0, client=1001))
+    others = watching.measured("x").others
+    assert others is not None
+    assert others.count == 1
+    assert others.max == pytest.approx(2, rel=0.001)
+
+
+def test_overlaps_and_overtakings_are_counted_for_each_client(observer: Observer) -> None:
+    for one in (event(0), event(1), event(0, client=1001), event(2)):
+        observer.started(one)
+    for one in (event(2), event(1), event(0)):
+        observer.finished(one)
+    measured = observer.measured("x")
+    assert measured.overlaps == {1000: 2}
+    assert measured.overtakings == {1000: 2}
+    assert (measured.overlapped, measured.overtaken) == (2, 2)
+
+
+def test_a_dropped_event_that_is_worked_on_all_the_same_does_not_wait_twice(
+    observer: Observer,
+) -> None:
+    observer.arrived(2)
+    observer.dropped(event(0))
+    assert observer.waiting == 1
+    observer.kept(event(0))
+    observer.started(event(0))
+    assert observer.waiting == 1
+    assert observer.measured("x").dropped == 0

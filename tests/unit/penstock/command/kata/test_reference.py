@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,9 +93,139 @@ def test_all_variants_are_a_word(penstock: Penstock) -> None:
     assert len(result.out.splitlines()) == 4 + 6
 
 
+def test_each_variant_and_the_reference_have_a_line_for_their_seconds(penstock: Penstock) -> None:
+    result = penstock(
+        "kata", "--seconds", "0.1", "--rate", "50", "--handler-ms", "1", "--variant", "sequential"
+    )
+    words = [line.split() for line in result.err.splitlines()]
+    assert [line[:2] for line in words if "second" in line] == [
+        ["sequential", "second"],
+        [REFERENCE, "second"],
+    ]
+    assert [int(line[1]) for line in words if "second" not in line] == [5, 5]
+
+
+def test_a_slow_client_has_the_latency_of_the_others_in_the_table(penstock: Penstock) -> None:
+    result = penstock("kata", "--seconds", "0.1", "--rate", "100", "--slow-client", "3")
+    heading, _, _, columns, row = result.out.splitlines()
+    assert "(sigma 1 ms); client 1000 takes 3 times as long." in heading
+    assert columns.split()[-1] == "others-p99"
+    assert float(row.split()[-1]) >= 0
+
+
+def test_a_pause_stops_everything_at_half_of_the_time(penstock: Penstock) -> None:
+    # 0.3 s of pause, which whatever arrived in it waited for.
+    result = penstock("kata", "--seconds", "0.2", "--rate", "200", "--pause", "0.3")
+    columns, row = (line.split() for line in result.out.splitlines()[3:])
+    assert float(dict(zip(columns, row, strict=True))["max"]) > 150
+
+
+RIGHT = """
+from concurrent.futures import ThreadPoolExecutor
+
+class Consumer:
+    def __init__(self):
+        self.thread = ThreadPoolExecutor(1)
+        self.seen = set()
+
+    def submit(self, event):
+        if event.uuid not in self.seen:
+            self.seen.add(event.uuid)
+            self.thread.submit(event.process)
+
+    def close(self):
+        self.thread.shutdown()
+
+async def loses(event):
+    if event.client_id != 1001:
+        await event.process_async()
+    else:
+        1 / 0
+
+def never(event):
+    event.process()
+
+class Unfit:
+    def __init__(self):
+        raise LookupError("unfit")
+
+    def submit(self, event): ...
+"""
+
+SMALL = ("--seconds", "0.1", "--rate", "100", "--clients", "2", "--handler-ms", "1")
+
+
+@pytest.fixture
+def my(tmp_path: Path) -> Path:
+    path = tmp_path / "my.py"
+    path.write_text(RIGHT)
+    return path
+
+
+def test_a_consumer_that_keeps_the_promises_is_graded_with_0(penstock: Penstock, my: Path) -> None:
+    result = penstock("kata", *SMALL, "--try", f"{my}:Consumer")
+    heading, _, _, columns, row, _, verdict = result.out.splitlines()
+    assert result.status == 0
+    assert heading.startswith("100 events/s for 0.1 s, 2 clients")
+    cells = dict(zip(columns.split(), row.split(), strict=True))
+    assert (cells["variant"], cells["count"], cells["lost"]) == (f"{my}:Consumer", "10", "0")
+    assert verdict == f"{my}:Consumer keeps every promise of the kata."
+
+
+def test_a_consumer_that_loses_events_is_graded_with_1_and_shown_its_line(
+    penstock: Penstock, my: Path
+) -> None:
+    result = penstock("kata", *SMALL, "--try", f"{my}:loses")
+    assert result.status == 1
+    verdict = result.out.splitlines()[6:]
+    assert verdict[0] == f"{my}:loses breaks promises of the kata:"
+    assert verdict[1].startswith("  lost: ")
+    line = RIGHT.splitlines().index("        1 / 0") + 1
+    assert verdict[-1].startswith(f"  error: {my}:{line}: ZeroDivisionError: division by zero (")
+    assert "Traceback" not in result.out + result.err
+
+
+def test_variants_are_rows_beside_the_tried_consumer_and_the_reference_is_left_out(
+    penstock: Penstock, my: Path
+) -> None:
+    result = penstock("kata", *SMALL, "--variant", "sequential", "--try", f"{my}:Consumer")
+    rows = [line.split()[0] for line in result.out.splitlines()[4:6]]
+    assert rows == ["sequential", f"{my}:Consumer"]
+
+
+def test_a_consumer_that_cannot_be_made_is_refused_with_its_own_lines(
+    penstock: Penstock, my: Path
+) -> None:
+    result = penstock("kata", *SMALL, "--try", f"{my}:Unfit")
+    assert result.status == 2
+    assert f"{my}:Unfit cannot be made" in result.err
+    assert "LookupError: unfit" in result.err
+    assert "trial.py" not in result.err
+
+
+def test_a_consumer_whose_threads_never_end_does_not_keep_the_command(
+    script: list[str], process: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "my.py"
+    path.write_text(
+        "import threading\n"
+        "def consume(event):\n"
+        "    event.process()\n"
+        "threading.Thread(target=threading.Event().wait).start()\n"
+    )
+    result = process(script, "kata", *SMALL, "--try", path)
+    assert result.returncode == 0
+    assert "keeps every promise" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        (["--try", "no/such/file.py"], "no/such/file.py does not exist"),
+        (["--slow-client", "0.5"], "slow-client is 0.5, must be at least 1"),
+        (["--pool", "20"], "--pool: no variant with a pool of threads"),
+        (["--pool", "20", "--variant", "sequential"], "naive-pool, fail-on-concurrent"),
+        (["--pool", "0", "--variant", "naive-pool"], "'0' is not a number of at least 1"),
         (["--rate", "0"], "rate is 0"),
         (["--clients", "0"], "clients is 0"),
         (["--duplicates", "2"], "duplicates is 2"),

@@ -40,12 +40,29 @@ def test_a_row_shows_every_number_under_its_heading() -> None:
         "p98": "980.0",
         "p99": "990.0",
         "p999": "999.0",
+        "lock-mean": "-",
+        "lock-p99": "-",
         "duplicates": "3",
         "overlapped": "4",
         "overtaken": "5",
         "lost": "2",
         "unfinished": "797",
     }
+
+
+def test_a_variant_with_locks_has_its_waits_for_them() -> None:
+    waits = replace(RUN.latency, mean=0.0125, p99=0.999)
+    heading, row = (line.split() for line in table([replace(RUN, lock_waits=waits)]).splitlines())
+    cells = dict(zip(heading, row, strict=True))
+    assert (cells["lock-mean"], cells["lock-p99"]) == ("12.5", "999.0")
+
+
+def test_if_a_client_was_slow_the_last_column_is_the_latency_of_the_others() -> None:
+    others = replace(RUN.latency, p99=0.0144)
+    heading, row, without = (
+        line.split() for line in table([replace(RUN, others=others), RUN]).splitlines()
+    )
+    assert (heading[-1], row[-1], without[-1]) == ("others-p99", "14.4", "-")
 
 
 def test_lines_are_equally_long_and_numbers_end_in_the_same_column() -> None:

@@ -76,6 +76,25 @@ def test_the_naive_pool_works_on_as_many_events_of_a_client_as_it_has_threads() 
     assert (measured.finished, measured.overlapped) == (10, 9)
 
 
+@pytest.mark.parametrize("name", ["naive-pool", "smart-pool"])
+def test_a_pool_has_as_many_threads_as_are_asked_for(name: str) -> None:
+    # One client of each thread of the smart pool; all of them are in work at once.
+    load = Load(rate=1e9, clients=60, duplicates=0, seconds=6e-8)
+    names: set[str] = set()
+    all_twenty = threading.Barrier(20)
+    met: list[int] = []
+
+    def handler(event: Event) -> None:
+        if threading.current_thread().name not in names:
+            names.add(threading.current_thread().name)
+            met.append(all_twenty.wait(10))
+
+    time = Time()
+    assert len({e["client_id"] % 20 for _, e in load}) == 20
+    run_variant(name, load, handler, pool=20, grace=10, now=time, sleep=time.sleep)
+    assert len(names) == len(met) == 20
+
+
 def test_fail_on_concurrent_loses_what_arrives_while_the_client_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.command.kata import Event, Load, Work
+from penstock.command.kata import FIRST_CLIENT, Event, Load, Work
 
 
 def event(uuid: str) -> Event:
@@ -51,6 +51,20 @@ def test_both_ways_to_work_sleep_for_the_time_of_the_event(
     work.block(some)
     asyncio.run(work.pause(some))
     assert slept == [work.seconds(some)] * 2
+
+
+def test_the_events_of_the_slow_client_take_so_many_times_as_long() -> None:
+    first = event("12345678")
+    second = Event(uuid="12345678", client_id=FIRST_CLIENT + 1, created=0.0, sequence=0)
+    work, slow = Work(), Work(slow=5)
+    assert slow.seconds(first) == pytest.approx(5 * work.seconds(first))
+    assert slow.seconds(second) == work.seconds(second)
+
+
+@pytest.mark.parametrize("slow", [0, 0.5, float("nan"), float("inf")])
+def test_a_slow_client_is_not_faster_than_the_others(slow: float) -> None:
+    with pytest.raises(ValueError, match="slow-client"):
+        Work(slow=slow)
 
 
 @pytest.mark.parametrize(("mean", "sigma"), [(-0.001, 0), (0, -0.001)])
