@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture queue-picture santa-pictures workflow-pictures format clean
+.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture oltp-picture queue-picture santa-pictures workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -76,6 +76,9 @@ santa-pictures: .venv/.ready  ## the pictures of docs/santa.md, drawn again
 counts-picture: .venv/.ready  ## the picture of docs/counts.md, drawn again
 	$(BIN)/python -c "import csv, sys; from examples.open_orders import orders; csv.writer(sys.stdout).writerows([('from', 'to'), *orders(5000)])" \
 	  | $(BIN)/penstock counts --format csv --month --plot docs/images/counts.svg >/dev/null
+
+oltp-picture: .venv/.ready  ## the picture of docs/batches.md, measured and drawn again
+	$(BIN)/python -m examples.oltp --curves --seconds 1.5 --plot docs/images/oltp.svg
 
 queue-picture: .venv/.ready  ## a picture of docs/table-queue.md, drawn again
 	$(BIN)/python -m examples.queue_day .venv/day.db

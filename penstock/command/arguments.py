@@ -19,6 +19,7 @@ from penstock.command.parsers import (
     evidence,
     number,
     plain,
+    positive,
     seconds,
     with_file,
 )
@@ -478,6 +479,45 @@ def _add_santa(add_parser: AddParser) -> None:
     santa.add_argument("--plot", metavar="PATH", help="draw what happened as .svg or .png, too")
 
 
+def _add_turning_point(add_parser: AddParser) -> None:
+    turning = with_file(
+        add_parser,
+        "turning-point",
+        "measure the response time of a pipeline at rising rates, until it turns up",
+    )
+    turning.add_argument(
+        "--input",
+        metavar="PATH",
+        required=True,
+        help="the events to feed it with, in place of its own source",
+    )
+    turning.add_argument(
+        "--repeat", action="store_true", help="begin the file anew as often as needed"
+    )
+    turning.add_argument(
+        "--seconds",
+        type=positive,
+        default=3.0,
+        metavar="SECONDS",
+        help="how long each rate lasts, at least (default: 3)",
+    )
+    turning.add_argument(
+        "--rate",
+        type=positive,
+        metavar="N",
+        help="the first rate, in events per second (default: a quarter of what it does one by one)",
+    )
+    turning.add_argument(
+        "--yes",
+        action="store_true",
+        help="yes, run its handlers and sinks; needed where standard input is a terminal",
+    )
+    turning.add_argument("--plot", metavar="PATH.svg", help="draw the response times, too")
+    add_output(turning)
+    add_drain_deadline(turning, "events under way get at the end")
+    add_report(turning)
+
+
 COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "run": _add_run,
     "draw": _add_draw,
@@ -491,6 +531,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "status": _add_status,
     "dead-letters": _add_dead_letters,
     "queue": add_queue,
+    "turning-point": _add_turning_point,
     "kata": _add_kata,
     "santa": _add_santa,
 }

@@ -9,19 +9,32 @@ from typing import Any
 
 from penstock.streams.errors import BuildError
 
-__all__ = ["Steps", "as_svg"]
+__all__ = [
+    "BOTTOM",
+    "COLOURS",
+    "HEIGHT",
+    "LEFT",
+    "RIGHT",
+    "TOP",
+    "WIDTH",
+    "Steps",
+    "as_svg",
+    "legend",
+    "sheet",
+    "text",
+]
 
 Steps = list[tuple[Any, Any, Any]]
 """Begin, end and value, in order; an end of None is open."""
 
 # In pixels.
-_WIDTH, _HEIGHT = 760, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 24, 56, 48
+WIDTH, HEIGHT = 760, 380
+LEFT, RIGHT, TOP, BOTTOM = 70, 24, 56, 48
 _TICKS = 6
 _OPEN = 0.06  # of the width, for what is open
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, without its black and yellow.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
 _STYLE = """
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif;
@@ -46,44 +59,49 @@ def as_svg(*panels: tuple[str, dict[str, Steps]]) -> str:
     A step that is open ends at the right edge. Raises BuildError for more curves than can be told
     apart.
     """
-    height = _HEIGHT * len(panels)
-    label = escape("; ".join(title for title, _ in panels))
+    drawn = [_panel(title, curves) for title, curves in panels]
+    return sheet("; ".join(title for title, _ in panels), *drawn)
+
+
+def sheet(label: str, *panels: list[str]) -> str:
+    """An SVG document of panels, each of elements within WIDTH and HEIGHT."""
+    height = HEIGHT * len(panels)
     drawn = [
-        f'<g transform="translate(0 {_HEIGHT * at})">\n'
-        + "".join(f"    {part}\n" for part in _panel(title, curves))
+        f'<g transform="translate(0 {HEIGHT * at})">\n'
+        + "".join(f"    {part}\n" for part in parts)
         + "  </g>"
-        for at, (title, curves) in enumerate(panels)
+        for at, parts in enumerate(panels)
     ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-        f'viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">\n'
         f"  <style>{_STYLE}  </style>\n"
-        f'  <rect class="sheet" width="{_WIDTH}" height="{height}" rx="12"/>\n'
+        f'  <rect class="sheet" width="{WIDTH}" height="{height}" rx="12"/>\n'
         + "".join(f"  {part}\n" for part in drawn)
         + "</svg>\n"
     )
 
 
 def _panel(title: str, curves: dict[str, Steps]) -> list[str]:
-    if len(curves) > len(_COLOURS):
+    if len(curves) > len(COLOURS):
         raise BuildError(
-            f"--plot draws at most {len(_COLOURS)} keys, and there are {len(curves):,}: leave --by "
+            f"--plot draws at most {len(COLOURS)} keys, and there are {len(curves):,}: leave --by "
             "out, or select rows"
         )
     points = [p for steps in curves.values() for step in steps for p in step[:2] if p is not None]
     values = [float(step[2]) for steps in curves.values() for step in steps]
-    across = _Axis([_position(p) for p in points], _LEFT, _WIDTH - _RIGHT)
+    across = _Axis([_position(p) for p in points], LEFT, WIDTH - RIGHT)
     if any(end is None for steps in curves.values() for _, end, _ in steps):
         # Or one that begins at the last point would not be seen.
         across.high += (across.high - across.low) * _OPEN or 1.0
-    up = _Axis([0.0, *filter(isfinite, values)], _HEIGHT - _BOTTOM, _TOP)
-    parts = [_text(_LEFT, 26, title, kind="title"), *_horizontals(up)]
+    up = _Axis([0.0, *filter(isfinite, values)], HEIGHT - BOTTOM, TOP)
+    parts = [text(LEFT, 26, title, kind="title"), *_horizontals(up)]
     if points:
         parts += _dates(across, points[0])
-    for colour, steps in zip(_COLOURS, curves.values(), strict=False):
+    for colour, steps in zip(COLOURS, curves.values(), strict=False):
         path = _path(steps, across, up)
         parts.append(f'<path class="curve" stroke="{colour}" d="{path}"/>')
-    return parts + _legend([name for name in curves if name])
+    return parts + legend([name for name in curves if name])
 
 
 class _Axis:
@@ -139,10 +157,8 @@ def _horizontals(up: _Axis) -> list[str]:
         if n * step < up.low:
             continue
         y = up.pixel(n * step)
-        parts.append(
-            f'<line class="grid" x1="{_LEFT}" y1="{y:g}" x2="{_WIDTH - _RIGHT}" y2="{y:g}"/>'
-        )
-        parts.append(_text(_LEFT - 8, y + 4, f"{round(n * step, 10):,g}", anchor="end"))
+        parts.append(f'<line class="grid" x1="{LEFT}" y1="{y:g}" x2="{WIDTH - RIGHT}" y2="{y:g}"/>')
+        parts.append(text(LEFT - 8, y + 4, f"{round(n * step, 10):,g}", anchor="end"))
     return parts
 
 
@@ -159,19 +175,23 @@ def _dates(across: _Axis, example: Any) -> list[str]:
         else:
             label = f"{number:,g}"
         anchor = "start" if n == 0 else "end" if n == _TICKS - 1 else "middle"
-        parts.append(_text(across.pixel(number), _HEIGHT - _BOTTOM + 22, label, anchor=anchor))
+        parts.append(text(across.pixel(number), HEIGHT - BOTTOM + 22, label, anchor=anchor))
     return parts
 
 
-def _legend(names: list[str]) -> list[str]:
+def legend(names: list[str]) -> list[str]:
+    """The names of the curves, in the order of COLOURS."""
     parts: list[str] = []
+    slot = (WIDTH - LEFT - RIGHT) / max(len(names), 4)
+    longest = int(slot / 8) - 1
     for at, name in enumerate(names):
-        x = _LEFT + at * (_WIDTH - _LEFT - _RIGHT) / len(_COLOURS)
-        shown = name if len(name) <= 12 else f"{name[:11]}…"
-        parts.append(f'<rect x="{x:g}" y="37" width="12" height="4" fill="{_COLOURS[at]}"/>')
-        parts.append(_text(x + 17, 43, shown))
+        x = LEFT + at * slot
+        shown = name if len(name) <= longest else f"{name[: longest - 1]}…"
+        parts.append(f'<rect x="{x:g}" y="37" width="12" height="4" fill="{COLOURS[at]}"/>')
+        parts.append(text(x + 17, 43, shown))
     return parts
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", kind: str = "label") -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+def text(x: float, y: float, shown: str, *, anchor: str = "start", kind: str = "label") -> str:
+    """An element of text."""
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(shown)}</text>'

@@ -17,7 +17,12 @@ __all__ = ["run_command"]
 _USAGE = 2
 
 # The module of a sub-command's `call(options, words for the file)`, if it has another name.
-_MODULES = {"kata": "kata.command", "santa": "santa.command", "status": "cluster_status"}
+_MODULES = {
+    "kata": "kata.command",
+    "santa": "santa.command",
+    "status": "cluster_status",
+    "turning-point": "turning_point.command",
+}
 
 
 def run_command(words: list[str], *, alone: bool = False) -> int:

@@ -20,6 +20,7 @@ __all__ = [
     "limit",
     "number",
     "plain",
+    "positive",
     "seconds",
     "with_file",
 ]
@@ -153,3 +154,10 @@ def seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
+
+
+def positive(text: str) -> float:
+    found = seconds(text)
+    if not found:
+        raise argparse.ArgumentTypeError("more than 0 is needed")
+    return found

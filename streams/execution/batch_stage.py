@@ -398,10 +398,14 @@ class BatchStage(CallingStage):
         super()._end_work()
 
     def statistics(self) -> dict[str, Any]:
-        """The `size` of a full batch now and its reason, `calls` and their events `in_flight`."""
+        """The `size` of a full batch now and its reason, `calls` and their events `in_flight`.
+
+        `parallel` is how many calls may run at once.
+        """
         return {
             **super().statistics(),
             "calls": self._calling,
+            "parallel": self._settings.parallel,
             "size": self._size.size,
             "size_reason": self._size.reason,
         }

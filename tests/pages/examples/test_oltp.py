@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -57,3 +58,19 @@ def test_a_batch_is_the_same_as_its_payments_one_by_one(postgres: str) -> None:
     assert balances[0] == balances[1]
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute("drop schema penstock_oltp cascade")
+
+
+def test_the_curves_show_where_each_way_turns_up(
+    postgres: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(oltp, "CURVES", ("row by row",))
+    picture = tmp_path / "oltp.svg"
+    oltp.main([postgres, "--curves", "--seconds", "0.1", "--plot", str(picture)])
+    heading, *rows, turning = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["payments/s", "row", "by", "row", "(T", "in", "ms)"]
+    assert [len(row.split()) for row in rows] == [2] * len(rows)
+    assert turning.startswith("row by row: T turns up at ")
+    assert picture.read_text().count("<circle") == len(rows)
