@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.command.output import counted
 from penstock.streams.errors import BuildError
-from penstock.streams.work_pulling.view import PoolView
+from penstock.streams.work_pulling.view import Epic, PoolView
 from penstock.streams.work_pulling.wire import Wire
 
 __all__ = ["pool_as_text", "pool_called"]
@@ -22,11 +22,26 @@ def pool_as_text(view: PoolView) -> str:
         f"work pool {view.name}: epic {epic.epic} under way for {epic.seconds:,.0f} s, "
         f"{counted(epic.done, 'job')} done ({rate:,.0f}/s), {epic.failed:,} failed, {epic.out:,} "
         f"out, {letters}",
-        f"  {counted(epic.workers, 'worker')} with room for {counted(epic.capacity, 'job')}",
+        f"  {counted(epic.workers, 'worker')} with room for {counted(epic.capacity, 'job')}"
+        + _use(epic),
         queue,
         "",
     ]
     return "\n".join(lines)
+
+
+def _use(epic: Epic) -> str:
+    """How busy the workers are, and whether more or fewer of them would pay."""
+    if epic.busy is None:
+        return ""
+    said = f", {epic.busy:.0%} busy"
+    if epic.gain is not None:
+        said += f"; the last change of their number brought {epic.gain:.0%} of a worker's share"
+    if epic.pays is not None and epic.pays > epic.workers:
+        said += "; another would pay"
+    elif epic.pays is not None and epic.pays < epic.workers:
+        said += f"; {epic.pays} would do"
+    return said
 
 
 def pool_called(pools: list[Wire], name: str) -> Wire:

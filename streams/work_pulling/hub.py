@@ -69,6 +69,11 @@ class Hub:
 
     # Workers.
 
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return len(self._workers)
+
     def join(self, worker: Bench) -> None:
         """A worker joins."""
         self._workers.append(worker)
@@ -113,6 +118,10 @@ class Counter:
     @property
     def room(self) -> int:
         return self._hub.room_for(self)
+
+    @property
+    def workers(self) -> int:
+        return self._hub.workers
 
     def open(self, offering: Offering) -> None:
         self.offering = offering

@@ -87,6 +87,10 @@ class Master:
         return self._crew.capacity - self.offering.out if self._ready else 0
 
     @property
+    def workers(self) -> int:
+        return len(self._crew)
+
+    @property
     def letters(self) -> JetStreamLetters:
         """The pool's own dead-letter stream."""
         wire = self._wire
@@ -269,6 +273,7 @@ class Master:
         if not message.reply:
             return
         assert self._client is not None
+        use = self.offering.use
         about = {
             "epic": self.epic,
             "seconds": clock.monotonic() - self._began,
@@ -277,6 +282,9 @@ class Master:
             "out": self.offering.out,
             "workers": len(self._crew),
             "capacity": self._crew.capacity,
+            "busy": use.busy,
+            "gain": use.gain,
+            "pays": use.pays,
         }
         await self._client.publish(message.reply, dumps(about))
 

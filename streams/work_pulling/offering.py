@@ -14,6 +14,7 @@ from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.work_pulling.office import Office
+from penstock.streams.work_pulling.utilisation import Use, Utilisation
 
 __all__ = ["Offering"]
 
@@ -45,6 +46,7 @@ class Offering(DemandStage):
         self._siblings = Siblings()
         self._count = self._peak = 0
         self._opened = False
+        self._utilisation = Utilisation()
 
     # Demand.
 
@@ -67,10 +69,24 @@ class Offering(DemandStage):
     def _proceed(self) -> None:
         if self.state:
             return
+        self._observe()
         room = self._office.room - self.asked
         room += min(0, self._window - self._results.waiting)
         if room > 0:
             self.ask(room)
+
+    def _observe(self) -> None:
+        office, out = self._office, len(self._jobs)
+        self._utilisation.observe(
+            self.run.now(), office.workers, out, out + office.room, self._count - out
+        )
+
+    @property
+    def use(self) -> Use:
+        """How busy the workers are, and how many of them pay."""
+        if self._opened and self.state < CLOSED:
+            self._observe()
+        return self._utilisation.use()
 
     # Jobs.
 
@@ -85,6 +101,7 @@ class Offering(DemandStage):
                 self._hand_out(event)
             else:
                 self._drain()
+        self._observe()
 
     def _hand_out(self, event: Event[Any]) -> None:
         self._count += 1
@@ -187,11 +204,17 @@ class Offering(DemandStage):
 
     def statistics(self) -> dict[str, Any]:
         """Jobs that are out (`in_flight`) and the most that were; results `undelivered`; those
-        that were `skipped`, `reverted` and `routed`; what workers have `room` for."""
+        that were `skipped`, `reverted` and `routed`; what workers have `room` for; and the fields
+        of `Use`."""
+        use = self.use
         return {
             "in_flight": len(self._jobs),
             "peak_in_flight": self._peak,
             "undelivered": self._results.waiting,
             **self._faults.statistics(),
             "room": self._office.room if self._opened and self.state < CLOSED else 0,
+            "workers": use.workers,
+            "busy": use.busy,
+            "gain": use.gain,
+            "pays": use.pays,
         }

@@ -26,6 +26,11 @@ class Office(Protocol):
         """How many jobs workers have requested beyond those that are handed out."""
         ...
 
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        ...
+
     def open(self, offering: Offering) -> None:
         """Start handing out."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from orjson import JSONDecodeError, loads
@@ -26,7 +26,7 @@ _ANSWER = 1.0
 @dataclass(frozen=True, slots=True)
 class Epic:
     """A master's status of its epic: `seconds` since it began, jobs `done` and `failed`, those that
-    are `out`, and the `workers` with room for `capacity` jobs in all."""
+    are `out`, the `workers` with room for `capacity` jobs in all, and the fields of `Use`."""
 
     epic: str
     seconds: float
@@ -35,6 +35,10 @@ class Epic:
     out: int
     workers: int
     capacity: int
+    # None from a master of an earlier version.
+    busy: float | None = None
+    gain: float | None = None
+    pays: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,9 @@ class PoolView:
     held: int
     letters: int
     epic: Epic | None
+
+
+_FIELDS = {field.name for field in fields(Epic)}
 
 
 async def pools_there(js: JetStreamContext) -> list[Wire]:
@@ -63,8 +70,9 @@ def _epic_in(data: bytes) -> Epic | None:
     """A master's answer; None if another program answered."""
     try:
         said: Any = loads(data)
-        return Epic(**said)
-    except (JSONDecodeError, TypeError):
+        # A later version may tell more.
+        return Epic(**{name: said[name] for name in _FIELDS & said.keys()})
+    except (JSONDecodeError, TypeError, AttributeError):
         return None
 
 

@@ -19,6 +19,8 @@ from penstock import (
     for_each,
     from_iterable,
     group_by,
+    ops,
+    rate_limit,
     route,
     spread,
 )
@@ -426,3 +428,80 @@ async def generate(job: int) -> AsyncIterator[int]:
 def test_options_that_make_no_sense_are_refused(build: Callable[[], Any], words: str) -> None:
     with pytest.raises(BuildError, match=words):
         build()
+
+
+def offer_of(epic: Running) -> dict[str, Any]:
+    """The statistics of the stage that offers."""
+    stages: list[dict[str, Any]] = epic.statistics()["stages"]
+    return next(stage for stage in stages if stage["name"] == "offer")
+
+
+@virtual
+async def test_a_worker_that_shares_a_full_resource_with_others_does_not_pay() -> None:
+    pool, resource = WorkPool(), asyncio.Semaphore(2)
+
+    async def limited(job: int) -> int:
+        async with resource:
+            await asyncio.sleep(0.1)
+        return job
+
+    epic = pool.offer(range(1_000_000)).to(collect([])).start()
+    workers = [pool.work(limited, Fixed(1)).start()]
+    await asyncio.sleep(20)
+    assert (offer_of(epic)["workers"], offer_of(epic)["pays"]) == (1, 2)
+    workers.append(pool.work(limited, Fixed(1)).start())
+    await asyncio.sleep(20)
+    assert offer_of(epic)["gain"] == pytest.approx(1.0, abs=0.05)
+    assert offer_of(epic)["pays"] == 3
+    workers.append(pool.work(limited, Fixed(1)).start())
+    await asyncio.sleep(30)
+    assert offer_of(epic)["busy"] == pytest.approx(1.0, abs=0.05)
+    assert offer_of(epic)["gain"] == pytest.approx(0.0, abs=0.05)
+    assert offer_of(epic)["pays"] == 2
+    await workers.pop().drain()
+    await asyncio.sleep(30)
+    # It left, and nothing was lost by that.
+    assert offer_of(epic)["pays"] == 2
+    epic.cancel()
+    await epic.wait()
+    await leave(*workers)
+
+
+@virtual
+async def test_workers_that_wait_for_a_slow_epic_are_too_many() -> None:
+    pool = WorkPool()
+
+    async def work(job: int) -> int:
+        await asyncio.sleep(0.17)
+        return job
+
+    workers = [pool.work(work, Fixed(1)).start() for _ in range(5)]
+    epic = (
+        pool.offer(from_iterable(range(1_000_000)).pipe(rate_limit(1, per=0.1)))
+        .to(collect([]))
+        .start()
+    )
+    await asyncio.sleep(60)
+    assert offer_of(epic)["busy"] == pytest.approx(1.7 / 5, abs=0.03)
+    assert offer_of(epic)["pays"] == 2
+    epic.cancel()
+    await epic.wait()
+    await leave(*workers)
+
+
+@virtual
+async def test_an_epic_may_hand_out_batches() -> None:
+    pool = WorkPool()
+
+    async def squares(jobs: list[int]) -> list[int]:
+        await asyncio.sleep(1)
+        return [job * job for job in jobs]
+
+    worker = pool.work(squares, Fixed(2)).start()
+    jobs = from_iterable(range(10)).pipe(ops.buffer_with_count(4))
+    assert await all_of(pool.offer(jobs, ordered=True)) == [
+        [0, 1, 4, 9],
+        [16, 25, 36, 49],
+        [64, 81],
+    ]
+    await leave(worker)

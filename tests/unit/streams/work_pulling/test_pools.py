@@ -47,6 +47,7 @@ def test_a_pool_is_seen_and_its_dead_letters_are_offered_again(server: Servers) 
         assert "1 job done" in during
         assert "1 failed, 1 out, 1 dead letter" in during
         assert "1 worker with room for " in during
+        assert "% busy" in during
 
         looked.set()
         await epic.wait()
