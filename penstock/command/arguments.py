@@ -261,6 +261,34 @@ def _add_monitor(add_parser: AddParser) -> None:
     add_report(monitor, "none")
 
 
+def _add_learn(add_parser: AddParser) -> None:
+    learn = plain(
+        add_parser, "learn", "find formulas that hold of good traces and fail of bad ones"
+    )
+    learn.add_argument(
+        "good",
+        metavar="GOOD",
+        help="JSON lines, each a list of events; with --by, each an event",
+    )
+    learn.add_argument("bad", metavar="BAD", help="the same of the traces that should not be")
+    learn.add_argument("--by", metavar="FIELD", help="the events of each key are one trace")
+    learn.add_argument(
+        "--prop",
+        action="append",
+        default=[],
+        metavar="NAME=FIELD:VALUE",
+        help="a proposition, as for `penstock monitor`. Repeat it",
+    )
+    learn.add_argument(
+        "--fields",
+        action="store_true",
+        help="every field that is true or false is a proposition",
+    )
+    learn.add_argument("--step", metavar="FIELD", help="every value of this field is a proposition")
+    add_output(learn)
+    add_report(learn, "none")
+
+
 def _add_formula(add_parser: AddParser) -> None:
     formula = plain(add_parser, "formula", "show, translate and compare formulas of temporal logic")
     formula.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
@@ -524,6 +552,7 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "check": _add_check,
     "check-workflow": _add_check_workflow,
     "mine": _add_mine,
+    "learn": _add_learn,
     "monitor": _add_monitor,
     "counts": _add_counts,
     "formula": _add_formula,

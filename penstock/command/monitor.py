@@ -16,7 +16,7 @@ from penstock.sources.jsonl import read_jsonl
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
 
-__all__ = ["call"]
+__all__ = ["call", "proposition"]
 
 _VIOLATED = 1
 _FINE, _BAD_LINES = 0, 3
@@ -51,7 +51,7 @@ def call(options: Namespace, words: list[str]) -> int:
                 restart=options.restart,
                 strict=not options.fields,
                 on_error="skip",
-                where=dict(map(_proposition, options.prop)),
+                where=dict(map(proposition, options.prop)),
             ),
             ops.map(shown),
         )
@@ -61,7 +61,7 @@ def call(options: Namespace, words: list[str]) -> int:
     return _VIOLATED if found and status in (_FINE, _BAD_LINES) else status
 
 
-def _proposition(text: str) -> tuple[str, Callable[[_Event], bool]]:
+def proposition(text: str) -> tuple[str, Callable[[_Event], bool]]:
     """`NAME=FIELD:VALUE`, or `NAME=FIELD` for a field that is true."""
     name, equals, what = text.partition("=")
     field, colon, value = what.partition(":")

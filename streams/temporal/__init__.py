@@ -1,7 +1,7 @@
 """Temporal logic and temporal aggregation over event streams.
 
-Formulas of temporal logic with their automata and monitors, paths through workflows, and
-aggregates over rows that are valid from one time to another.
+Formulas of temporal logic with their automata and monitors, formulas learned from examples, paths
+through workflows, and aggregates over rows that are valid from one time to another.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.streams.temporal.automata.drawing import to_dot, to_svg
     from penstock.streams.temporal.automata.hoa import from_hoa, to_hoa
     from penstock.streams.temporal.automata.lbtt import from_lbtt, to_lbtt
+    from penstock.streams.temporal.learning.search import Finding, Learned, learn
     from penstock.streams.temporal.monitors.violation import Violated, Violation
     from penstock.streams.temporal.periods.counts import Periods, sequenced
     from penstock.streams.temporal.periods.intervals import (
@@ -57,10 +58,12 @@ __all__ = [
     "Breach",
     "BrokenRule",
     "CounterExample",
+    "Finding",
     "FormulaSyntaxError",
     "FormulaTooLarge",
     "IntervalError",
     "LateInterval",
+    "Learned",
     "Miner",
     "Monitor",
     "Month",
@@ -89,6 +92,7 @@ __all__ = [
     "degeneralised",
     "from_hoa",
     "from_lbtt",
+    "learn",
     "parse",
     "read_workflow",
     "sequenced",
@@ -112,6 +116,7 @@ _ELSEWHERE = {
     "automata.hoa": ("from_hoa", "to_hoa"),
     "periods.intervals": ("IntervalError", "LateInterval", "Period", "RowTypeError", "Watermark"),
     "automata.lbtt": ("from_lbtt", "to_lbtt"),
+    "learning.search": ("Finding", "Learned", "learn"),
     "monitors.violation": ("Violated", "Violation"),
     "workflow.workflow": ("Node", "Workflow", "WorkflowError", "read_workflow"),
     "workflow.mining": ("Breach", "Miner", "Traffic"),

@@ -61,7 +61,7 @@ class Following:
             else:
                 nodes += 1
             if monitor is not None:
-                state = monitor.step(state, letter)
+                state = monitor.next(state, letter)
                 if monitor.verdict(state) is Verdict.TRUE:
                     continue
             found.add((state, nodes))

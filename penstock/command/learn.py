@@ -1,0 +1,174 @@
+"""`penstock learn`: finds formulas that hold of good traces and fail of bad ones."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from array import array
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from orjson import loads
+
+from penstock.command.monitor import proposition
+from penstock.command.output import counted, put, write
+from penstock.command.run import Options, execute, warnings_to_standard_error
+from penstock.sinks.for_each import for_each
+from penstock.sources.jsonl import read_jsonl
+from penstock.streams.errors import BuildError, describe
+from penstock.streams.temporal.formula.printer import quoted
+from penstock.streams.temporal.learning.patterns import MOST_PROPOSITIONS
+from penstock.streams.temporal.learning.search import Finding, Learned, learn
+
+__all__ = ["call"]
+
+_NONE, _BAD_LINES = 1, 3
+
+# Of the traces that a formula gets wrong, so many are named.
+_MOST_NAMED = 10
+
+_Event = dict[str, Any]
+_Traces = dict[Hashable, "array[int]"]
+
+
+def call(options: Namespace, words: list[str]) -> int:
+    """Print the formulas, each with a shortest trace that refutes it.
+
+    Returns 0 if they separate the traces, 1 if none does, 3 if they do and lines were bad, and else
+    as `penstock run`. Raises BuildError for propositions that are not valid or too many, and
+    without good or bad traces.
+    """
+    if words:
+        raise BuildError(f"learn takes nothing after `--`: {' '.join(words)}")
+    warnings_to_standard_error()
+    letters = _Letters(options)
+    bad_lines = False
+    read: list[_Traces] = []
+    for path in (options.good, options.bad):
+        traces, status = _read(path, letters, options)
+        if status not in (0, _BAD_LINES):
+            return status
+        if not traces:
+            raise BuildError(f"{path} has no traces")
+        read.append(traces)
+        bad_lines = bad_lines or status == _BAD_LINES
+    if not letters.names:
+        raise BuildError("there are no propositions: give --prop, --step or --fields")
+    good, bad = read
+    learned = learn(list(good.values()), list(bad.values()), letters.names)
+    text = "".join(f"{line}\n" for line in _lines(learned, good, bad, letters.names))
+    if options.output is None:
+        unwritten = put(text)
+    else:
+        unwritten = 0
+        write(text, options.output)
+    if not learned.separates:
+        return unwritten or _NONE
+    return unwritten or (_BAD_LINES if bad_lines else 0)
+
+
+class _Letters:
+    """From events to letters; `names` are the propositions, more of which may come with events."""
+
+    def __init__(self, options: Namespace) -> None:
+        self._tests: dict[str, Callable[[_Event], bool]] = dict(map(proposition, options.prop))
+        self._step: str | None = options.step
+        self._fields: bool = options.fields
+        self._by: str | None = options.by
+        self.names = list(self._tests)
+        self._bits = {name: 1 << at for at, name in enumerate(self.names)}
+        self._check()
+
+    def of(self, event: _Event) -> int:
+        """The propositions that hold of an event, as bits. Raises BuildError if they are too
+        many."""
+        letter = 0
+        for name, test in self._tests.items():
+            if test(event):
+                letter |= self._bits[name]
+        if self._step is not None and (value := event.get(self._step)) is not None:
+            letter |= self._bit(value if isinstance(value, str) else describe(value))
+        if self._fields:
+            for name, value in event.items():
+                if isinstance(value, bool) and name != self._by:
+                    bit = self._bit(name)
+                    letter |= bit if value else 0
+        return letter
+
+    def _bit(self, name: str) -> int:
+        if name not in self._bits:
+            self._bits[name] = 1 << len(self.names)
+            self.names.append(name)
+            self._check()
+        return self._bits[name]
+
+    def _check(self) -> None:
+        if len(self.names) > MOST_PROPOSITIONS:
+            raise BuildError(
+                f"more than {MOST_PROPOSITIONS} propositions: {', '.join(self.names)}. Choose some "
+                "by --prop"
+            )
+
+
+def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, int]:
+    """The traces of a file by key, or by number from 1, with an exit status."""
+    traces: _Traces = {}
+
+    def add(one: tuple[Hashable, list[_Event]]) -> None:
+        key, events = one
+        if key is None:
+            key = len(traces) + 1
+        if key not in traces:
+            traces[key] = array("I")
+        traces[key].extend(map(letters.of, events))
+
+    decode = _list if options.by is None else _event_of(options.by)
+    pipeline = read_jsonl(path, decode=decode).to(for_each(add))
+    return traces, execute(pipeline, Options(report=options.report))
+
+
+def _list(line: bytes) -> tuple[Hashable, list[_Event]]:
+    events: list[Any] = loads(line)
+    if type(events) is not list or not events or any(type(one) is not dict for one in events):
+        raise ValueError("a list of one or more events is needed, or --by FIELD")
+    return None, events
+
+
+def _event_of(by: str) -> Callable[[bytes], tuple[Hashable, list[_Event]]]:
+    def read(line: bytes) -> tuple[Hashable, list[_Event]]:
+        event: _Event = loads(line)
+        if type(event) is not dict:
+            raise ValueError("an event is needed, which is an object")
+        key = event.get(by)
+        if not isinstance(key, str | int | float):
+            what = f"its {by!r} is {describe(key)}" if by in event else f"no field {by!r}"
+            raise ValueError(f"{what}: a key is needed (--by FIELD)")
+        return key, [event]
+
+    return read
+
+
+def _lines(learned: Learned, good: _Traces, bad: _Traces, names: list[str]) -> Iterable[str]:
+    yield (
+        f"{len(good):,} good and {counted(len(bad), 'bad trace')}, "
+        f"{counted(len(names), 'proposition')}, {counted(learned.tried, 'pattern')} tried"
+    )
+    if not learned.separates:
+        yield "none separates them, and no two together; these get the fewest wrong:"
+    for finding in learned.findings:
+        yield finding.formula
+        yield from _wrong(finding, list(good), list(bad))
+        trace = " ".join(
+            "{" + ", ".join(map(quoted, sorted(event))) + "}" for event in finding.refutation()
+        )
+        yield f"    refuted by: {trace}"
+
+
+def _wrong(finding: Finding, good: list[Hashable], bad: list[Hashable]) -> Iterable[str]:
+    for what, numbers, keys in (
+        ("fails of good", finding.fails_of_good, good),
+        ("holds of bad", finding.holds_of_bad, bad),
+    ):
+        if numbers:
+            named = ", ".join(describe(keys[number]) for number in numbers[:_MOST_NAMED])
+            more = len(numbers) - _MOST_NAMED
+            yield f"    {what}: {named}" + (f" and {more:,} more" if more > 0 else "")

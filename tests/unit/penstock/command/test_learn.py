@@ -1,0 +1,153 @@
+"""`penstock learn` in a shell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Penstock = Callable[..., Any]
+Files = Callable[..., tuple[Path, Path]]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    """Write good and bad lines."""
+
+    def write(good: list[Any], bad: list[Any]) -> tuple[Path, Path]:
+        paths = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
+        for path, lines in zip(paths, (good, bad), strict=True):
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return paths
+
+    return write
+
+
+def steps(*cases: str) -> list[dict[str, Any]]:
+    """One event for each step; the cases take turns."""
+    left = [case.split() for case in cases]
+    longest = max(map(len, left))
+    return [
+        {"k": number, "do": case[at]}
+        for at in range(longest)
+        for number, case in enumerate(left, 1)
+        if at < len(case)
+    ]
+
+
+def lists(*cases: str) -> list[list[dict[str, Any]]]:
+    return [[{"do": step} for step in case.split()] for case in cases]
+
+
+GOOD = ("pay pack send", "pay send", "wait", "pay wait send")
+BAD = ("pay", "send pay", "pay send pay wait", "wait pay")
+RESPONSE = (
+    "4 good and 4 bad traces, 4 propositions, 742 patterns tried\n"
+    "G(pay -> F send)\n"
+    "    refuted by: {pay}\n"
+)
+
+
+def test_formulas_come_smallest_first_each_with_a_trace_that_refutes_it(
+    penstock: Penstock, files: Files
+) -> None:
+    result = penstock("learn", *files(steps(*GOOD), steps(*BAD)), "--by", "k", "--step", "do")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith(RESPONSE)
+
+
+def test_a_line_may_be_a_whole_trace(penstock: Penstock, files: Files) -> None:
+    result = penstock("learn", *files(lists(*GOOD), lists(*BAD)), "--step=do")
+    assert result.out.startswith(RESPONSE)
+
+
+def test_propositions_may_be_given_or_be_fields_that_are_true_or_false(
+    penstock: Penstock, files: Files
+) -> None:
+    good = [[{"a": True, "n": 1, "t": "x"}, {"b": True}], [{"b": False, "a": False}]]
+    bad = [[{"a": True}], [{"a": True, "b": False}, {"a": False}]]
+    out = penstock("learn", *files(good, bad), "--fields").out
+    assert out.startswith("2 good and 2 bad traces, 2 propositions, 81 patterns tried\n")
+    assert "G(a -> F b)\n    refuted by: {a}\n" in out
+    out = penstock("learn", *files(good, bad), "--prop", "one=n:1", "--prop=b=b").out
+    assert "2 propositions" in out
+    both = penstock("learn", *files(good, bad), "--prop=x=t:x", "--fields", "--step=n").out
+    assert "4 propositions" in both
+
+
+def test_where_nothing_separates_the_traces_that_are_wrong_are_named_and_the_status_is_1(
+    penstock: Penstock, files: Files
+) -> None:
+    good, bad = files(steps(*GOOD), steps(*BAD, "pay send"))
+    result = penstock("learn", good, bad, "--by=k", "--step=do")
+    assert result.status == 1
+    assert result.out.splitlines()[1:5] == [
+        "none separates them, and no two together; these get the fewest wrong:",
+        "G(pay -> F send)",
+        "    holds of bad: 5",
+        "    refuted by: {pay}",
+    ]
+    assert result.out.count("refuted by") == 3
+
+
+def test_of_many_wrong_traces_ten_are_named(penstock: Penstock, files: Files) -> None:
+    good, bad = files(lists(*["a"] * 15), lists(*["a"] * 12))
+    out = penstock("learn", good, bad, "--step=do").out
+    assert "    holds of bad: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more\n" in out
+
+
+def test_bad_lines_are_named_and_left_out_and_the_status_is_3(
+    penstock: Penstock, files: Files
+) -> None:
+    good, bad = files(lists(*GOOD), lists(*BAD))
+    good.write_text(good.read_text() + '[]\n{"do": "pay"}\n[1]\n')
+    result = penstock("learn", good, bad, "--step=do")
+    assert result.status == 3
+    assert result.out.startswith(RESPONSE)
+    for number in (5, 6, 7):
+        assert (
+            f"line {number} cannot be decoded (ValueError: a list of one or more events is needed"
+            in result.err
+        )
+    keyed = penstock("learn", *files([*steps(*GOOD), {"do": "pay"}, []], steps(*BAD)), "--by=k",
+                     "--step=do")  # fmt: skip
+    assert keyed.status == 3
+    assert "no field 'k': a key is needed (--by FIELD)" in keyed.err
+    assert keyed.out.startswith(RESPONSE)
+
+
+def test_the_formulas_can_be_written_to_a_file(
+    penstock: Penstock, files: Files, tmp_path: Path
+) -> None:
+    target = tmp_path / "rules.txt"
+    pair = files(lists(*GOOD), lists(*BAD))
+    assert penstock("learn", *pair, "--step=do", "--output", target).out == ""
+    assert target.read_text().startswith(RESPONSE)
+
+
+@pytest.mark.parametrize(
+    ("good", "options", "said"),
+    [
+        (lists("a"), [], "there are no propositions: give --prop, --step or --fields"),
+        ([], ["--step=do"], "good.jsonl has no traces"),
+        (lists("a"), ["--prop=x"], "it should be NAME=FIELD:VALUE"),
+        (lists(" ".join(f"s{n}" for n in range(21))), ["--step=do"], "more than 20 propositions"),
+        (lists("a"), ["--step=do", "--", "x"], "takes nothing after `--`: x"),
+    ],
+)
+def test_a_mistake_is_reported_without_a_traceback(
+    penstock: Penstock, files: Files, good: list[Any], options: list[str], said: str
+) -> None:
+    result = penstock("learn", *files(good, lists("b")), *options)
+    assert (result.status, result.out) == (2, "")
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_file_that_is_missing_is_named(penstock: Penstock, tmp_path: Path) -> None:
+    result = penstock("learn", tmp_path / "none.jsonl", tmp_path / "none.jsonl", "--step=do")
+    assert result.status == 2
+    assert "none.jsonl" in result.err
