@@ -2,22 +2,29 @@
 
 Items:   the events of all groups, round-robin over the groups that have work; an event of a
          group leaves only when the group's previous event has ended its turn. Over a plain
-         stream of iterables: their items, one iterable after the other in rotation.
+         stream of iterables or async iterables: their items, one iterable after the other in
+         rotation.
 Time:    at once; no timers. Over plain iterables a free feeder gets its group before the others go
          on, however long the source and the steps above compute, including a plain handler of
          `adaptive_flat_map`: the order depends on the groups alone. If they wait for something,
          such as an async handler for the network or `batch` for more events, the others are not
-         held up, and a group joins the rotation when it comes.
-Memory:  one entry for each group with work; over plain iterables, `feeders` open iterators
-         (1,024 where no number is given).
-Demand:  takes an event out of a group only for a unit of demand. A plain iterable is requested when
-         a feeder is free and there is demand, an item of it when it is next in the rotation.
+         held up, and a group joins the rotation when it comes. So it is with an async iterable: one
+         whose next item is there in the next loop iteration keeps its place; one that waits longer
+         leaves the rotation until the item comes.
+Memory:  one entry for each group with work; over iterables, `feeders` open iterators (1,024 where
+         no number is given), and one item of each async one.
+Demand:  takes an event out of a group only for a unit of demand. An iterable is requested when
+         a feeder is free and there is demand, an item of it when it is next in the rotation. While
+         async iterables are waited for, each open one is asked for one item.
 Ends:    when the source has completed and every group is empty. Cancel closes open iterators and
-         returns what waits.
+         returns what waits. An async iterator is closed by `aclose`, at its end and on cancel; the
+         run waits for that.
 Errors:  an iterable that raises is this stage's error: its event fails, the pipeline stops. So is a
          value that is a single event instead of a list of them: a mapping, a text, bytes, a number.
          For a source that is known to give mappings, such as read_jsonl, building the pipeline
          fails.
+Source:  over iterables, the job spreader of "Spreading jobs to reduce worker contention"
+         (FreshBooks Dev Blog, 30 June 2010).
 
     groups          A = a1 a2 a3   B = b1   C = c1 c2 c3
     spread(1)       a1 a2 a3 b1 c1 c2 c3 |
@@ -27,9 +34,11 @@ Errors:  an iterable that raises is this stage's error: its event fails, the pip
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from typing import Any, TypeVar, cast, overload
 
+from penstock.streams.boundary.async_items import AsyncItems
+from penstock.streams.diagnostics.distances import Distances
 from penstock.streams.errors import BuildError, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Group, Grouped
@@ -37,7 +46,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, slices_made
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.flat_map import Expanding
+from penstock.streams.rx.flat_map import Answer, Expanding
 from penstock.streams.validation import given, require_count
 
 __all__ = ["spread"]
@@ -61,6 +70,9 @@ class _Spread:
 
     @overload
     def __call__(self, source: Flowable[Iterable[T]], /) -> Flowable[T]: ...
+
+    @overload
+    def __call__(self, source: Flowable[AsyncIterable[T]], /) -> Flowable[T]: ...
 
     def __call__(self, source: Flowable[Any], /) -> Flowable[Any]:
         feeders = self._feeders
@@ -96,7 +108,7 @@ class _Spreading(Flowable[Any]):
 
 
 def spread(feeders: int | None = None) -> _Spread:
-    """Rotate over the groups of `group_by`, or over a plain stream of iterables.
+    """Rotate over the groups of `group_by`, or over a plain stream of iterables, async ones too.
 
     `feeders` groups are worked on at a time and the next is opened when one runs empty, which is
     the job spreader; None rotates over all. A live group is empty when none of its events waits and
@@ -108,7 +120,7 @@ def spread(feeders: int | None = None) -> _Spread:
 
 
 class _Spreader(Expanding):
-    """Takes items out of plain iterables, `feeders` of them open at a time.
+    """Takes items out of plain and async iterables, `feeders` of them open at a time.
 
     `above` are the slices of time of the stages above. A stage above that has been
     requested a group and only yields to the loop delivers it in that loop iteration, unless it
@@ -120,12 +132,25 @@ class _Spreader(Expanding):
     # Whether the sender of the last group waits for that to be opened before it sends another.
     _is_called = False
     _waits_for_loop = False
+    # The async iterable that keeps its place.
+    _pulled: AsyncItems | None = None
+
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, feeders: int
+    ) -> None:
+        super().__init__(downstream, run, info, feeders)
+        self._distances = Distances()
+        # The items that have been sent.
+        self._sent = 0
 
     def answer(self, value: Any) -> Iterable[Any]:
-        if isinstance(value, _SINGLE) or not hasattr(value, "__iter__"):
-            raise TypeError(_not_iterables(describe(value, 80)))
-        items: Iterable[Any] = value
-        return items
+        if hasattr(value, "__iter__") and not isinstance(value, _SINGLE):
+            items: Iterable[Any] = value
+            return items
+        is_stream = isinstance(cast(object, value), Flowable)
+        if hasattr(value, "__aiter__") and not is_stream:
+            return AsyncItems(value, self.run, self.info, self.came)
+        raise TypeError(_not_iterables(describe(value, 80)))
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         called, self._is_called = self._is_called, self._is_called or not self._draining
@@ -148,9 +173,39 @@ class _Spreader(Expanding):
         self._waits_for_loop = False
         self._drain()
 
+    def absent(self, answer: Answer) -> bool:
+        items = answer.items
+        if not (isinstance(items, AsyncItems) and items.is_new):
+            return super().absent(answer)
+        # It keeps its place for one loop iteration, in which one that waits for nothing has come.
+        self._open.appendleft(answer)
+        self._is_new = True
+        if self._pulled is None:
+            self._pulled = items
+            self.run.call_soon(self.info, self._pull_went_on)
+        return False
+
+    def sent(self, answer: Answer) -> None:
+        self._sent += 1
+        if answer.place:
+            self._distances.count(self._sent - answer.place)
+        answer.place = self._sent
+
+    def _pull_went_on(self) -> None:
+        if self._pulled is not None:
+            self._pulled.is_new = False
+            self._pulled = None
+        self._drain()
+
     def statistics(self) -> dict[str, Any]:
-        """The `open` iterables, each an event being taken apart."""
-        return {"open": len(self._open), "waiting": len(self._open)}
+        """The `open` iterables, each an event being taken apart, those of them that are `awaited`,
+        and the `distances` of neighbours."""
+        return {
+            "open": self.opened,
+            "waiting": self.opened,
+            "awaited": len(self._away),
+            "distances": self._distances.numbers(),
+        }
 
 
 def _not_iterables(what: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any, cast
 from reactivex import Observable
 from reactivex.abc import DisposableBase
 
+from penstock.streams.boundary.async_items import NOT_YET
 from penstock.streams.errors import HoldExceeded, PenstockError, as_raised, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined, Lessor
@@ -29,24 +30,22 @@ from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD
 from penstock.streams.rx.scheduler import LoopScheduler
 
-__all__ = ["Expanding", "FlatMap"]
-
-
-_NOT_YET = object()
-"""The result while the next event of a stream has not arrived yet."""
+__all__ = ["Answer", "Expanding", "FlatMap"]
 
 
 class _Nested(AckHook, Iterator[Any]):
     """Iterates over the events of `stream`, each requested when it is needed.
 
-    If an event does not come at once, the result is _NOT_YET, and `arrived` is called when it is
+    If an event does not come at once, the result is NOT_YET, and `arrived` is called when it is
     there, or the end. Memory: one event. The stream has its own run, which lasts until the stream
     and all its events have ended. Its error is raised; `close` cancels it.
     """
 
     upstream: Subscription = UNCONNECTED
 
-    def __init__(self, stream: Flowable[Any], run: Run, arrived: Callable[[], object]) -> None:
+    def __init__(
+        self, stream: Flowable[Any], run: Run, arrived: Callable[[_Nested], object]
+    ) -> None:
         self._run = run
         self._arrived = arrived
         self._event: Event[Any] | None = None
@@ -80,7 +79,7 @@ class _Nested(AckHook, Iterator[Any]):
         event.origin = self
         self._unfinished += 1
         self._event = event
-        self._arrived()
+        self._arrived(self)
 
     def on_completed(self) -> None:
         self._over(None)
@@ -91,7 +90,7 @@ class _Nested(AckHook, Iterator[Any]):
     def _over(self, error: BaseException | None) -> None:
         if self._ending is None:
             self._ending = (error,)
-            self._arrived()
+            self._arrived(self)
             self._leave_if_over()
         elif error is not None:
             self._run.late_error(error)
@@ -104,7 +103,7 @@ class _Nested(AckHook, Iterator[Any]):
         if event is not None:
             return event
         if self._ending is None:
-            return _NOT_YET
+            return NOT_YET
         (error,) = self._ending
         if error is not None:
             raise as_raised(error)
@@ -145,12 +144,28 @@ class _Nested(AckHook, Iterator[Any]):
         self._leave_if_over()
 
 
+class Answer:
+    """The outputs for one event, which are taken out of `items` and are children in its `family`.
+
+    `place` is that of the last one among all that the stage has sent, for a stage that counts them.
+    """
+
+    __slots__ = ("event", "family", "items", "place")
+
+    def __init__(self, event: Event[Any], family: Family, items: Iterator[Any]) -> None:
+        self.event = event
+        self.family = family
+        self.items = items
+        self.place = 0
+
+
 class Expanding(DemandStage):
     """Takes answers apart, at most `feeders` at a time; their values are children of their events.
 
     `answer(value)` returns the outputs for one input. One value of each open answer is sent in
-    rotation, and another answer is opened as soon as there is room. An answer may be endless: the
-    stage yields to the loop between its values. The clock is read once per chunk of them.
+    rotation, and another answer is opened as soon as there is room. An answer whose next value is
+    NOT_YET leaves the rotation until its iterator is passed to `came`. An answer may be endless:
+    the stage yields to the loop between its values. The clock is read once per chunk of them.
     """
 
     cause = ""
@@ -161,8 +176,9 @@ class Expanding(DemandStage):
     ) -> None:
         super().__init__(downstream, run, info)
         self._feeders = feeders
-        self._open: deque[tuple[Event[Any], Family, Iterator[Any]]] = deque()
-        # Whether the answer that was opened last has sent nothing yet.
+        self._open: deque[Answer] = deque()
+        self._away: dict[Iterator[Any], Answer] = {}
+        # Whether no other is opened before the first one's next value: it was opened last.
         self._is_new = False
         self._slice = TimeSlice(run, self._drain)
         self._chunk = 1
@@ -193,22 +209,44 @@ class Expanding(DemandStage):
                 self.fail(error)
         else:
             # Its first value is next, before the rotation goes on.
-            self._open.appendleft((event, Family(event, self.cause or self.info.name), items))
+            family = Family(event, self.cause or self.info.name)
+            self._open.appendleft(Answer(event, family, items))
             self._is_new = True
 
     def step(self) -> bool:
+        is_empty = not (self._open or self._away)
         if not self.demand:
             # The end needs none.
-            return bool(self.state) and not self._open and self.send_rest()
-        if len(self._open) < self._feeders and not (self.asked or self.state or self._is_new):
+            return bool(self.state) and is_empty and self.send_rest()
+        if self._has_room() and not (self.asked or self.state or self._is_new):
             self.ask(1)
             return True
-        if self.asked and (not self._open or self.waits()):
+        if (self.asked or self._away) and not self._open:
+            return False
+        if self.asked and self.waits():
             return False
         if not self._left and not self._has_time():
             return False
         self._left -= 1
         return self._next() if self._open else self.send_rest()
+
+    def _has_room(self) -> bool:
+        return self.opened < self._feeders
+
+    def came(self, items: Iterator[Any]) -> None:
+        """The value that an answer waited for is there, or its end or an error."""
+        answer = self._away.pop(items, None)
+        if answer is not None:
+            self._open.append(answer)
+        self._drain()
+
+    def absent(self, answer: Answer) -> bool:
+        """The next value has not come. Returns whether the rotation goes on without it."""
+        self._away[answer.items] = answer
+        return True
+
+    def sent(self, answer: Answer) -> None:
+        """A value of this answer is being sent."""
 
     def _has_time(self) -> bool:
         """Whether another chunk of values may be sent before the loop goes on."""
@@ -220,8 +258,9 @@ class Expanding(DemandStage):
         return True
 
     def _next(self) -> bool:
-        """Send the next value of the first answer; False if it is still to come."""
-        event, family, items = answer = self._open.popleft()
+        """Send the next value of the first answer."""
+        answer = self._open.popleft()
+        event, family, items = answer.event, answer.family, answer.items
         self._is_new = False
         try:
             item = next(items)
@@ -234,38 +273,46 @@ class Expanding(DemandStage):
             self.fail(error)
             family.close()
             return True
+        if item is NOT_YET:
+            return self.absent(answer)
         self._open.append(answer)
         if self.state >= CLOSED:
             # It has cancelled its own stream.
             self.release()
             return False
-        if item is _NOT_YET:
-            return False
         child = family.child(item)
         if type(items) is _Nested:
             child = items.joined(child)
+        self.sent(answer)
         self.demand -= 1
         self.downstream.on_events([child])
         return True
 
     def release(self) -> None:
         errors: list[Exception] = []
-        while self._open:
-            event, family, items = self._open.popleft()
-            close: Callable[[], None] | None = getattr(items, "close", None)
+        answers = [*self._open, *self._away.values()]
+        self._open.clear()
+        self._away.clear()
+        for answer in answers:
+            close: Callable[[], None] | None = getattr(answer.items, "close", None)
             try:
                 if close is not None:
                     close()
             except Exception as error:
                 errors.append(error)
-            event.give_back()
-            family.close()
+            answer.event.give_back()
+            answer.family.close()
         for each in errors:
             (self.run.failed if self.error is None else self.run.late_error)(each)
 
+    @property
+    def opened(self) -> int:
+        """The answers that have not been taken to their end."""
+        return len(self._open) + len(self._away)
+
     def statistics(self) -> dict[str, Any]:
         """The events whose answers have not been taken to their end."""
-        return {"waiting": len(self._open)}
+        return {"waiting": self.opened}
 
 
 class FlatMap(Expanding):
@@ -287,7 +334,7 @@ class FlatMap(Expanding):
         kind = cast("type[Any]", result.__class__)
         self._index += 1
         if issubclass(kind, Flowable):
-            return _Nested(result, self.run, self._drain)
+            return _Nested(result, self.run, self.came)
         if issubclass(kind, Observable):
             return _values(result, self._scheduler)
         if issubclass(kind, Future) or hasattr(kind, "__await__"):

@@ -121,6 +121,13 @@ assert_type(
 )
 assert_type(orders.pipe(chunk(3, 1.5)), Flowable[list[Order]])
 assert_type(from_iterable([[1, 2], [3]]).pipe(spread(2)), Flowable[int])
+
+
+async def pages(site: str) -> AsyncIterator[str]:
+    yield site
+
+
+assert_type(from_iterable([pages("a"), pages("b")]).pipe(spread(2)), Flowable[str])
 assert_type(
     orders.pipe(group_by("client", each=lambda group: group.pairwise(), idle=60), spread()),
     Flowable[tuple[Order, Order]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from itertools import chain, cycle, zip_longest
+from itertools import chain, cycle, pairwise, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -441,3 +441,51 @@ def test_an_iterator_that_cancels_its_own_stream_is_given_back() -> None:
     assert probe.values == [1]
     assert len(source.returned) == 1
     assert source.unsettled == []
+
+
+# Statistics.
+
+
+def distances(groups: Iterable[Any], feeders: int | None = None) -> dict[int, int]:
+    stream = from_iterable(groups).pipe(spread(feeders))
+    report = run_virtual(stream.to(collect([])).run())
+    numbers: dict[int, int] = report.statistics["stages"][1]["distances"]
+    return numbers
+
+
+def test_with_full_feeders_neighbours_are_as_far_apart_as_there_are_feeders() -> None:
+    # The article: "each group's jobs occur every 3 jobs in the final output" with 3 feeders.
+    assert distances([range(10)] * 30, 3) == {3: 30 * 9}
+
+
+def test_the_distances_of_the_published_order() -> None:
+    # a1 b1 a2 c1 a3 c2 c3
+    assert distances(GROUPS, 2) == {1: 1, 2: 3}
+
+
+@given(LISTS, st.integers(1, 5))
+def test_distances_are_those_between_neighbours_in_the_output(
+    groups: list[list[int]], feeders: int
+) -> None:
+    named = [[(g, item) for item in range(len(group))] for g, group in enumerate(groups)]
+    order = [g for g, _ in job_spreader(named, feeders)]
+    places = [[at for at, one in enumerate(order) if one == g] for g in range(len(groups))]
+    apart = [later - earlier for each in places for earlier, later in pairwise(each)]
+    assert distances(named, feeders) == {n: apart.count(n) for n in sorted(set(apart))}
+
+
+def test_iterables_whose_item_has_not_come_are_awaited() -> None:
+    async def jobs() -> AsyncIterator[int]:
+        await asyncio.sleep(1)
+        yield 1
+
+    async def story() -> None:
+        running = from_iterable([jobs(), jobs(), iter([1])]).pipe(spread()).to(collect([])).start()
+        await asyncio.sleep(0.5)
+        stage = running.statistics()["stages"][1]
+        assert (stage["open"], stage["waiting"], stage["awaited"]) == (2, 2, 2)
+        await running.wait()
+        stage = running.statistics()["stages"][1]
+        assert (stage["open"], stage["awaited"], stage["distances"]) == (0, 0, {})
+
+    run_virtual(story())
