@@ -168,17 +168,22 @@ def _rules(miner: Miner, options: Namespace) -> tuple[list[str], bool]:
 
 
 def _on_events(miner: Miner, at: int) -> str:
-    name, breach = miner.rules[at].name, miner.breaches[at]
+    rule, breach = miner.rules[at], miner.breaches[at]
+    lacks = rule.names() if miner.workflow is None else rule.lacking(miner.workflow)
+    never = [name for name in lacks if name not in miner.steps]
+    # A misspelt name is never true.
+    note = f" ({', '.join(map(repr, never))} never happened)" if never else ""
     if breach is None:
-        began = miner.began(at)
-        return f"{name}: " + ("holds" if began else "says nothing, no case came to an initial step")
+        if not miner.began(at):
+            return f"{rule.name}: says nothing, no case came to an initial step{note}"
+        return f"{rule.name}: holds{note}"
     when = f"at the end, after {counted(breach.index, 'step')}"
     if not breach.at_end:
         when = f"at step {breach.index:,}"
     more = "... -> " if breach.index > len(breach.steps) else ""
     many = f"{miner.broken[at]:,} of {counted(miner.cases, 'case')}"
     path = more + " -> ".join(breach.steps)
-    return f"{name}: BROKEN by {many}, first{_by(breach.key)} {when}: {path}"
+    return f"{rule.name}: BROKEN by {many}{note}, first{_by(breach.key)} {when}: {path}"
 
 
 def _by(key: object) -> str:

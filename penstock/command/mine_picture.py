@@ -10,15 +10,24 @@ __all__ = ["picture_of"]
 
 
 def picture_of(miner: Miner) -> Picture:
-    """Arcs with how often they were taken; those that the workflow lacks, or whose conditions did
-    not always hold, are marked; those of its arcs by `goto` that were never taken are dashed.
+    """Arcs with how often they were taken, wider the more often.
+
+    Those that the workflow lacks, or whose conditions did not always hold, are marked; those of its
+    arcs by `goto` that were never taken are dashed.
 
     Without a workflow nothing is marked or dashed.
     """
     never = list(miner.never_taken())
     drawn = [] if miner.workflow is None else list(miner.workflow.nodes)
+    most = max((traffic.count for traffic in miner.arcs.values()), default=1)
     arcs = [
-        Arc(a, b, f"{traffic.count:,}", on=bool(traffic.forbidden))
+        Arc(
+            a,
+            b,
+            f"{traffic.count:,}",
+            on=bool(traffic.forbidden),
+            share=traffic.count / most,
+        )
         for (a, b), traffic in miner.arcs.items()
     ]
     nodes = list(dict.fromkeys([*drawn, *miner.steps]))

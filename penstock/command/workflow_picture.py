@@ -22,6 +22,9 @@ _LONGEST = 90
 # All in pixels. Text is not measured, but a letter is about this wide.
 _LETTER, _HEIGHT, _ROW, _GAP, _MARGIN = 8.2, 34, 92, 36, 40
 
+# Of an arc with a share.
+_THINNEST, _WIDER = 1.2, 3.3
+
 _STYLE = """
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
     .sheet { fill: #ffffff; }
@@ -53,13 +56,18 @@ _Box = tuple[float, float, float]
 
 
 class Arc(NamedTuple):
-    """From one node to another; `on` is marked."""
+    """From one node to another; `on` is marked. `share`, from 0 to 1, makes it wider."""
 
     begin: str
     end: str
     label: str = ""
     dashed: bool = False
     on: bool = False
+    share: float | None = None
+
+    @property
+    def width(self) -> float | None:
+        return None if self.share is None else round(_THINNEST + _WIDER * self.share, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,9 @@ def as_dot(picture: Picture) -> str:
     for arc in picture.arcs:
         if arc.begin in shown and arc.end in shown:
             looks = ["style=dashed"] if arc.dashed else []
-            looks += ["color=red", "penwidth=2"] if arc.on else []
+            looks += ["color=red"] if arc.on else []
+            width = 2 if arc.on and arc.width is None else arc.width
+            looks += [f"penwidth={width:g}"] if width is not None else []
             looks += [f'label="{arc.label}"'] if arc.label else []
             lines.append(
                 f"    {json.dumps(arc.begin)} -> {json.dumps(arc.end)}{_attributes(looks)}"
@@ -228,7 +238,11 @@ def _arc(a: _Box, b: _Box, arc: Arc) -> list[str]:
         path = f"M{x:g} {y:g}C{out:g} {y:g} {out:g} {to_y:g} {to_x + 7:g} {to_y:g}"
         tip = f"M{to_x + 8:g} {to_y - 5:g}v10l-8 -5Z"
         label = (out - 2, (y + to_y) / 2 + 4)
-    parts = [f'<path class="arc{looks}" d="{path}"/>', f'<path class="tip{mark}" d="{tip}"/>']
+    style = "" if arc.width is None else f' style="stroke-width:{arc.width:g}"'
+    parts = [
+        f'<path class="arc{looks}"{style} d="{path}"/>',
+        f'<path class="tip{mark}" d="{tip}"/>',
+    ]
     if arc.label:
         parts.append(_text(f"label{mark}", *label, arc.label, "start"))
     return parts

@@ -21,8 +21,8 @@ __all__ = ["Following", "Runs"]
 # rule counts them.
 Runs: TypeAlias = frozenset[tuple[int, int]]
 
-# Steps whose letters are remembered.
-_STEPS = 1_000
+_MOST_STEPS = 1_000
+_MOST_RUNS = 10_000
 
 
 class Following:
@@ -41,14 +41,16 @@ class Following:
             self._monitor = Monitor(rule.formula)
             self._asked = frozenset(self._monitor.propositions)
         self.began = False
-        # Of an unlimited number of steps, those that were seen last.
-        self._facts = lru_cache(_STEPS)(self._facts_of)
+        # The same for many cases, which so share their runs as well. Of unlimited numbers, those
+        # that were used last.
+        self._facts = lru_cache(_MOST_STEPS)(self._facts_of)
+        self.after = lru_cache(_MOST_RUNS)(self._after)
 
-    def after(self, runs: Runs, step: str) -> Runs:
-        """The paths after one more step."""
-        letter, is_initial, _ = self._facts(step)
+    def _after(self, runs: Runs, step: str) -> tuple[Runs, bool]:
+        """The paths after one more step, and whether one of them breaks the rule."""
+        letter, is_initial, is_final = self._facts(step)
         if not runs and not is_initial:
-            return runs
+            return runs, False
         rule, monitor = self._rule, self._monitor
         begun = [(Monitor.first, 0)] if is_initial else []
         self.began = self.began or is_initial
@@ -65,13 +67,9 @@ class Following:
                 if monitor.verdict(state) is Verdict.TRUE:
                     continue
             found.add((state, nodes))
-        return frozenset(found)
-
-    def fails(self, runs: Runs, step: str) -> bool:
-        """Whether one of the paths, which have come to `step`, breaks the rule."""
-        *_, is_final = self._facts(step)
-        return any(
-            self._breaks(state, is_final and nodes >= self._rule.min_nodes) for state, nodes in runs
+        least = rule.min_nodes
+        return frozenset(found), any(
+            self._breaks(state, is_final and nodes >= least) for state, nodes in found
         )
 
     def _breaks(self, state: int, is_at_final: bool) -> bool:

@@ -10,7 +10,7 @@ and for conformance; Leemans, Poppe and Wynn, "Directly follows-based process mi
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +63,7 @@ class _Case:
         self.step: str | None = None
         self.count = 0
         self.visited: frozenset[str] = frozenset()
-        self.recent: deque[str] | None = deque(maxlen=_RECENT) if rules else None
+        self.recent: tuple[str, ...] = ()
         self.runs: list[Runs | None] = [frozenset()] * rules
 
 
@@ -78,7 +78,7 @@ class Miner:
     that the conditions `through` and `not_through` of the step do not let the case come. A rule's
     own arcs are not asked: the case has taken its way.
 
-    Memory: for each of at most `max_keys` cases a few hundred bytes, which do not grow; beyond it
+    Memory: for each of at most `max_keys` cases about 600 bytes, which do not grow; beyond it
     the one that was used longest ago is forgotten, neither ended nor judged, and counted as
     `forgotten`; it begins anew if it comes again. Of the steps 1,000 different ones are counted by
     name, of the arcs 10,000; what else happens is counted as `other_steps` and `other_arcs`.
@@ -135,8 +135,8 @@ class Miner:
         case.step = step
         if step in self._watched:
             case.visited |= {step}
-        if case.recent is not None:
-            case.recent.append(step)
+        if self.rules:
+            case.recent = (*case.recent[1 - _RECENT :], step)
             self._follow(key, case, step)
 
     def end(self) -> None:
@@ -212,8 +212,8 @@ class Miner:
         for at, following in enumerate(self._following):
             runs = case.runs[at]
             if runs is not None:
-                case.runs[at] = runs = following.after(runs, step)
-                if following.fails(runs, step):
+                case.runs[at], breaks = following.after(runs, step)
+                if breaks:
                     self._break(at, key, case, at_end=False)
                     # One breach for each case and rule.
                     case.runs[at] = None
@@ -221,5 +221,4 @@ class Miner:
     def _break(self, at: int, key: Hashable, case: _Case, *, at_end: bool) -> None:
         self.broken[at] += 1
         if self.breaches[at] is None:
-            assert case.recent is not None
-            self.breaches[at] = Breach(key, tuple(case.recent), case.count, at_end)
+            self.breaches[at] = Breach(key, case.recent, case.count, at_end)

@@ -117,14 +117,18 @@ class Rule:
                     raise UnknownProposition(name, position, known)
         return formula
 
-    def lacking(self, workflow: Workflow) -> list[str]:
-        """The steps and labels that the rule names and this workflow lacks: it applies to a
-        workflow that lacks none."""
+    def names(self) -> list[str]:
+        """The steps and labels that the rule names."""
         formula = self.formula
         assert not isinstance(formula, str)
         selectors = (one for one in (self.initial, self.final) if isinstance(one, str))
-        names = dict.fromkeys([*selectors, *(() if formula is None else names_in(formula))])
-        return [name for name in names if name not in workflow.facts]
+        return list(dict.fromkeys([*selectors, *(() if formula is None else names_in(formula))]))
+
+    def lacking(self, workflow: Workflow) -> list[str]:
+        """The steps and labels that the rule names and this workflow lacks: it applies to a
+        workflow that lacks none."""
+        known = workflow.facts
+        return [name for name in self.names() if name not in known]
 
     def vacuous(self, workflow: Workflow) -> str | None:
         """Why the rule is vacuous for this workflow, if it is.

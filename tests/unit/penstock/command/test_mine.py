@@ -203,8 +203,29 @@ def test_a_rule_that_no_case_touches_says_nothing(
     _, events = files(GOOD)
     path = rules("rule = Rule('refunds', 'refund', formula='F end')\n")
     result = penstock("mine", "--by=k", "--rules", path, "--input", events)
-    assert "    refunds: says nothing, no case came to an initial step\n" in result.out
+    assert (
+        "    refunds: says nothing, no case came to an initial step ('refund' never happened)\n"
+        in result.out
+    )
     assert result.status == 0
+
+
+def test_a_name_that_is_known_neither_from_the_graph_nor_from_the_events_is_told(
+    penstock: Penstock, files: Any, rules: Any
+) -> None:
+    graph, events = files({"a": "start cart"})
+    path = rules(
+        "one = Rule('one', 'start', formula='G !refund')\n"
+        "two = Rule('two', 'start', formula='F payd')\n"
+        "three = Rule('three', 'start', formula='G !ship')\n"
+    )
+    out = penstock("mine", "--by=k", "--rules", path, "--input", events).out
+    assert "    one: holds ('refund' never happened)\n" in out
+    assert "    two: BROKEN by 1 of 1 case ('payd' never happened), first by case 'a' at" in out
+    assert "    three: holds ('ship' never happened)\n" in out
+    of_graph = rules("three = Rule('three', 'start', formula='G !ship')\n")
+    out = penstock("mine", graph, "--by=k", "--rules", of_graph, "--input", events).out
+    assert "    three: holds\n" in out
 
 
 def test_a_rule_about_steps_of_the_events_only_is_not_applicable_to_the_graph(
@@ -256,9 +277,9 @@ def test_the_graph_is_drawn_with_counts_what_was_never_taken_dashed_and_the_rest
     target = tmp_path / "mined.dot"
     assert penstock("mine", graph, "--by=k", "--input", events, "--draw", target).status == 1
     lines = [line.strip() for line in target.read_text(encoding="utf-8").splitlines()]
-    assert '"start" -> "cart" [label="3"]' in lines
+    assert '"start" -> "cart" [penwidth=4.5, label="3"]' in lines
     assert '"cart" -> "cart" [style=dashed]' in lines
-    assert '"ship" -> "refund" [color=red, penwidth=2, label="1"]' in lines
+    assert '"ship" -> "refund" [color=red, penwidth=2.3, label="1"]' in lines
     assert '"refund" [color=red, penwidth=2, label="refund (1)"]' in lines
     assert sum("->" in line for line in lines) == 7
     penstock("mine", graph, "--by=k", "--input", events, "--draw", tmp_path / "mined.svg")
