@@ -141,4 +141,16 @@ def _rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
 
 
-_ACTIONS = {"stats": _stats, "peek": _peek, "retry": _retry, "purge": _purge}
+async def _replay(store: Store, options: argparse.Namespace) -> int:
+    from penstock.command.queue_replay import replay
+
+    return await replay(store, f"{options.table} in {redacted(options.url)}", options)
+
+
+_ACTIONS = {
+    "stats": _stats,
+    "peek": _peek,
+    "replay": _replay,
+    "retry": _retry,
+    "purge": _purge,
+}

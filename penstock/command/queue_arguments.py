@@ -71,6 +71,26 @@ def _add_put(add_parser: AddParser, name: str) -> None:
     add_report(put)
 
 
+def _add_replay(add_parser: AddParser, name: str) -> None:
+    replay = _action(add_parser, name, "replay the history of a queue with other pollers")
+    for option, what in (
+        ("pollers", "pollers"),
+        ("batch", "rows that a poller claims at once"),
+        ("limit", "rows, or calls with all rows of a claim, that a poller works on at once"),
+    ):
+        replay.add_argument(
+            f"--{option}", type=number, metavar="N", help=f"{what} (default: as it was)"
+        )
+    replay.add_argument(
+        "--window",
+        type=_span,
+        default=86_400.0,
+        metavar="AGE",
+        help="rows that ended so recently: seconds, or as in 15m, 12h, 7d (default: 24h)",
+    )
+    replay.add_argument("--json", action="store_true", help="as a line of JSON")
+
+
 def _add_retry(add_parser: AddParser, name: str) -> None:
     retry = _action(add_parser, name, "let rows that failed for good be tried again")
     retry.add_argument(
@@ -148,6 +168,7 @@ _ACTIONS: dict[str, Callable[[AddParser, str], None]] = {
     "stats": _add_stats,
     "peek": _add_peek,
     "put": _add_put,
+    "replay": _add_replay,
     "retry": _add_retry,
     "purge": _add_purge,
 }

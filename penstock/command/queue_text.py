@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from penstock.streams.sql_queue.analytics import Poller, QueueStats, Times
 from penstock.streams.sql_queue.history import History, Kind, Trend
 
-__all__ = ["as_text", "hours_as_text", "kinds_as_text"]
+__all__ = ["as_table", "as_text", "hours_as_text", "kinds_as_text", "span"]
 
 
 def as_text(name: str, stats: QueueStats) -> str:
     """The output of `penstock queue stats`."""
     oldest = stats.oldest_waiting
-    line = "" if oldest is None else f"; row {oldest.id} is first, due for {_span(oldest.seconds)}"
+    line = "" if oldest is None else f"; row {oldest.id} is first, due for {span(oldest.seconds)}"
     delayed = (
         f"; {stats.delayed:,} of them and of those failed are not due" if stats.delayed else ""
     )
     expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
     repeated = f", {stats.repeated:,} deliveries repeated" if stats.repeated else ""
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
-    empty = f"; empty in {_span(stats.empty_in)}" if stats.empty_in else ""
+    empty = f"; empty in {span(stats.empty_in)}" if stats.empty_in else ""
     lines = [
         f"{name}:",
         f"  waiting   {stats.waiting:,}{line}{delayed}",
@@ -38,10 +38,10 @@ def as_text(name: str, stats: QueueStats) -> str:
             _times("waiting", stats.time_waiting),
             _times("in work", stats.time_in_work),
         ]
-        lines += _table(rows)
+        lines += as_table(rows)
     if stats.pollers:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
-        lines += _table([heading, *map(_poller, stats.pollers)])
+        lines += as_table([heading, *map(_poller, stats.pollers)])
     return "\n".join([*lines, ""])
 
 
@@ -60,7 +60,7 @@ def hours_as_text(name: str, history: History) -> str:
         for hour in history.hours
     ]
     heading = ("hour (UTC)", "came", "finished", "dead", "open", *_SECONDS)
-    return "\n".join([f"{name}:", *_table([heading, *rows]), *_trend(history.trend), ""])
+    return "\n".join([f"{name}:", *as_table([heading, *rows]), *_trend(history.trend), ""])
 
 
 def kinds_as_text(name: str, field: str, window: float, kinds: Sequence[Kind]) -> str:
@@ -82,8 +82,8 @@ def kinds_as_text(name: str, field: str, window: float, kinds: Sequence[Kind]) -
         for kind in kinds
     ]
     heading = (field, "waiting", "in work", "finished", "dead", "came", "done", "work", *_SECONDS)
-    lines = [f"{name}; came, done, work and seconds are of the last {_span(window)}:"]
-    return "\n".join([*lines, *_table([heading, *rows]), ""])
+    lines = [f"{name}; came, done, work and seconds are of the last {span(window)}:"]
+    return "\n".join([*lines, *as_table([heading, *rows]), ""])
 
 
 _SECONDS = ("waited p50", "p95", "in work p50", "p95")
@@ -101,7 +101,7 @@ def _trend(trend: Trend) -> list[str]:
         lines[0] += "; at these rates it will not be empty"
     else:
         when = f"{_time(trend.at + trend.empty_in):%Y-%m-%d %H:%M}"
-        lines[0] += f"; at these rates it is empty in {_span(trend.empty_in)}, at {when}"
+        lines[0] += f"; at these rates it is empty in {span(trend.empty_in)}, at {when}"
     if trend.growth is not None:
         lines.append(f"  trend: {trend.growth:+,.1f} rows left open per hour")
     return lines
@@ -116,7 +116,7 @@ def _rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Seconds with about two digits, in a suitable unit."""
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
         if seconds >= 2 * size:
@@ -141,7 +141,8 @@ def _poller(poller: Poller) -> tuple[str, ...]:
     )
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
+def as_table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of columns, the first of which is to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "

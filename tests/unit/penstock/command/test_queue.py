@@ -358,3 +358,62 @@ def test_views_that_cannot_be_shown_are_reported(
     result = penstock("queue", "stats", url, *words)
     assert result.status == 2
     assert told in " ".join(result.err.split())
+
+
+def fill_a_history(url: str) -> None:
+    """Twenty rows that came at once, and took one poller a minute each."""
+
+    async def work(store: Store) -> None:
+        for n in range(20):
+            text = ROW.replace("KIND", "mail").replace(
+                "attempts})\nSELECT", "attempts}, {owner})\nSELECT"
+            )
+            await store.query(
+                text + ", 'a'",
+                status=1,
+                came=3600.0,
+                started=3600.0 - 60 * n,
+                finished=3540.0 - 60 * n,
+            )
+
+    within(url, work)
+
+
+def test_a_history_is_replayed_with_other_pollers(penstock: Penstock, database: str) -> None:
+    fill_a_history(database)
+    result = penstock("queue", "replay", database, "--pollers", "4")
+    assert (result.status, result.err) == (0, "")
+    first, heading, was, same, other, last = result.out.splitlines()
+    assert first.endswith(": 20 rows ended in the last 24 h")
+    assert heading.split()[:3] == ["pollers", "batch", "limit"]
+    numbers = [
+        [float(word.replace(",", "")) for word in line.removeprefix(what).split()[:7]]
+        for what, line in (
+            ("  as it was", was),
+            ("  replayed as it was", same),
+            ("  replayed", other),
+        )
+    ]
+    # The rows are inserted one after the other, by the clock.
+    assert numbers[0] == pytest.approx([1, 1, 1, 540, 1080, 600, 1140], abs=2.0)
+    assert numbers[1] == pytest.approx(numbers[0], abs=2.0)
+    assert numbers[2] == pytest.approx([4, 1, 1, 120, 240, 180, 300], abs=2.0)
+    assert last.startswith("  with 4 pollers, batch 1, limit 1, p95 would have been ")
+
+
+def test_a_replay_is_a_line_of_json_if_that_is_wanted(penstock: Penstock, database: str) -> None:
+    fill_a_history(database)
+    result = penstock("queue", "replay", database, "--limit", "2", "--json", "--window", "2h")
+    was, same, other = orjson.loads(result.out)
+    assert [one["what"] for one in (was, same, other)] == [
+        *("as it was", "replayed as it was", "replayed")
+    ]
+    assert (other["pollers"], other["batch"], other["limit"]) == (1, 1, 2)
+    assert other["total"]["p95"] == pytest.approx(600.0, abs=2.0)
+    assert other["most_waiting"] == 18
+
+
+def test_without_rows_that_ended_there_is_nothing_to_replay(penstock: Penstock, url: str) -> None:
+    result = penstock("queue", "replay", url, "--window", "0.000001")
+    assert result.status == 1
+    assert "no row ended in the last" in result.err
