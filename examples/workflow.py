@@ -1,14 +1,16 @@
-"""Watches the steps of many workflows as they happen: one state per case and rule.
+"""One rule, three uses: checked on a drawn workflow, watched as it runs, and beside what was mined.
 
     python examples/workflow.py [cases]
 
 Cases of a shop begin every few milliseconds and run concurrently. Most keep the rules, some do not.
-Every rule has a monitor in the pipeline; all steps pass, and an alarm is given at the step that
-breaks a rule, or at the end for a step that should have come and did not.
+The rules hold on every path of the drawn workflow. But steps happen that are not drawn: every rule
+has a monitor in the pipeline, and an alarm is given at the step that breaks it, or at the end for a
+step that should have come and did not. At the end, the arcs that were taken and are not drawn are
+listed. The last rule is about who did a step, which the drawing does not show.
 
 The second rule is a well-known one: after the start of an interaction (soi) there is an input, and
-then or later its confirmation (coi). No step can break it for good, so it is judged at the end; the
-first line of the output warns of that.
+then or later its confirmation (coi). No step can break it for good, so it is judged at the end; a
+line of the output warns of that.
 """
 
 from __future__ import annotations
@@ -20,16 +22,34 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from penstock import Flowable, Pipeline, for_each, from_async_iterable, monitor, run
-from penstock.streams.temporal import Violation
+from penstock.streams.temporal import Miner, Rule, Violation, Workflow, counter_example
 
 Step = dict[str, Any]
 Alarm = Callable[[Violation[Step]], object]
 
+DRAWN = Workflow.of(
+    {
+        "soi": {"goto": "input"},
+        "input": {"goto": ["changed", "coi"]},
+        "changed": {"goto": ["changed", "coi"]},
+        "coi": {"goto": "checked"},
+        "checked": {"goto": "approved"},
+        "approved": {"goto": "paid"},
+        "paid": {"goto": "shipped"},
+        "shipped": {},
+    }
+)
+
 RULES = [
-    "!shipped W paid",
-    "G(soi -> X(!input U (input & F coi)))",
-    "always ({checked; !approved[*]; changed} |-> false)",
-    "never (approved & by_clerk)",
+    Rule("pay before shipping", "soi", "shipped", "!shipped W paid"),
+    Rule("inputs are confirmed", "soi", "shipped", "G(soi -> X(!input U (input & F coi)))"),
+    Rule(
+        "what is checked stays",
+        "soi",
+        "shipped",
+        "always ({checked; !approved[*]; changed} |-> false)",
+    ),
+    Rule("clerks approve nothing", "soi", "shipped", "never (approved & by_clerk)"),
 ]
 
 MEANING: dict[str, Any] = {
@@ -50,7 +70,8 @@ WRONG = {
 def watch(steps: Flowable[Step], alarm: Alarm) -> Flowable[Step]:
     """All steps; `alarm` is called with each violation of a rule."""
     for rule in RULES:
-        steps = steps.pipe(monitor(rule, by="case", on_violation=alarm, where=MEANING))
+        assert rule.formula is not None
+        steps = steps.pipe(monitor(rule.formula, by="case", on_violation=alarm, where=MEANING))
     return steps
 
 
@@ -81,22 +102,36 @@ async def shop(cases: int, seed: int = 1) -> AsyncIterator[Step]:
         working.cancel()
 
 
-def build(cases: int, alarm: Alarm) -> tuple[Pipeline, list[int]]:
-    """The pipeline, and a list that counts the steps that passed."""
-    passed = [0]
+def build(cases: int, alarm: Alarm) -> tuple[Pipeline, Miner]:
+    """The pipeline, and the miner of all steps that pass through it."""
+    miner = Miner(DRAWN)
 
-    def count(step: Step) -> None:
-        passed[0] += 1
+    def mine(step: Step) -> None:
+        miner.add(step["case"], step["step"])
 
     steps = from_async_iterable(lambda: shop(cases))
-    return watch(steps, alarm).to(for_each(count)), passed
+    return watch(steps, alarm).to(for_each(mine)), miner
+
+
+def checked(rule: Rule) -> str:
+    """What the rule says of the drawn workflow."""
+    if lacks := rule.lacking(DRAWN):
+        return f"{rule.name}: not applicable to the drawing, which lacks {', '.join(lacks)}"
+    broken = counter_example(DRAWN, rule)
+    return f"{rule.name}: holds as drawn" if broken is None else broken.describe()
 
 
 def main(cases: int) -> None:
-    """Run the shop and print the alarms."""
-    pipeline, passed = build(cases, lambda violation: print(f"ALARM {violation}"))
+    """Check the drawing, run the shop, and print the alarms and what is not drawn."""
+    for rule in RULES:
+        print(checked(rule))
+    pipeline, miner = build(cases, lambda violation: print(f"ALARM {violation}"))
     run(pipeline)
-    print(f"{passed[0]:,} steps of {cases:,} cases, watched by {len(RULES)} rules")
+    miner.end()
+    for (a, b), traffic in miner.arcs.items():
+        if traffic.forbidden:
+            print(f"NOT DRAWN {a} -> {b}: {traffic.count}, first in case {traffic.first}")
+    print(f"{miner.events:,} steps of {cases:,} cases, watched by {len(RULES)} rules")
 
 
 if __name__ == "__main__":
