@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
+from math import isfinite
 from operator import ne
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from penstock.streams.temporal.periods.intervals import (
     read_all,
     read_ends,
 )
-from penstock.streams.temporal.periods.tallies import Aggregate, Tally, negated, tally_maker
+from penstock.streams.temporal.periods.tallies import Aggregate, Tally, negated, scaled, tally_maker
 
 __all__ = ["Periods", "Sweep", "sequenced"]
 
@@ -139,14 +140,17 @@ def _swept(
             _without(empty, column) for column in (keys, begins, ends, amounts)
         )
     columns = (begins, ends, amounts)
-    whole = set(map(type, amounts)) == {int}
+    # Rows without amounts have only None, which is not scaled.
+    whole = scaled(amounts) if aggregate in ("sum", "avg") else None
+    if whole is not None:
+        columns = (begins, ends, whole.amounts)
     found: list[Period] = []
     for key, mine in [(None, columns)] if by is None else _by_key(keys, columns):
         if of is None and not _stand_close(mine[0]):
             found += _counts(key, *mine[:2], include_zero)
             continue
-        if aggregate == "sum" and whole:
-            found += _sums(key, *mine)
+        if whole is not None:
+            found += _sums(key, *mine, whole.sum if aggregate == "sum" else whole.average)
             continue
         if aggregate in ("min", "max"):
             found += _extremes(key, *mine, negated if aggregate == "max" else None)
@@ -172,7 +176,8 @@ def _without(places: list[int], column: list[Any]) -> list[Any]:
 
 def _amounts(table: list[T], of: By[T], name: Callable[[int], str]) -> list[Any]:
     read = read_all(table, of)
-    if set(map(type, read)) == {int}:
+    types = set(map(type, read))
+    if types == {int} or (types == {float} and all(map(isfinite, read))):
         return read
     amounts: list[Any] = []
     for i, value in enumerate(read):
@@ -245,8 +250,17 @@ def _counts(key: Any, begins: list[Any], ends: list[Any], include_zero: bool) ->
     return found
 
 
-def _sums(key: Any, begins: list[Any], ends: list[Any], amounts: list[int]) -> list[Period]:
-    """The same as a `Sweep` with a summing tally, in less than half the time."""
+def _sums(
+    key: Any,
+    begins: list[Any],
+    ends: list[Any],
+    amounts: list[int],
+    plain: Callable[[int, int], Any],
+) -> list[Period]:
+    """The same as a `Sweep` with a tally of sums or averages, in less than half the time.
+
+    `plain` makes a value of the sum of whole amounts, and the number of rows.
+    """
     # In the order of beginnings the ends are nearly sorted, and what is looked up lies close.
     order = sorted(range(len(begins)), key=begins.__getitem__)
     columns: list[list[Any]] = [begins, ends, amounts]
@@ -265,7 +279,7 @@ def _sums(key: Any, begins: list[Any], ends: list[Any], amounts: list[int]) -> l
     value: Any = None
     for point in points:
         if point != at:
-            now = total if rows else None
+            now = plain(total, rows) if rows else None
             if now != value:
                 if value is not None:
                     add(Period(key, since, at, value))

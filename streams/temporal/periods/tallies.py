@@ -8,18 +8,23 @@ correctly rounded, whatever has entered and left before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import inf
+from operator import itemgetter
 from typing import Any, Literal
 
 from penstock.streams.errors import BuildError
 
-__all__ = ["Aggregate", "Tally", "negated", "rounded", "tally_maker"]
+__all__ = ["Aggregate", "Scaled", "Tally", "negated", "rounded", "scaled", "tally_maker"]
 
 # A smaller heap is not worth compacting.
 _FEW = 8
+
+# What is scaled to whole numbers: at most so many decimal places, and no larger numbers.
+_PLACES, _LARGEST = 60, 1 << 200
 
 Aggregate = Literal["count", "sum", "avg", "min", "max"]
 
@@ -104,6 +109,60 @@ def rounded(exact: int | Fraction) -> float:
         return float(exact)
     except OverflowError:
         return inf if exact > 0 else -inf
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Amounts of one type as whole numbers, each `scale` times as large.
+
+    Sums of whole numbers are exact, and much quicker than those of fractions.
+    """
+
+    amounts: list[int]
+    scale: int
+    type: type[Any]
+
+    def sum(self, total: int, rows: int) -> Any:
+        """The sum of rows whose scaled amounts are `total` in all."""
+        return total if self.type is int else self._quotient(total, self.scale)
+
+    def average(self, total: int, rows: int) -> Any:
+        """Their average."""
+        return self._quotient(total, self.scale * rows)
+
+    def _quotient(self, total: int, divisor: int) -> Any:
+        if self.type is Decimal:
+            return Decimal(total) / Decimal(divisor)
+        try:
+            # Correctly rounded, unlike a quotient of floats.
+            return total / divisor
+        except OverflowError:
+            return inf if total > 0 else -inf
+
+
+def scaled(amounts: list[Any]) -> Scaled | None:
+    """The amounts as whole numbers; None for those of several types, for fractions, and where a
+    whole number would need too many digits."""
+    if len(types := set(map(type, amounts))) != 1:
+        return None
+    (kind,) = types
+    if kind is int:
+        return Scaled(amounts, 1, int)
+    if kind is float:
+        ratios = list(map(float.as_integer_ratio, amounts))
+        scale = max(map(itemgetter(1), ratios))
+    elif kind is Decimal:
+        places = max(-amount.as_tuple().exponent for amount in amounts)
+        if places > _PLACES:
+            return None
+        ratios = [amount.as_integer_ratio() for amount in amounts]
+        scale = 10 ** max(0, places)
+    else:
+        return None
+    numerators = list(map(itemgetter(0), ratios))
+    if scale > _LARGEST or max(numerators) > _LARGEST or min(numerators) < -_LARGEST:
+        return None
+    return Scaled([p * (scale // q) for p, q in ratios], scale, kind)
 
 
 class _Least(Tally):

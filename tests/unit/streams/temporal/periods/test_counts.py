@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.periods.counts import sequenced
 from penstock.streams.temporal.periods.intervals import IntervalError, Period, RowTypeError
+from penstock.streams.temporal.periods.tallies import rounded
 
 Row = tuple[int, int | None]
 
@@ -27,6 +28,15 @@ rows = st.lists(
     max_size=12,
 )
 amounts = st.integers(-3, 3) | st.floats(-1e9, 1e9) | st.sampled_from([0.1, 0.2, 0.3, 1e16, -1e16])
+# Columns of one type, which are summed in another way, and of several.
+columns = st.sampled_from(
+    [
+        amounts,
+        st.integers(-(1 << 70), 1 << 70),
+        st.floats(-1e9, 1e9),
+        st.sampled_from([0.1, 1e308, -1e308, 5e-324, 0.0]),
+    ]
+).flatmap(lambda one: st.lists(one, min_size=12, max_size=12))
 
 
 def shown(periods: list[Period]) -> list[tuple[Any, Any, Any]]:
@@ -180,9 +190,7 @@ def test_at_every_instant_the_count_is_the_plain_count(table: list[Row], zero: b
             assert (seen == 0) == (zero and between)
 
 
-@given(
-    rows, st.lists(amounts, min_size=12, max_size=12), st.sampled_from(["sum", "avg", "min", "max"])
-)
+@given(rows, columns, st.sampled_from(["sum", "avg", "min", "max"]))
 def test_at_every_instant_an_aggregate_is_the_plain_one_correctly_rounded(
     table: list[Row], values: list[Any], aggregate: Any
 ) -> None:
@@ -200,7 +208,32 @@ def test_at_every_instant_an_aggregate_is_the_plain_one_correctly_rounded(
             exact = sum(map(Fraction, amounts_now))
             exact = exact / len(amounts_now) if aggregate == "avg" else exact
             whole_numbers = aggregate == "sum" and all(type(one) is int for one in amounts_now)
-            assert seen == (exact if whole_numbers else float(exact))
+            assert seen == (exact if whole_numbers else rounded(exact))
+            assert type(seen) is (int if whole_numbers else float)
+
+
+@given(
+    rows,
+    st.lists(
+        st.decimals(-1000, 1000, places=2) | st.sampled_from([Decimal("1E+3"), Decimal("1E-80")]),
+        min_size=12,
+        max_size=12,
+    ),
+    st.sampled_from(["sum", "avg"]),
+)
+def test_at_every_instant_an_aggregate_of_decimals_is_a_decimal(
+    table: list[Row], values: list[Decimal], aggregate: Any
+) -> None:
+    whole = [(*row, value) for row, value in zip(table, values, strict=False)]
+    periods = sequenced(whole, aggregate, begin=0, end=1, of=2)
+    assert_coalesced(periods)
+    for instant in [n / 2 for n in range(-2, 60)]:
+        now = [Fraction(row[2]) for row in valid(whole, instant)]
+        if now:
+            exact = sum(now) / (len(now) if aggregate == "avg" else 1)
+            seen = value_at(periods, instant)
+            assert type(seen) is Decimal
+            assert seen == Decimal(exact.numerator) / Decimal(exact.denominator)
 
 
 @given(st.lists(st.sampled_from([(0, 2), (0, 3), (1, 3), (1, None), (2, 3)]), max_size=40))
