@@ -34,6 +34,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By, key_name
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
+from penstock.streams.validation import is_duration
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -72,7 +73,7 @@ def count_over_time(
     Time-Oriented Database Applications in SQL" (1999).
     """
     # Imported here: it imports much that other pipelines do not need.
-    from penstock.streams.temporal.periods.counting import Counting, Reading, is_duration
+    from penstock.streams.temporal.periods.counting import Counting, Reading
     from penstock.streams.temporal.periods.live_counts import LiveCounts
     from penstock.streams.temporal.periods.tallies import tally_maker
 

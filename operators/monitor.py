@@ -3,10 +3,15 @@
 Items:   every event, unchanged and in order. Each key's events are watched separately, by one table
          look-up per event.
 Time:    an event passes at once, before its violation is reported; violations that only the end can
-         decide are reported at the end. No timers.
+         decide are reported at the end. A bound in time, as in `F[<=10s]`, is measured between the
+         arrivals of events (their stamps `created`), or with `time` between their own times. On
+         arrival a timer reports what has not come by its deadline, but not while nothing is
+         requested of the source; by their own times the first event does that moves the clock past
+         it: the largest time of all keys, less `lateness`.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
-         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. While
-         1,024 violations wait for a sink the sources pause.
+         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. Bounds
+         in time add a deadline for each of them. While 1,024 violations wait for a sink the
+         sources pause.
 Demand:  as many as are requested of it.
 Ends:    with the source, after reporting each key whose events so far do not satisfy the formula on
          a finite trace: outstanding obligations can no longer be fulfilled.
@@ -21,7 +26,7 @@ Errors:  the source's error passes on, without a verdict at the end. An error of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from penstock.streams.errors import BuildError
@@ -43,6 +48,8 @@ from penstock.streams.protocol.stage import CLOSED, Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from penstock.streams.temporal.automata.automaton import Automaton
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
@@ -70,6 +77,8 @@ def monitor(
     max_keys: int | None = None,
     restart: bool = False,
     strict: bool = True,
+    time: By[T] | None = None,
+    lateness: float | timedelta = 0.0,
     on_error: OnError = "stop",
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
@@ -82,14 +91,15 @@ def monitor(
     it, and a sink takes it: an event is finished when its violation was accepted as well.
     All other options are those of `violations`.
 
-    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for invalid
-    options.
+    Raises FormulaSyntaxError, FormulaTooLarge, TimedFormula, UnknownProposition, and BuildError for
+    invalid options.
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
     from penstock.streams.temporal.monitors.propositions import given
-    from penstock.streams.temporal.monitors.watching import Rule, Watch
+    from penstock.streams.temporal.monitors.timed_watching import watch_of
+    from penstock.streams.temporal.monitors.watching import Rule
 
     check_policy(on_error, "monitor")
     _check(on_violation)
@@ -104,6 +114,8 @@ def monitor(
         restart=restart,
         strict=strict,
         tests=given(where, propositions),
+        time=time,
+        lateness=lateness,
     )
 
     # Violations wait for their sink like dead letters.
@@ -112,7 +124,7 @@ def monitor(
 
     def watch(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Monitor:
         faults = rule.faults(on_error, run, info)
-        return _Monitor(downstream, run, info, Watch(rule, run.now), faults, on_violation)
+        return _Monitor(downstream, run, info, watch_of(rule, run.now), faults, on_violation)
 
     return lambda source: source.then(watch, info)
 
@@ -146,6 +158,9 @@ class _Monitor(Stage[Any, Any]):
         faults: ErrorPolicy,
         on_violation: OnViolation[Any],
     ) -> None:
+        # Imported here: it imports what pipelines without a monitor do not need.
+        from penstock.streams.temporal.monitors.alarm import alarm_of
+
         super().__init__(downstream)
         self._run = run
         self._info = info
@@ -156,8 +171,20 @@ class _Monitor(Stage[Any, Any]):
         if isinstance(on_violation, Sink):
             self._letters = run.letters.open(cast(Any, on_violation))
         self._reported = 0
+        # Events that were requested and have not come.
+        self._requested = 0
+        self._alarm = alarm_of(watch, run, info, self._ring)
+
+    def request(self, n: int, /) -> None:
+        self._requested += n
+        self._set_alarm()
+        super().request(n)
+
+    def _request_again(self, n: int) -> None:
+        self.request(n)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
+        self._requested -= len(events)
         watch = self._watch
         passed: list[Event[Any]] = []
         begin = 0
@@ -171,18 +198,50 @@ class _Monitor(Stage[Any, Any]):
                     self._fail(error, passed, events[place + 1 :])
                     return
             else:
-                passed += events[begin : place + 1]
+                passed += events[begin:place]
+                if watch.alarms and not self._alarmed(watch.alarms, passed, events[place:]):
+                    return
                 if violation is not None:
+                    event = events[place]
                     try:
-                        self._tell(violation, events[place])
+                        self._tell(violation, event)
                     except Exception as error:
-                        event = passed.pop()
                         blame(error, self._info, event)
                         event.fail(error)
                         self._fail(error, passed, events[place + 1 :])
                         return
+                passed += events[place : place + 1]
             begin = place + 1
         self._let_pass(passed, len(events))
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        if self._alarm is not None and not self.state:
+            self._alarm.follow(self._requested)
+
+    def _ring(self, alarms: list[Violation[Any]]) -> None:
+        self._alarmed(alarms, [], [])
+
+    def _alarmed(
+        self,
+        alarms: Iterable[Violation[Any]],
+        passed: list[Event[Any]],
+        rest: list[Event[Any]],
+    ) -> bool:
+        """Report violations that no event has made; False if that has ended the stream."""
+        try:
+            for violation in alarms:
+                self._tell(violation, None)
+        except Exception as error:
+            error.add_note(f"in {self._info}")
+            self._fail(error, passed, rest)
+            return False
+        return True
+
+    def _fail(self, error: Exception, passed: list[Event[Any]], rest: list[Event[Any]]) -> None:
+        if self._alarm is not None:
+            self._alarm.stop()
+        super()._fail(error, passed, rest)
 
     def _tell(self, violation: Violation[Any], event: Event[Any] | None) -> None:
         if self._letters is not None:
@@ -212,7 +271,7 @@ class _Monitor(Stage[Any, Any]):
     def on_completed(self) -> None:
         if self.state:
             return
-        self.state = CLOSED
+        self._close()
         last = self._watch.at_end()
         try:
             if self._letters is not None:
@@ -224,6 +283,19 @@ class _Monitor(Stage[Any, Any]):
             self.downstream.on_error(error)
         else:
             self.downstream.on_completed()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._close()
+        super().on_error(error)
+
+    def cancel(self) -> None:
+        self._close()
+        super().cancel()
+
+    def _close(self) -> None:
+        self.state = CLOSED
+        if self._alarm is not None:
+            self._alarm.stop()
 
     def statistics(self) -> dict[str, Any]:
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""

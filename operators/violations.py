@@ -2,11 +2,16 @@
 
 Items:   a `Violation` for each key that violates the formula, in place of the event that decided
          it; each key's events are watched separately, by one table look-up per event.
-Time:    at once; violations that only the end can decide, at the end. No timers.
+Time:    at once; violations that only the end can decide, at the end. A bound in time, as in
+         `F[<=10s]`, is measured between the arrivals of events (their stamps `created`), or with
+         `time` between their own times. On arrival a timer reports what has not come by its
+         deadline, but not while nothing is requested of the source; by their own times the first
+         event does that moves the clock past it: the largest time of all keys, less `lateness`.
 Memory:  for each key a small integer, a count and `evidence`; a key that is decided costs an entry
-         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds.
-Demand:  one more for each event that decides nothing. No violation waits: those of the end are made
-         when they are requested.
+         of a dict. At most `max_keys` of them, or those used in the last `idle` seconds. Bounds
+         in time add a deadline for each of them, and up to 1,024 events that decided something.
+Demand:  one more for each event that decides nothing. Violations of the end are made when they are
+         requested; those by a deadline owe the source nothing, and wait for demand.
 Ends:    with the source, after a violation for each key whose events so far do not satisfy the
          formula on a finite trace: outstanding obligations can no longer be fulfilled.
 Errors:  the source's error passes on, without a verdict at the end. An error of a proposition, or a
@@ -15,22 +20,27 @@ Errors:  the source's error passes on, without a verdict at the end. An error of
 
     source                            --p--q--p--|
     violations("G(p -> X q)")         -----------a|    a: the q of the last p never came
+    violations("G(p -> F[<=2s] q)")   -----------a|    the same; had the end not come, 2 s after p
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.streams.failures.policy import ErrorPolicy, OnError, check_policy
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.key import By
+from penstock.streams.protocol.acknowledgement import NOBODY
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
-from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, UNBOUNDED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from penstock.streams.temporal.automata.automaton import Automaton
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
@@ -40,6 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["violations"]
 
 T = TypeVar("T")
+
+# Events that may wait because an alarm has used the demand for them; chosen.
+_MOST_WAITING = 1_024
 
 
 def violations(
@@ -52,6 +65,8 @@ def violations(
     max_keys: int | None = None,
     restart: bool = False,
     strict: bool = True,
+    time: By[T] | None = None,
+    lateness: float | timedelta = 0.0,
     on_error: OnError = "stop",
     where: Mapping[str, Test[T]] | None = None,
     **propositions: Test[T],
@@ -65,16 +80,19 @@ def violations(
     "full", or "letters" for the propositions that held. After a violation the key is silent, or
     with `restart` starts again. `mode="rv"` also reports when a formula becomes presumably false
     (RV-LTL). With `strict=False` a proposition that is not given is the field or attribute of its
-    name.
+    name. `time` (a name, an index or a function) reads an event's own time: a number of seconds, an
+    ISO 8601 text or a datetime, without a zone in UTC; `lateness` is how many seconds an event may
+    come after one with a later time.
 
-    Raises FormulaSyntaxError, FormulaTooLarge, UnknownProposition, and BuildError for invalid
-    options.
+    Raises FormulaSyntaxError, FormulaTooLarge, TimedFormula, UnknownProposition, and BuildError for
+    invalid options, such as an `idle` below the longest bound.
 
     Sources: Bauer, Leucker and Schallhart (TOSEM 2011); De Giacomo and Vardi (IJCAI 2013).
     """
     # Slow to import, and few pipelines have one.
     from penstock.streams.temporal.monitors.propositions import given
-    from penstock.streams.temporal.monitors.watching import Rule, Watch
+    from penstock.streams.temporal.monitors.timed_watching import watch_of
+    from penstock.streams.temporal.monitors.watching import Rule
 
     check_policy(on_error, "violations")
     rule = Rule(
@@ -88,13 +106,16 @@ def violations(
         restart=restart,
         strict=strict,
         tests=given(where, propositions),
+        time=time,
+        lateness=lateness,
     )
+    info = rule.info(on_error, bound=_MOST_WAITING if rule.monitor.deadlines else 0)
 
     def watch(downstream: Subscriber[Violation[T]], run: Run, info: StageInfo) -> _Violations:
         faults = rule.faults(on_error, run, info)
-        return _Violations(downstream, run, info, Watch(rule, run.now), faults)
+        return _Violations(downstream, run, info, watch_of(rule, run.now), faults)
 
-    return lambda source: source.then(watch, rule.info(on_error))
+    return lambda source: source.then(watch, info)
 
 
 class _Violations(DemandStage):
@@ -106,9 +127,15 @@ class _Violations(DemandStage):
         watch: Watch,
         faults: ErrorPolicy,
     ) -> None:
+        # Imported here: it imports what untimed pipelines do not need.
+        from penstock.streams.temporal.monitors.alarm import alarm_of
+
         super().__init__(downstream, run, info)
         self._watch = watch
         self._faults = faults
+        self._waiting: deque[Event[Any]] = deque()
+        self._alarm = alarm_of(watch, run, info, self._ring)
+        self._acts_after_drain = self._alarm is not None
 
     def take(self, events: list[Event[Any]], /) -> None:
         watch = self._watch
@@ -122,23 +149,61 @@ class _Violations(DemandStage):
                 place, error = watch.place, raised
             drop_all(events[begin:place], "no violation")
             begin = place + 1
+            self._emit(watch.alarms)
             if error is not None:
                 if not self._faults.survives(events[place], error):
                     self.fail(error)
             elif violation is not None:
                 event = events[place]
                 event.value = violation
-                self.send(event)
+                self._offer(event)
+            elif place < len(events):
+                events[place].drop("no violation")
         give_back_all(events[begin:])
 
+    def _emit(self, alarms: Iterable[Violation[Any]]) -> None:
+        for violation in alarms:
+            self._offer(Event(violation, self.run.now(), NOBODY))
+
+    def _offer(self, event: Event[Any]) -> None:
+        """Send a violation, or let it wait: an alarm may have used the demand for it."""
+        if self.state >= CLOSED:
+            event.give_back()
+        elif self.demand and not self._waiting:
+            self.send(event)
+        else:
+            self._waiting.append(event)
+
+    def _ring(self, alarms: list[Violation[Any]]) -> None:
+        self.within(self._emit, alarms)
+
+    def _after_drain(self) -> None:
+        assert self._alarm is not None
+        if self.state:
+            self._alarm.stop()
+        else:
+            self._alarm.follow(self.asked)
+
     def step(self) -> bool:
+        if self._waiting:
+            if not self.demand:
+                return False
+            self.send(self._waiting.popleft())
+            return True
         if self.state:
             return self.send_rest()
-        missing = self.demand - self.asked
+        missing = min(self.demand, self.info.bound or UNBOUNDED) - self.asked
         if missing <= 0:
             return False
         self.ask(missing)
         return True
+
+    def release(self) -> None:
+        if self._alarm is not None:
+            self._alarm.stop()
+        waiting = [*self._waiting]
+        self._waiting.clear()
+        give_back_all(waiting)
 
     def rest(self) -> Iterable[Violation[Any]]:
         return self._watch.at_end()
@@ -146,6 +211,7 @@ class _Violations(DemandStage):
     def statistics(self) -> dict[str, Any]:
         """`keys`, `violations`, keys `expired` and `evicted`, events `skipped` and `routed`."""
         return {
+            "waiting": sum(event.origin is not NOBODY for event in self._waiting),
             **self._watch.statistics(),
             **self._faults.statistics(),
         }

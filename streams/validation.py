@@ -6,8 +6,8 @@ BuildError. Values that cannot be compared are rejected, and bools too.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from math import isfinite, nan
+from datetime import UTC, datetime, timedelta
+from math import inf, isfinite, nan
 from operator import index
 from typing import Any
 
@@ -20,6 +20,7 @@ __all__ = [
     "given",
     "is_at_least",
     "is_count",
+    "is_duration",
     "is_positive",
     "require_count",
     "require_seconds",
@@ -51,6 +52,13 @@ def is_at_least(value: Any, least: float) -> bool:
         return bool(value >= least)
     except TypeError:
         return False
+
+
+def is_duration(value: Any) -> bool:
+    """Whether `value` is a finite length of time, a number or a timedelta, and not negative."""
+    if isinstance(value, timedelta):
+        return value >= timedelta(0)
+    return is_at_least(value, 0) and value != inf
 
 
 def given(**options: object) -> dict[str, object]:

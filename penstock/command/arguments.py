@@ -256,6 +256,19 @@ def _add_monitor(add_parser: AddParser) -> None:
     monitor.add_argument(
         "--restart", action="store_true", help="begin anew with a key after its violation"
     )
+    monitor.add_argument(
+        "--time",
+        metavar="FIELD",
+        help="the field with the time of an event, for bounds such as F[<=10s] (default: when it "
+        "was read)",
+    )
+    monitor.add_argument(
+        "--lateness",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="with --time: how long after a later event one may come (default: 0)",
+    )
     add_input(monitor)
     add_output(monitor)
     add_report(monitor, "none")

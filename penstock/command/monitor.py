@@ -13,6 +13,7 @@ from penstock.command.run import Options, execute, warnings_to_standard_error
 from penstock.operators.violations import violations
 from penstock.sinks.jsonl import write_jsonl
 from penstock.sources.jsonl import read_jsonl
+from penstock.streams.clock import clock_of, running_loop, wall
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
 
@@ -35,10 +36,14 @@ def call(options: Namespace, words: list[str]) -> int:
     warnings_to_standard_error()
     found = 0
 
+    def clock() -> float:
+        """What to add to a time of the loop to have seconds since 1970."""
+        return wall() - clock_of(running_loop())()
+
     def shown(violation: Violation[_Event]) -> dict[str, Any]:
         nonlocal found
         found += 1
-        return _as_dict(violation)
+        return _as_dict(violation, None if options.time else clock())
 
     pipeline = (
         read_jsonl()
@@ -50,6 +55,8 @@ def call(options: Namespace, words: list[str]) -> int:
                 evidence=options.evidence,
                 restart=options.restart,
                 strict=not options.fields,
+                time=options.time,
+                lateness=options.lateness,
                 on_error="skip",
                 where=dict(map(proposition, options.prop)),
             ),
@@ -76,9 +83,11 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _as_dict(violation: Violation[_Event]) -> dict[str, Any]:
+def _as_dict(violation: Violation[_Event], since_1970: float | None) -> dict[str, Any]:
+    """`since_1970` is what a deadline lacks to be in seconds since then, if it is no time of the
+    events' own."""
     evidence = [sorted(one) if isinstance(one, frozenset) else one for one in violation.evidence]
-    return {
+    shown = {
         "formula": violation.formula,
         "key": violation.key,
         "index": violation.index,
@@ -87,3 +96,10 @@ def _as_dict(violation: Violation[_Event]) -> dict[str, Any]:
         "evidence": evidence,
         "truncated": violation.truncated,
     }
+    if violation.deadline is not None:
+        deadline = violation.deadline
+        shown["deadline"] = deadline if since_1970 is None else round(deadline + since_1970, 3)
+        shown["opened"] = violation.opened
+        if violation.left is not None:
+            shown["left"] = violation.left
+    return shown

@@ -94,6 +94,7 @@ def _troubles(stages: list[dict[str, Any]]) -> list[str]:
                 "violations",
                 "evicted",
                 "inconclusive",
+                "unjudged",
                 "lost",
             )
             if stage.get(name)

@@ -115,7 +115,12 @@ class KeyFaults(ErrorPolicy):
     """
 
     def __init__(
-        self, policy: OnError, run: Run, info: StageInfo, by: By[Any], time: By[Any] | None = None
+        self,
+        policy: OnError,
+        run: Run,
+        info: StageInfo,
+        by: By[Any] | None,
+        time: By[Any] | None = None,
     ) -> None:
         super().__init__(policy, run, info)
         self._by = by
@@ -148,7 +153,9 @@ class KeyFaults(ErrorPolicy):
 
     def survives(self, event: Event[Any], error: BaseException, attempts: int = 1) -> bool:
         blame(error, self._info, event)
-        lack = _lack(event.value, self._by, hash, "cannot be a key")
+        lack = None
+        if self._by is not None:
+            lack = _lack(event.value, self._by, hash, "cannot be a key")
         if callable(self._by) and str(error).startswith("unhashable type"):
             lack = "a key must be hashable, as strings, numbers and tuples of them are"
         if lack is None and self._time is not None:

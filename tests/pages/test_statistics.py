@@ -52,6 +52,11 @@ STAGES = {
     "operators/chunk.py:statistics": ("Operators", "`chunk`"),
     "operators/rate_limit.py:statistics": ("Operators", "`rate_limit`"),
     "streams/temporal/monitors/watching.py:statistics": ("Operators", "`monitor`, `violations`"),
+    "streams/temporal/monitors/timed_watching.py:statistics": (
+        "Operators",
+        "`monitor`, `violations`",
+    ),
+    "operators/violations.py:statistics": ("Operators", "`monitor`, `violations`"),
     "streams/temporal/periods/counting.py:statistics": ("Operators", "`count_over_time`"),
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),

@@ -175,20 +175,14 @@ class Monitor:
     def presumable(self, state: State, at: float | None = None) -> Verdict:
         """As `verdict`, but an inconclusive verdict is presumed from whether the formula would hold
         if the events ended here."""
-        verdict, holds = self.said(state, at)
-        if verdict is not Verdict.INCONCLUSIVE or holds is None:
-            return verdict
-        return Verdict.PRESUMABLY_TRUE if holds else Verdict.PRESUMABLY_FALSE
+        return self.said(state, at).presumable
 
     def at_end(self, state: State, at: float | None = None) -> Verdict:
         """The verdict if the events end here: a final one stays, else that of finite traces.
 
         An automaton has none of finite traces: an inconclusive verdict stays.
         """
-        verdict, holds = self.said(state, at)
-        if verdict is not Verdict.INCONCLUSIVE or holds is None:
-            return verdict
-        return Verdict.TRUE if holds else Verdict.FALSE
+        return self.said(state, at).at_end
 
     def said(self, state: State, at: float | None = None) -> Said:
         """The verdict, and whether the formula holds if the events end here."""

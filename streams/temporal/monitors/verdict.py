@@ -33,3 +33,17 @@ class Said(NamedTuple):
 
     verdict: Verdict
     holds_at_end: bool | None
+
+    @property
+    def presumable(self) -> Verdict:
+        """The verdict, where an inconclusive one is presumed from what would hold at the end."""
+        if self.verdict is not Verdict.INCONCLUSIVE or self.holds_at_end is None:
+            return self.verdict
+        return Verdict.PRESUMABLY_TRUE if self.holds_at_end else Verdict.PRESUMABLY_FALSE
+
+    @property
+    def at_end(self) -> Verdict:
+        """The verdict if the events end here; an unknown one stays inconclusive."""
+        if self.verdict is not Verdict.INCONCLUSIVE or self.holds_at_end is None:
+            return self.verdict
+        return Verdict.TRUE if self.holds_at_end else Verdict.FALSE

@@ -21,6 +21,11 @@ class Violation(Generic[T]):
     to that one: values, or sets of propositions for `evidence="letters"`. `truncated` is true if
     there were more. `at_end`: the stream ended before the formula was fulfilled; no event decided
     it.
+
+    `deadline` is given where something with a bound in time did not come: when it should have come,
+    in seconds of the loop's clock or of the events' own times, asked for by event `opened` of the
+    key; `left` are the seconds that it still had when the stream ended. Then `index` is the number
+    of the key's events so far.
     """
 
     formula: str
@@ -30,12 +35,19 @@ class Violation(Generic[T]):
     evidence: tuple[T | frozenset[str], ...]
     truncated: bool
     at_end: bool
+    deadline: float | None = None
+    opened: int | None = None
+    left: float | None = None
 
     def __str__(self) -> str:
         whose = "" if self.key is None else f" of {describe(self.key)}"
         if self.at_end:
             plural = "" if self.index == 1 else "s"
             when = f"at the end of the stream, after {self.index:,} event{plural}{whose}"
+            if self.left is not None:
+                when += f", {self.left:g} s before the deadline that event {self.opened:,} set"
+        elif self.deadline is not None:
+            when = f"because the deadline that event {self.opened:,}{whose} set is past"
         else:
             when = f"by event {self.index:,}{whose}"
         last = f": {describe(self.evidence[-1])}" if self.evidence else ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 from itertools import repeat
 from operator import length_hint
@@ -18,18 +19,18 @@ from penstock.streams.keyed.key import By, Key, KeyFaults, key_name
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.temporal.automata.automaton import Automaton, text_of
-from penstock.streams.temporal.errors import TimedFormula
 from penstock.streams.temporal.formula.formula import Formula
+from penstock.streams.temporal.monitors.deadlines import Held
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.propositions import Letters, Test, letters
 from penstock.streams.temporal.monitors.verdict import Verdict
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import is_count, is_duration, is_positive
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["Evidence", "Mode", "Rule", "Watch"]
+__all__ = ["Evidence", "Instance", "Mode", "Rule", "Watch", "keys_of"]
 
 log = logging.getLogger("penstock")
 
@@ -55,6 +56,8 @@ class Rule:
     restart: bool
     strict: bool
     tests: Mapping[str, Test[Any]]
+    time: By[Any] | None = None
+    lateness: float | timedelta = 0.0
 
     def __post_init__(self) -> None:
         evidence: object = self.evidence
@@ -71,8 +74,7 @@ class Rule:
             self._refuse("idle or max_keys", "them together with by: without it there is one key")
         if isinstance(self.formula, Automaton) and self.mode == "rv":
             self._refuse('mode="rv"', 'mode="ltl3": an automaton says nothing about finite traces')
-        if self.monitor.deadlines is not None:
-            raise TimedFormula(f"{self.stage}: {self.text} has a bound in time")
+        self._check_times()
         # When built, not at the first event: an unknown proposition is a mistake in the program.
         _ = self.letters_of
         verdict = self.monitor.verdict(self.monitor.first)
@@ -95,6 +97,27 @@ class Rule:
                 more,
             )
 
+    def _check_times(self) -> None:
+        if not is_duration(self.lateness):
+            self._refuse(f"lateness={self.lateness!r}", "a number of seconds that is not negative")
+        if self.time is None and self.seconds_late:
+            self._refuse("lateness", "it together with time, by which events may be late")
+        deadlines = self.monitor.deadlines
+        if deadlines is None:
+            if self.time is not None:
+                self._refuse("time", "it for a formula with a bound in time, such as F[<=10s] p")
+        elif self.idle is not None and self.idle < deadlines.longest / 1_000_000:
+            self._refuse(
+                f"idle={self.idle!r}",
+                f"at least {deadlines.longest / 1_000_000:g} seconds, the longest bound of the "
+                "formula: keys would be forgotten before their deadlines",
+            )
+
+    @property
+    def seconds_late(self) -> float:
+        late = self.lateness
+        return late.total_seconds() if isinstance(late, timedelta) else late
+
     def _refuse(self, what: str, wanted: str) -> None:
         raise BuildError(f"{self.stage}({what}): give {wanted}")
 
@@ -116,12 +139,13 @@ class Rule:
 
     def faults(self, on_error: OnError, run: Run, info: StageInfo) -> ErrorPolicy:
         """What a running stage does with events that cannot be judged."""
-        if self.by is None:
+        if self.by is None and self.time is None:
             return ErrorPolicy(on_error, run, info)
-        return KeyFaults(on_error, run, info, self.by)
+        return KeyFaults(on_error, run, info, self.by, self.time)
 
-    def info(self, *policies: object) -> StageInfo:
-        """The description of the stage; `policies` may send dead letters."""
+    def info(self, *policies: object, bound: int = 0) -> StageInfo:
+        """The description of the stage, in which `bound` events may wait; `policies` may send dead
+        letters."""
         by = "" if self.by is None else f" by {key_name(self.by)}"
         most = "" if self.max_keys is None else f", at most {self.max_keys:,}"
         notes = [] if self.by is None else [f"remembers a state for each key{most}"]
@@ -129,39 +153,53 @@ class Rule:
         if unused:
             notes.append(f"given and not in the formula: {', '.join(unused)}")
         routed = routed_by(*policies)
-        return StageInfo(self.stage, self.text + by, 0, "; ".join(notes), routed=routed)
+        return StageInfo(self.stage, self.text + by, bound, "; ".join(notes), routed=routed)
 
 
-class _Instance:
+class Instance:
     """The progress of the formula for one key.
 
     `kept` is the evidence, values or letters. If their number is limited it is a ring buffer:
-    `count` is the index of the last one, and the oldest follows it.
+    `count` is the index of the last one, and the oldest follows it. With bounds in time, `held` is
+    what is open, and `alarm` the deadline for which an alarm is set.
     """
 
-    __slots__ = ("count", "kept", "presumed", "state")
+    __slots__ = ("alarm", "count", "held", "kept", "presumed", "state")
 
-    def __init__(self, state: int, kept: list[Any]) -> None:
+    def __init__(self, state: int, kept: list[Any], held: Held) -> None:
         self.state = state
         self.count = 0
         self.kept = kept
         self.presumed = Verdict.PRESUMABLY_TRUE
+        self.held = held
+        self.alarm: int | None = None
+
+    def keep(self, what: Any, most: int) -> None:
+        """Count an event, and keep it as evidence: the last `most`, or all if it is negative."""
+        count = self.count
+        self.count = count + 1
+        if most:
+            if count < most or most < 0:
+                self.kept.append(what)
+            else:
+                self.kept[count % most] = what
 
 
-class _Instances(dict[Any, _Instance | None]):
+class _Instances(dict[Any, Instance | None]):
     """Instances by key; None for a decided one. A new key begins in the first state."""
 
-    def __init__(self, first: int, keeps: bool) -> None:
+    def __init__(self, first: int, keeps: bool, held: Held) -> None:
         super().__init__()
         self._first = first
         self._keeps = keeps
+        self._held = held
 
-    def __missing__(self, key: Any) -> _Instance:
-        one = self[key] = _Instance(self._first, [] if self._keeps else _NOTHING)
+    def __missing__(self, key: Any) -> Instance:
+        one = self[key] = Instance(self._first, [] if self._keeps else _NOTHING, self._held)
         return one
 
 
-def _keys(key: Key, values: list[Any]) -> Iterator[Any]:
+def keys_of(key: Key, values: list[Any]) -> Iterator[Any]:
     # Not a map, which a StopIteration from a key function would end.
     get = key.get
     for value in values:
@@ -185,6 +223,9 @@ class Watch:
             us with 10,000).
     """
 
+    alarms: Sequence[Violation[Any]] = ()
+    """Violations by deadlines, to be reported before that of the event at which `look` stopped."""
+
     def __init__(self, rule: Rule, now: Callable[[], float]) -> None:
         self._rule = rule
         self._now = now
@@ -195,7 +236,9 @@ class Watch:
         self._most = rule.evidence if isinstance(rule.evidence, int) else -1
         self._keeps_letters = rule.evidence == "letters"
         self._telling = monitor.deciding if rule.mode == "ltl3" else monitor.states
-        self._instances = _Instances(monitor.first, bool(self._most))
+        nothing = () if monitor.deadlines is None else monitor.deadlines.nothing
+        self._instances = _Instances(monitor.first, bool(self._most), nothing)
+        self._idle = rule.idle
         self._used: OrderedDict[Any, float] | None = None
         if rule.idle is not None or rule.max_keys is not None:
             self._used = OrderedDict()
@@ -212,10 +255,10 @@ class Watch:
         """
         used, instances, most = self._used, self._instances, self._most
         keeps_letters = self._keeps_letters
-        table, step, telling = self._table, self._monitor.step, self._telling
+        table, step, telling = self._table, self._monitor.next, self._telling
         values = [event.value for event in (events[begin:] if begin else events)]
         coming = iter(values)
-        keys = repeat(None, len(values)) if self._key is None else _keys(self._key, values)
+        keys = repeat(None, len(values)) if self._key is None else keys_of(self._key, values)
         try:
             # One of the two iterators raised, after the value was taken.
             for value, letter, key in zip(coming, self._letters_of(values), keys, strict=True):
@@ -224,17 +267,11 @@ class Watch:
                 one = instances[key]
                 if one is None:
                     continue
-                count = one.count
-                one.count = count + 1
-                if most:
-                    if count < most or most < 0:
-                        one.kept.append(letter if keeps_letters else value)
-                    else:
-                        one.kept[count % most] = value
+                one.keep(letter if keeps_letters else value, most)
                 one.state = state = (
                     table[one.state | letter] if table is not None else step(one.state, letter)
                 )
-                if state in telling and (violation := self._tell(key, one)) is not None:
+                if state in telling and (violation := self._decided(key, one)) is not None:
                     return len(events) - length_hint(coming) - 1, violation
         except Exception as error:
             self.place = len(events) - length_hint(coming) - 1
@@ -248,17 +285,23 @@ class Watch:
             with suppress(Exception):
                 error.add_note(f"of the key {describe(self._key.get(value))}")
 
-    def _tell(self, key: Any, one: _Instance) -> Violation[Any] | None:
-        verdict = self._monitor.presumable(one.state)
+    def _decided(self, key: Any, one: Instance) -> Violation[Any] | None:
+        return self._tell(key, one, self._monitor.presumable(one.state))
+
+    def _tell(self, key: Any, one: Instance, verdict: Verdict) -> Violation[Any] | None:
+        """The violation by an event, if the verdict after it is a new one."""
         if verdict.is_final:
-            if verdict is Verdict.FALSE and self._rule.restart:
-                self._forget(key)
-            else:
-                self._instances[key] = None
+            self._settle(key, verdict)
         known, one.presumed = one.presumed, verdict
         if verdict is known or verdict in (Verdict.TRUE, Verdict.PRESUMABLY_TRUE):
             return None
         return self._violation(key, one, verdict, at_end=False)
+
+    def _settle(self, key: Any, verdict: Verdict) -> None:
+        if verdict is Verdict.FALSE and self._rule.restart:
+            self._forget(key)
+        else:
+            self._instances[key] = None
 
     def at_end(self) -> Iterator[Violation[Any]]:
         """The violations of the keys that are undecided, and not idle, when the stream ends."""
@@ -267,16 +310,19 @@ class Watch:
             # From here on no key expires, however slowly the violations are taken.
             self._used = None
         for key, one in self._instances.items():
-            if one is None:
-                continue
-            verdict = self._monitor.at_end(one.state)
-            if verdict is Verdict.INCONCLUSIVE:
-                self._inconclusive += 1
-            elif verdict is Verdict.FALSE:
-                yield self._violation(key, one, Verdict.FALSE, at_end=True)
+            if one is not None and (violation := self._ended(key, one)) is not None:
+                yield violation
+
+    def _ended(self, key: Any, one: Instance) -> Violation[Any] | None:
+        verdict = self._monitor.at_end(one.state)
+        if verdict is Verdict.INCONCLUSIVE:
+            self._inconclusive += 1
+        if verdict is not Verdict.FALSE:
+            return None
+        return self._violation(key, one, Verdict.FALSE, at_end=True)
 
     def _violation(
-        self, key: Any, one: _Instance, verdict: Verdict, *, at_end: bool
+        self, key: Any, one: Instance, verdict: Verdict, *, at_end: bool
     ) -> Violation[Any]:
         self._violations += 1
         oldest = one.count % self._most if one.count > self._most > 0 else 0
@@ -292,17 +338,21 @@ class Watch:
         used[key] = now
         used.move_to_end(key)
         if self._rule.max_keys is not None and len(used) > self._rule.max_keys:
-            self._forget(next(iter(used)))
+            self._drop(next(iter(used)))
             self._evicted += 1
 
     def _expire(self, now: float, used: OrderedDict[Any, float]) -> None:
-        idle = self._rule.idle
+        idle = self._idle
         while idle is not None and used:
             oldest = next(iter(used))
             if used[oldest] + idle > now:
                 return
-            self._forget(oldest)
+            self._drop(oldest)
             self._expired += 1
+
+    def _drop(self, key: Any) -> None:
+        """Forget a key that is idle, or one too many."""
+        self._forget(key)
 
     def _forget(self, key: Any) -> None:
         """The key begins anew when it comes again."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
-from math import inf
 from typing import Any
 
 from penstock.streams.errors import describe
@@ -23,16 +21,8 @@ from penstock.streams.temporal.periods.intervals import (
     reader,
 )
 from penstock.streams.temporal.periods.live_counts import LiveCounts
-from penstock.streams.validation import is_at_least
 
-__all__ = ["Counting", "Reading", "is_duration"]
-
-
-def is_duration(lateness: Any) -> bool:
-    """Whether it is a finite length of time that is not negative."""
-    if isinstance(lateness, timedelta):
-        return lateness >= timedelta(0)
-    return is_at_least(lateness, 0) and lateness != inf
+__all__ = ["Counting", "Reading"]
 
 
 class Reading:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -118,3 +119,44 @@ def test_a_mistake_is_reported_in_one_line_without_a_traceback(
     assert result.status == 2
     assert said in result.err
     assert "Traceback" not in result.err
+
+
+SOON = "G(paid -> F[<=10s] sent)"
+
+
+def test_bounds_are_measured_by_the_field_of_time(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    events = [
+        {"at": 0, "order": 1, "type": "paid"},
+        {"at": 12, "order": 2, "type": "paid"},
+        {"at": 9, "order": 1, "type": "sent"},
+    ]
+    path = lines(*events)
+    arguments = ["monitor", SOON, "--by=order", *PROPS[:2], "--time=at", "--input", path]
+    first, second = map(json.loads, penstock(*arguments).out.splitlines())
+    assert (first["key"], first["deadline"], first["opened"]) == (1, 10.0, 1)
+    assert "left" not in first
+    assert (second["key"], second["deadline"], second["left"]) == (2, 22.0, 10.0)
+    assert second["at_end"]
+    (only,) = penstock(*arguments, "--lateness=3").out.splitlines()
+    assert json.loads(only)["left"] == 13.0
+
+
+def test_a_deadline_on_arrival_is_shown_in_seconds_since_1970(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    before = time.time()
+    result = penstock("monitor", SOON, *PROPS[:2], "--input", lines({"type": "paid"}))
+    (one,) = map(json.loads, result.out.splitlines())
+    assert before + 9 < one["deadline"] < time.time() + 11
+    assert 0 < one["left"] <= 10
+
+
+def test_a_bound_that_cannot_be_watched_is_a_mistake_in_the_arguments(penstock: Penstock) -> None:
+    result = penstock("monitor", "X F[<=10s] a", "--fields")
+    assert result.status == 2
+    assert "stands under `X`" in result.err
+    result = penstock("monitor", "F a", "--fields", "--time=at")
+    assert result.status == 2
+    assert "a formula with a bound in time" in result.err
