@@ -73,6 +73,11 @@ santa-pictures: .venv/.ready  ## the pictures of docs/santa.md, drawn again
 	$(BIN)/penstock santa --race --plot docs/images/santa-race.svg
 	$(BIN)/penstock santa --race --shift --plot docs/images/santa-shift.svg
 
+spreader-picture: .venv/.ready  ## the picture of docs/spreader.md, drawn again
+	sed -n '/^# jobs.py/,/^```/{/^```/!p}' docs/spreader.md >jobs.py
+	$(BIN)/penstock draw jobs.py --format svg --output docs/images/spreader.svg
+	rm jobs.py
+
 counts-picture: .venv/.ready  ## the picture of docs/counts.md, drawn again
 	$(BIN)/python -c "import csv, sys; from examples.open_orders import orders; csv.writer(sys.stdout).writerows([('from', 'to'), *orders(5000)])" \
 	  | $(BIN)/penstock counts --format csv --month --plot docs/images/counts.svg >/dev/null

@@ -76,7 +76,7 @@ class _Spread:
 
     def __call__(self, source: Flowable[Any], /) -> Flowable[Any]:
         feeders = self._feeders
-        detail = "" if feeders is None else f"{feeders} feeders"
+        detail = "" if feeders is None else f"{feeders:,} feeder{'s'[: feeders > 1]}"
 
         is_grouped = isinstance(cast(object, source), Grouped)
         groups = cast("Grouped[Any, Any]", source) if is_grouped else None
@@ -97,7 +97,8 @@ class _Spread:
                 with slices_made(run) as spreader.above:
                     source.attach(spreader, run)
 
-        info = StageInfo("spread", detail, 0 if groups is not None else feeders or _MOST_OPEN)
+        bound = 0 if groups is not None else feeders or _MOST_OPEN
+        info = StageInfo("spread", detail, bound, feeders=feeders)
         turns = groups is not None or source.turns
         flowable = _Spreading(attach, info, groups or source, turns=turns, spreads=True)
         return flowable

@@ -18,7 +18,9 @@ __all__ = [
     "call",
     "check_limit",
     "draw",
+    "feeders_drawn",
     "most_held",
+    "parts_of",
     "total_text",
 ]
 
@@ -65,7 +67,9 @@ def as_text(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     """A line per stage, in columns, and the sum of what may be held."""
     stages = pipeline.describe(limit)
     rows = [("", "stage", "", "holds", "")]
-    rows += [(str(s.number), s.name, s.detail, bound_text(s), s.note) for s in stages]
+    for stage in stages:
+        rows.append((str(stage.number), stage.name, stage.detail, bound_text(stage), stage.note))
+        rows += [("", f"  {name}", "", "", does) for name, does in parts_of(stage)]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [
         f"{number:>{widths[0]}}  {name:<{widths[1]}}  {detail:<{widths[2]}}  "
@@ -82,7 +86,10 @@ def as_mermaid(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     for stage in stages:
         parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
         label = "<br>".join(_escaped(part) for part in parts if part)
-        lines.append(f'    s{stage.number}["{label}"]')
+        if stage.feeders is None:
+            lines.append(f'    s{stage.number}["{label}"]')
+        else:
+            lines += _mermaid_parts(stage.number, label, stage.feeders)
     first_sink = len(stages) - len(pipeline.sinks)
     for at, stage in enumerate(stages[1:], 1):
         above = stages[min(at, first_sink) - 1]
@@ -91,6 +98,40 @@ def as_mermaid(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     lines.append(f'    total["{_escaped(total_text(stages))}"]')
     lines.append("    style total fill:none,stroke:none")
     return "\n".join([*lines, ""])
+
+
+def parts_of(stage: StageInfo) -> list[tuple[str, str]]:
+    """The parts of a stage that has several, and what each of them does."""
+    if stage.feeders is None:
+        return []
+    return [
+        ("dispatcher", "gives each free feeder the next group"),
+        (counted(stage.feeders, "feeder"), "each has one group, until that is empty"),
+        ("spreader", "takes one event of each feeder in turn"),
+    ]
+
+
+_MOST_FEEDERS = 4
+
+
+def feeders_drawn(feeders: int) -> list[str]:
+    """The names of the feeders in a picture, at most four; one may stand for many."""
+    if feeders <= _MOST_FEEDERS:
+        return [str(n) for n in range(1, feeders + 1)]
+    return ["1", "2", "…", f"{feeders:,}"]
+
+
+def _mermaid_parts(number: int, label: str, feeders: int) -> list[str]:
+    """The dispatcher, the feeders and the spreader, in a box with this label."""
+    names = [(f"s{number}f{at}", name) for at, name in enumerate(feeders_drawn(feeders), 1)]
+    return [
+        f'    subgraph s{number}["{label}"]',
+        f'        s{number}d["dispatcher"]',
+        *(f'        {node}["{"feeder " * (name != "…")}{name}"]' for node, name in names),
+        f'        s{number}s["spreader"]',
+        *(f"        s{number}d --> {node} --> s{number}s" for node, _ in names),
+        "    end",
+    ]
 
 
 def bound_text(stage: StageInfo) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from penstock.command.draw import bound_text, total_text
+from penstock.command.draw import bound_text, feeders_drawn, total_text
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.stage import StageInfo
 
@@ -14,6 +14,8 @@ __all__ = ["as_svg"]
 _LETTER = 0.58
 _WIDTH, _HEIGHT, _GAP, _MARGIN = 320, 58, 34, 24
 _NAME, _SMALL = 15, 12
+# Of a part within a stage, of the feeders among them, and between two rows of parts.
+_PART, _FEEDER, _ROW, _BETWEEN = 96, 70, 24, 20
 
 _STYLE = """
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
@@ -40,6 +42,18 @@ _STYLE = """
 """
 
 
+# Of the parts within a stage.
+_PARTS = """
+    .part { fill: #ffffff; stroke: #9db8cc; }
+    .part-name { fill: #52697a; font-size: 10px; }
+    .thread { stroke: #6ba3c7; stroke-width: 1.5; fill: none; }
+    @media (prefers-color-scheme: dark) {
+      .part { fill: #10181f; stroke: #3d5a70; }
+      .part-name { fill: #9fb4c3; }
+    }
+"""
+
+
 def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     """An SVG document, readable on light and dark backgrounds."""
     stages = pipeline.describe(limit)
@@ -53,34 +67,41 @@ def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     right_half = max(left_half, _WIDTH / 2 + 16 + notes + _MARGIN if notes else 0)
     middle, width = left_half, left_half + right_half
     parts: list[str] = []
+    bottom: float = _MARGIN
     for at, stage in enumerate(column):
-        top = _MARGIN + at * (_HEIGHT + _GAP)
+        top, end = bottom, bottom + _height(stage)
         parts.append(_box(stage, middle - _WIDTH / 2, top, "ends" if at == 0 else "stage"))
         if at + 1 < len(column):
-            parts.append(_pipe(middle, top + _HEIGHT, middle, top + _HEIGHT + _GAP))
+            parts.append(_pipe(middle, end, middle, end + _GAP))
         parts += _note(_lines(stage), middle + _WIDTH / 2 + 16, top)
-    bottom = _MARGIN + len(column) * (_HEIGHT + _GAP)
+        bottom = end + _GAP
     for at, sink in enumerate(sinks):
         left = middle - row / 2 + at * (_WIDTH + _MARGIN)
         parts.append(_pipe(middle, bottom - _GAP, left + _WIDTH / 2, bottom))
         parts.append(_box(sink, left, bottom, "ends"))
     height = bottom + _HEIGHT + 2 * _MARGIN + 10
+    style = _STYLE + (_PARTS if any(stage.feeders for stage in column) else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(repr(pipeline))}">\n'
-        f"  <style>{_STYLE}  </style>\n"
+        f"  <style>{style}  </style>\n"
         f'  <rect class="sheet" width="{width:g}" height="{height:g}" rx="12"/>\n'
         + "".join(f"  {part}\n" for part in parts)
         + "</svg>\n"
     )
 
 
+def _height(stage: StageInfo) -> float:
+    parts = 0 if stage.feeders is None else 3 * _ROW + 2 * _BETWEEN + 14
+    return _HEIGHT + parts
+
+
 def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
     middle = top + (24 if stage.detail else _HEIGHT / 2 + 5)
     parts = [
-        f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{_WIDTH}" height="{_HEIGHT}" '
-        'rx="10"/>',
+        f'<rect class="{kind}" x="{left:g}" y="{top:g}" width="{_WIDTH}" '
+        f'height="{_height(stage):g}" rx="10"/>',
         _text("number", left + 16, middle, str(stage.number)),
     ]
     bound = bound_text(stage)
@@ -97,7 +118,37 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
             'height="21" rx="10.5"/>'
         )
         parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
+    if stage.feeders is not None:
+        parts += _feeding(stage.feeders, left + _WIDTH / 2, top + _HEIGHT)
     return "\n  ".join(parts)
+
+
+def _feeding(feeders: int, middle: float, top: float) -> list[str]:
+    """A dispatcher above its feeders, and a spreader below them."""
+    names = feeders_drawn(feeders)
+    row, last = top + _ROW + _BETWEEN, top + 2 * (_ROW + _BETWEEN)
+    first = middle - (len(names) - 1) * (_FEEDER + 6) / 2
+    places = [first + at * (_FEEDER + 6) for at in range(len(names))]
+    parts = [_part("dispatcher", middle, top, _PART)]
+    for name, x in zip(names, places, strict=True):
+        parts.append(_thread(middle, top + _ROW, x, row))
+        parts.append(_part(name if name == "…" else f"feeder {name}", x, row, _FEEDER))
+        parts.append(_thread(x, row + _ROW, middle, last))
+    return [*parts, _part("spreader", middle, last, _PART)]
+
+
+def _part(name: str, middle: float, top: float, width: int) -> str:
+    shown = _shortened(name, _SMALL - 2, width)
+    return (
+        f'<rect class="part" x="{middle - width / 2:g}" y="{top:g}" width="{width}" '
+        f'height="{_ROW}" rx="7"/>' + _text("part-name", middle, top + 16, shown, "middle")
+    )
+
+
+def _thread(x: float, y: float, to_x: float, to_y: float) -> str:
+    half = (y + to_y) / 2
+    path = f"M{x:g} {y:g}C{x:g} {half:g} {to_x:g} {half:g} {to_x:g} {to_y:g}"
+    return f'<path class="thread" d="{path}"/>'
 
 
 def _lines(stage: StageInfo) -> list[str]:

@@ -139,7 +139,8 @@ class StageInfo:
     new events about them; `until_more`: one that keeps events until others come, however long that
     takes; `routed`: a stage's own sinks of dead letters; `continues`: a source that begins where
     an earlier running ended; `empties`: a sink that empties its file first; `appends`: one that
-    only adds at the end of its file; `under`: what a stage with a limit is under another one.
+    only adds at the end of its file; `feeders`: the groups between which a stage rotates, if their
+    number is given; `under`: what a stage with a limit is under another one.
     """
 
     name: str
@@ -161,6 +162,7 @@ class StageInfo:
     within: StageInfo | None = None
     gathers: int = 1
     weight: int = 1
+    feeders: int | None = None
     under: Callable[[tuple[int, int]], StageInfo] | None = field(
         default=None, compare=False, repr=False
     )

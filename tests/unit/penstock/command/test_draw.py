@@ -124,6 +124,84 @@ def test_the_picture_is_an_svg_document_with_a_box_per_stage(
         assert 0 <= float(box.get("y", -1)) <= height - float(box.get("height", 0))
 
 
+SPREAD = (
+    "from penstock import from_iterable, spread\n"
+    "pipeline = from_iterable([[1]]).pipe(spread({})).to(write_jsonl())\n"
+)
+
+
+def test_the_parts_of_the_job_spreader_are_shown_where_its_feeders_are_given(
+    penstock: Penstock, write_file: Write
+) -> None:
+    lines = penstock("draw", write_file("job.py", SPREAD.format(3))).out.splitlines()
+    assert [line[3:17].rstrip() for line in lines[2:6]] == [
+        "spread",
+        "  dispatcher",
+        "  3 feeders",
+        "  spreader",
+    ]
+    assert "takes one event of each feeder in turn" in lines[5]
+    without = penstock("draw", write_file("job.py", SPREAD.format(""))).out
+    assert "dispatcher" not in without
+
+
+def test_feeders_over_groups_are_drawn_as_well(penstock: Penstock, write_file: Write) -> None:
+    path = write_file(
+        "job.py",
+        "from penstock import group_by, spread\n"
+        "pipeline = read_jsonl().pipe(group_by('id'), spread(1)).to(write_jsonl())\n",
+    )
+    out = penstock("draw", path).out
+    assert "dispatcher" in out
+    assert "  1 feeder " in out
+
+
+@pytest.mark.parametrize(
+    ("feeders", "drawn"),
+    [
+        (1, ["feeder 1"]),
+        (4, ["feeder 1", "feeder 2", "feeder 3", "feeder 4"]),
+        (1200, ["feeder 1", "feeder 2", "…", "feeder 1,200"]),
+    ],
+)
+def test_each_feeder_is_between_the_dispatcher_and_the_spreader(
+    penstock: Penstock, write_file: Write, tmp_path: Path, feeders: int, drawn: list[str]
+) -> None:
+    path = write_file("job.py", SPREAD.format(feeders))
+    lines = [
+        line.strip() for line in penstock("draw", path, "--format", "mermaid").out.splitlines()
+    ]
+    box = lines[lines.index("end") - 2 * len(drawn) - 3 : lines.index("end")]
+    assert box[0].startswith('subgraph s2["2 spread<br>')
+    assert box[1 : -len(drawn)] == [
+        's2d["dispatcher"]',
+        *(f's2f{at}["{name}"]' for at, name in enumerate(drawn, 1)),
+        's2s["spreader"]',
+    ]
+    assert box[-len(drawn) :] == [f"s2d --> s2f{at} --> s2s" for at in range(1, len(drawn) + 1)]
+    assert "s1 --> s2" in lines
+
+    target = tmp_path / "job.svg"
+    penstock("draw", path, "--format", "svg", "--output", target)
+    root = ElementTree.fromstring(target.read_text(encoding="utf-8"))
+    named = [text.text for text in root.iter(f"{SVG}text") if text.get("class") == "part-name"]
+    assert named == ["dispatcher", *drawn, "spreader"]
+    threads = [path for path in root.iter(f"{SVG}path") if path.get("class") == "thread"]
+    assert len(threads) == 2 * len(drawn)
+    stages = [box for box in root.iter(f"{SVG}rect") if box.get("class") in ("stage", "ends")]
+    tops = [float(box.get("y", 0)) for box in stages]
+    ends = [top + float(box.get("height", 0)) for top, box in zip(tops, stages, strict=True)]
+    # The parts lie in the box of their stage, and the boxes below each other.
+    for part in root.iter(f"{SVG}rect"):
+        if part.get("class") == "part":
+            left, top = float(part.get("x", 0)), float(part.get("y", 0))
+            assert tops[1] < top < top + float(part.get("height", 0)) < ends[1]
+            assert left > float(stages[1].get("x", 0))
+            assert left + float(part.get("width", 0)) < float(stages[1].get("x", 0)) + 320
+    assert ends[0] < tops[1]
+    assert ends[1] < tops[2]
+
+
 def test_a_picture_that_cannot_be_written_is_said_so(
     penstock: Penstock, pipeline_file: Path, tmp_path: Path
 ) -> None:
