@@ -65,7 +65,7 @@ bench-plants: .venv/.bench  ## the default limit on real servers, next to the be
 bench-cluster: .venv/.ready  ## pipelines and work on many machines, with real servers
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
 
-bench-temporal: .venv/.ready  ## monitors, workflow paths and counts over time, next to their bounds
+bench-temporal: .venv/.ready  ## monitors, workflow paths, learning and counts over time, next to their bounds
 	$(BIN)/python -m benchmarks.temporal $(ARGS)
 
 santa-pictures: .venv/.ready  ## the pictures of docs/santa.md, drawn again

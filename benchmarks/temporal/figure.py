@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.temporal.counts import beside_sql, count_a_million
+from benchmarks.temporal.learning import learn_from_two_thousand_traces
 from benchmarks.temporal.monitors import (
     add_to_a_pipeline,
     compile_formulas,
@@ -26,4 +27,6 @@ def table() -> None:
     what, times = beside_sql()
     print(f"  {times:6.0f} times as quick as SQL, at least 100   {what}")
     for what, took in check_a_large_workflow():
+        print(f"  {took:6.2f} s, at most 10   {what}")
+    for what, took in learn_from_two_thousand_traces():
         print(f"  {took:6.2f} s, at most 10   {what}")

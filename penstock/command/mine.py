@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from orjson import loads
 
 from penstock.command.check_workflow import broken_by, check_picture, nothing, said_of
+from penstock.command.explain import explain, users_line
 from penstock.command.output import counted, put, write
 from penstock.command.rules import read_rules
 from penstock.command.run import Options, execute, warnings_to_standard_error
@@ -21,6 +22,9 @@ from penstock.streams.temporal.workflow.workflow import near, read_workflow
 __all__ = ["call"]
 
 _FOUND, _BAD_LINES = 1, 3
+
+# Of a run that could not begin, or broke off: what it read is not what was there.
+_FAILED = (1, 2)
 _MOST_ROWS = 50
 
 
@@ -42,12 +46,18 @@ def call(options: Namespace, words: list[str]) -> int:
     warnings_to_standard_error()
 
     def add(one: tuple[Hashable, str]) -> None:
-        miner.add(*one)
+        try:
+            miner.add(*one)
+        except Exception as error:
+            # Only a function in a rule raises.
+            line = users_line(error) or options.rules
+            told = explain(error, whole=options.traceback)
+            raise BuildError(f"{line}: a rule raised an error\n{told}") from error
 
     pipeline = read_jsonl(decode=_reader(options.by, options.step)).to(for_each(add))
     # The output is the report's.
     status = execute(pipeline, Options(options.input, report=options.report))
-    if not miner.events and status not in (0, _BAD_LINES):
+    if status in _FAILED:
         return status
     miner.end()
     _check_applies(miner, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -240,6 +241,28 @@ def test_a_rule_about_steps_of_the_events_only_is_not_applicable_to_the_graph(
     result = penstock("mine", graph, "--by=k", "--rules", path, "--input", events)
     assert result.status == 2
     assert "rule 'no refund' applies to nothing: neither" in result.err
+
+
+def test_an_error_of_a_rule_is_explained_at_its_line_without_a_report(
+    penstock: Penstock, files: Any, rules: Any
+) -> None:
+    _, events = files(GOOD)
+    path = rules("rule = Rule('r', lambda node: node.nme, 'end')\n")
+    result = penstock("mine", "--by=k", "--rules", path, "--input", events)
+    assert (result.status, result.out) == (2, "")
+    assert "shop_rules.py:2: a rule raised an error" in result.err
+    assert "has no attribute 'nme'" in result.err
+    assert "penstock/command" not in result.err
+
+
+def test_an_input_that_breaks_off_gives_no_report(
+    penstock: Penstock, files: Any, tmp_path: Path
+) -> None:
+    _, events = files(dict.fromkeys(range(1_000), "start cart pay ship end"))
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(gzip.compress(events.read_bytes())[:-20])
+    result = penstock("mine", "--by=k", "--input", cut)
+    assert (result.status, result.out) == (1, "")
 
 
 def test_the_report_can_be_written_to_a_file(
