@@ -42,6 +42,7 @@ def write_table(
     *,
     columns: Sequence[str] | Mapping[str, str] | None = None,
     queue: Mapping[str, str] | None = None,
+    beside: bool = False,
     on_error: OnError = "stop",
     patience: float = 60.0,
 ) -> Sink[Any]:
@@ -50,8 +51,8 @@ def write_table(
     Without `columns` the table is a queue, and is created if it is missing. `columns` lists the
     columns to fill, from fields of the same names, or maps each to the name of its field; the table
     must exist. So must your own queue table, whose column names `queue` gives, like `columns` of
-    `read_table`. Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not
-    installed.
+    `read_table`, and `beside` as there. Raises BuildError for invalid options, MissingExtra if
+    PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import open_store
@@ -62,8 +63,12 @@ def write_table(
         raise BuildError(
             "write_table(columns=..., queue=...): either columns are filled, or rows are enqueued"
         )
-    open_store(url, table, queue)
-    return _Table(url, table, fields, queue, on_error, patience)
+    if fields is not None and beside:
+        raise BuildError(
+            "write_table(columns=..., beside=True): either columns are filled, or rows are enqueued"
+        )
+    open_store(url, table, queue, beside=beside)
+    return _Table(url, table, fields, queue, beside, on_error, patience)
 
 
 def _fields_of(columns: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
@@ -89,6 +94,7 @@ class _Table(Sink[Any]):
         table: str,
         fields: Mapping[str, str] | None,
         queue: Mapping[str, str] | None,
+        beside: bool,
         on_error: OnError,
         patience: float,
     ) -> None:
@@ -106,6 +112,7 @@ class _Table(Sink[Any]):
         self._table = table
         self._fields = fields
         self._queue = queue
+        self._beside = beside
         self._on_error: OnError = on_error
         self._patience = patience
 
@@ -113,5 +120,5 @@ class _Table(Sink[Any]):
         from penstock.streams.sql_queue import open_store
         from penstock.streams.sql_queue.writer import TableWriter
 
-        store = open_store(self._url, self._table, self._queue)
+        store = open_store(self._url, self._table, self._queue, beside=self._beside)
         return TableWriter(run, closed, store, self._fields, self._on_error, self._patience)

@@ -43,11 +43,12 @@ def queue_stats(
     table: str = "queue",
     *,
     columns: Mapping[str, str] | None = None,
+    beside: bool = False,
     every: float = 10.0,
     window: float = 60.0,
     patience: float = 60.0,
 ) -> Flowable[QueueStats]:
-    """Measure the queue of `read_table(url, table, columns=columns)` every `every` seconds.
+    """Measure the queue of `read_table` with the same first arguments every `every` seconds.
 
     Raises BuildError for invalid options, MissingExtra if PostgreSQL's package is not installed.
     """
@@ -58,10 +59,10 @@ def queue_stats(
     for option, value in (("every", every), ("window", window), ("patience", patience)):
         if not value > 0:
             raise BuildError(f"queue_stats({option}={value!r}): positive seconds are needed")
-    open_store(url, table, columns)
+    open_store(url, table, columns, beside=beside)
 
     async def looks() -> AsyncIterator[QueueStats]:
-        store = open_store(url, table, columns)
+        store = open_store(url, table, columns, beside=beside)
         now = clock_of(asyncio.get_running_loop())
         try:
             there = False

@@ -55,6 +55,7 @@ def read_table(
     table: str = "queue",
     *,
     columns: Mapping[str, str] | None = None,
+    beside: bool = False,
     by: str | None = None,
     attempts: int = 5,
     backoff: Backoff | None = None,
@@ -69,14 +70,15 @@ def read_table(
     """Read a queue in SQLite (`sqlite:///work.db`) or PostgreSQL (`postgresql://host/name`).
 
     `table` is created if it is missing; with `columns`, which maps the names of a queue's columns
-    to those of your own table, it must exist. `by` is a column, or a field of the payload, whose
-    values are keys. `attempts` counts the first one; `backoff` (by default from 1 s, doubling up to
-    5 minutes) is the wait between them. `lease` is the seconds after which the rows of a crashed
-    reader go to another; it is renewed while events are in the pipeline. `follow` says whether to
-    wait for more rows for ever or to end when all are done, `wait_for_leases` whether that includes
-    rows that another reader has in work, dead or alive. `name` is the reader's name, by default the
-    machine and the process. Raises BuildError for invalid options, MissingExtra if PostgreSQL's
-    package is not installed.
+    to those of your own table, it must exist. With `beside`, your table need only have an id, a
+    payload and a status: all else is kept in a table beside it. `by` is a column, or a field of the
+    payload, whose values are keys. `attempts` counts the first one; `backoff` (by default from 1 s,
+    doubling up to 5 minutes) is the wait between them. `lease` is the seconds after which the rows
+    of a crashed reader go to another; it is renewed while events are in the pipeline. `follow` says
+    whether to wait for more rows for ever or to end when all are done, `wait_for_leases` whether
+    that includes rows that another reader has in work, dead or alive. `name` is the reader's name,
+    by default the machine and the process. Raises BuildError for invalid options, MissingExtra if
+    PostgreSQL's package is not installed.
     """
     # Imported here: most pipelines read or write no database.
     from penstock.streams.sql_queue import Terms, open_store, redacted
@@ -96,7 +98,7 @@ def read_table(
     for option, text in texts.items():
         if text is not None and not (isinstance(text, str) and text):
             raise BuildError(f"read_table({option}={text!r}): a name is needed")
-    open_store(url, table, columns)
+    open_store(url, table, columns, beside=beside)
     details = [redacted(url), table, *([f"by {by}"] if by is not None else [])]
     info = StageInfo(
         "read_table",
@@ -116,7 +118,7 @@ def read_table(
             downstream,
             run,
             flowable.info,
-            open_store(url, table, columns),
+            open_store(url, table, columns, beside=beside),
             Terms(owner, lease, attempts, by),
             manner,
         ).start()

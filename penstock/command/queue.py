@@ -50,7 +50,13 @@ def _put(options: argparse.Namespace) -> int:
     from penstock.sources import read_jsonl
 
     warnings_to_standard_error()
-    sink = write_table(options.url, options.table, queue=_mapping(options), patience=10.0)
+    sink = write_table(
+        options.url,
+        options.table,
+        queue=_mapping(options),
+        beside=options.beside,
+        patience=10.0,
+    )
     pipeline = read_jsonl().to(sink)
     return execute(pipeline, Options(input=options.input, report=options.report))
 
@@ -58,7 +64,7 @@ def _put(options: argparse.Namespace) -> int:
 async def _with_store(
     options: argparse.Namespace, action: Callable[[Store, argparse.Namespace], Awaitable[int]]
 ) -> int:
-    store = open_store(options.url, options.table, _mapping(options))
+    store = open_store(options.url, options.table, _mapping(options), beside=options.beside)
     try:
         await store.open(make=False)
         return await action(store, options)

@@ -130,6 +130,11 @@ def _action(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentPar
         metavar="OURS=THEIRS",
         help="the name of a queue's column in your own table; may be repeated",
     )
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="your own table has an id, a payload and a status; the rest is beside it",
+    )
     return parser
 
 

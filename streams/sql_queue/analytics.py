@@ -107,10 +107,10 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
     count(*) FILTER (WHERE {{status}} = -1 AND {{finished}} > {_SINCE}),
     coalesce(sum({{attempts}} - 1) FILTER (
         WHERE {{status}} IN (1, -1) AND {{attempts}} > 1 AND {{finished}} > {_SINCE}), 0)
-FROM {{table}}"""
+FROM {{rows}} AS t"""
 
 # In the order of the index, as rows are claimed.
-_OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{table}}
+_OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
 WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})
 ORDER BY {{status}}, {{id}} LIMIT 1"""
 
@@ -128,7 +128,7 @@ def times_by(part: str) -> str:
     """
     return f"""WITH done AS (
     SELECT {part} AS part, coalesce({_WAITING}, 0) AS waiting, coalesce({WORKING}, 0) AS working
-    FROM {{table}} AS t
+    FROM {{rows}} AS t
     WHERE {{status}} = 1 AND {{finished}} > {_SINCE} AND {{started}} IS NOT NULL
 ), ranked AS (
     SELECT part, waiting, working, count(*) OVER (PARTITION BY part) AS n,
@@ -146,7 +146,7 @@ _POLLERS = f"""SELECT {{owner}},
     count(*) FILTER (WHERE {{status}} = 9 AND {{expires}} <= {{now}}),
     count(*) FILTER (WHERE {{status}} = 1),
     avg(coalesce({WORKING}, 0)) FILTER (WHERE {{status}} = 1)
-FROM {{table}}
+FROM {{rows}} AS t
 WHERE {{owner}} IS NOT NULL AND ({{status}} = 9 OR {{status}} = 1 AND {{finished}} > {_SINCE})
 GROUP BY {{owner}} ORDER BY {{owner}}"""
 

@@ -21,11 +21,11 @@ HOUR = 3600
 _HOUR_OF = "CAST({{seconds}}{{{column}}}) * 1000 AS bigint) / 3600000"
 _CAME_IN, _ENDED_IN = _HOUR_OF.format(column="enqueued"), _HOUR_OF.format(column="finished")
 
-_CAME = f"""SELECT {_CAME_IN}, count(*) FROM {{table}} AS t
+_CAME = f"""SELECT {_CAME_IN}, count(*) FROM {{rows}} AS t
 WHERE {{seconds}}{{enqueued}}) >= :since GROUP BY 1"""
 _ENDED = f"""SELECT {_ENDED_IN},
     count(*) FILTER (WHERE {{status}} = 1), count(*) FILTER (WHERE {{status}} = -1)
-FROM {{table}} AS t
+FROM {{rows}} AS t
 WHERE {{status}} IN (1, -1) AND {{seconds}}{{finished}}) >= :since GROUP BY 1"""
 _TIMES_BY_HOUR = times_by(_ENDED_IN)
 
@@ -39,7 +39,7 @@ _KINDS = f"""SELECT {{field}},
     count(*) FILTER (WHERE {_CAME_SINCE}),
     count(*) FILTER (WHERE {{status}} = 1 AND {_ENDED_SINCE}),
     coalesce(sum({WORKING}) FILTER (WHERE {{status}} = 1 AND {_ENDED_SINCE}), 0)
-FROM {{table}} AS t GROUP BY 1"""
+FROM {{rows}} AS t GROUP BY 1"""
 _TIMES_BY_KIND = times_by("{field}")
 
 

@@ -36,7 +36,7 @@ _LATER = 0.002
 
 _VISITS = """SELECT {id}, {seconds}{enqueued}), {seconds}{run_at}), {seconds}{started}),
     {seconds}{finished}), {attempts}, {status}, {owner}
-FROM {table} AS t
+FROM {rows} AS t
 WHERE {status} IN (0, 9) AND {attempts} IS NOT NULL
     OR {status} IN (1, -1) AND {finished} > {now} - :window * {second}
 ORDER BY {id}"""
@@ -161,7 +161,6 @@ def observed(visits: Sequence[Visit]) -> Past | None:
     for number, visit in enumerate(visits):
         seconds = work[number] if number in work else rng.choice(usual)
         jobs.append(_job(visit, seconds, visits))
-    begins = [visit.due for visit in visits] + [row.started for of in pollers for row in of]
     return Past(
         Numbers(_pollers(pollers), batch, limit),
         _what_was(done, visits),
@@ -170,7 +169,7 @@ def observed(visits: Sequence[Visit]) -> Past | None:
         each_row,
         spread,
         tuple(jobs),
-        min(begins),
+        min(job.due for job in jobs),
     )
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "COLUMNS",
     "DEAD",
     "IN_PROCESS",
+    "OWN",
     "PROCESSED",
     "UNPROCESSED",
     "Layout",
@@ -36,6 +37,9 @@ COLUMNS = {
 }
 """The columns of a queue. Times are `timestamptz` on PostgreSQL, seconds since 1970 on SQLite."""
 
+OWN = ("id", "payload", "status", "enqueued", "finished")
+"""The columns of a user's table beside which the others are kept; it must have the first three."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -43,14 +47,21 @@ class Layout:
 
     `columns` maps names of `COLUMNS` to those of an existing table; without it the table has the
     names of `COLUMNS`, and is created if it is missing.
+
+    With `beside` the existing table need only have those of `OWN` that are needed, and is changed
+    in nothing but its statuses (and `finished`, if that is mapped). All else is in a table beside
+    it, whose name ends in `_queue`.
     """
 
     table: str = "queue"
     columns: Mapping[str, str] | None = None
+    beside: bool = False
 
     def __post_init__(self) -> None:
         if not _is_name(self.table):
             raise BuildError(f"{self.table!r} is not a valid name of a table")
+        if not isinstance(self.beside, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BuildError(f"beside={self.beside!r}: True or False is needed")
         if self.columns is None:
             return
         given: Any = self.columns
@@ -65,11 +76,16 @@ class Layout:
                 f"columns= names {', '.join(map(repr, sorted(unknown)))}, which a queue does not "
                 f"have; it has: {', '.join(COLUMNS)}"
             )
+        if self.beside and (others := set(self.columns) - set(OWN)):
+            raise BuildError(
+                f"columns= names {', '.join(map(repr, sorted(others)))}, which is kept beside "
+                f"table {self.table!r}; of its own may be named: {', '.join(OWN)}"
+            )
 
     @property
     def mapped(self) -> bool:
         """Whether it is the user's own table, which is never created."""
-        return self.columns is not None
+        return self.columns is not None or self.beside
 
     def column(self, name: str) -> str:
         """The name of a queue's column in the database."""
@@ -80,25 +96,79 @@ class Layout:
         """Schema, if there is one, and table."""
         return self.table.split(".", 1)
 
-    def beside(self, suffix: str) -> str:
-        """The quoted name of a table beside this one."""
+    def next_to(self, suffix: str) -> str:
+        """The quoted name of something beside this table."""
         *schema, table = self.parts
         return ".".join(quoted(part) for part in (*schema, table + suffix))
 
     def names(self) -> dict[str, str]:
         """The quoted identifiers for `{table}`, `{id}`, ... in a statement."""
-        return {
-            "table": ".".join(map(quoted, self.parts)),
-            "keys": self.beside("_keys"),
-            "index": quoted(f"{self.parts[-1]}_status_id"),
-            **{name: quoted(self.column(name)) for name in COLUMNS},
+        own = ".".join(map(quoted, self.parts))
+        names = {"table": own, "own": own, "rows": own, "keys": self.next_to("_keys")}
+        names["index"] = quoted(f"{self.parts[-1]}_status_id")
+        names |= {name: quoted(self.column(name)) for name in COLUMNS}
+        names |= {f"own_{name}": names[name] for name in OWN}
+        if not self.beside:
+            return names
+        names |= {name: quoted(name) for name in COLUMNS}
+        names |= {
+            "table": self.next_to("_queue"),
+            "index": quoted(f"{self.parts[-1]}_queue_status_id"),
+            "mirror": self.next_to("_queue_mirror"),
+            "payload": self.value(self.column("payload"), quoted(f"{self.parts[-1]}_queue")),
+            # In SQL, what is null where the user's table has no such column.
+            "came": f"o.{names['own_enqueued']}" if self._names("enqueued") else "NULL",
+            "mirrored": f", {names['own_finished']} = n.finished"
+            if self._names("finished")
+            else "",
         }
+        names["rows"] = self._all_rows(names)
+        return names
+
+    def value(self, column: str, row: str | None = "t") -> str:
+        """An expression for a column of the user's table, where `row` is what the queue's is called
+        in the statement; None where it has no other name."""
+        if not self.beside:
+            return quoted(column) if row is None else f"{row}.{quoted(column)}"
+        own, id = ".".join(map(quoted, self.parts)), quoted(self.column("id"))
+        row = row or quoted(f"{self.parts[-1]}_queue")
+        return f'(SELECT o.{quoted(column)} FROM {own} AS o WHERE o.{id} = {row}."id")'
+
+    def _names(self, column: str) -> bool:
+        return column in (self.columns or {})
+
+    def _all_rows(self, names: Mapping[str, str]) -> str:
+        """The rows of both tables as those of a queue, for statistics; to be given a name.
+
+        A row that was never claimed is only in the user's table; a status that the user has set
+        back to 0 counts.
+        """
+        kept = ", ".join(
+            f"b.{names[name]}"
+            for name in ("run_at", "started", "owner", "token", "expires", "error")
+        )
+        ended = f"o.{names['own_finished']}" if self._names("finished") else "NULL"
+        return f"""(SELECT o.{names["own_id"]} AS "id", o.{names["own_payload"]} AS "payload",
+    CASE WHEN o.{names["own_status"]} = 0 AND b."status" IN (1, -1) THEN 0
+        ELSE coalesce(b."status", o.{names["own_status"]}) END AS "status",
+    coalesce(b."enqueued", {names["came"]}) AS "enqueued",
+    coalesce(b."finished", {ended}) AS "finished", coalesce(b."attempts", 0) AS "attempts", {kept}
+FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["own_id"]})"""
 
     def missing(self, there: Iterable[str], fields: Iterable[str] | None = None) -> list[str]:
         """The columns (of a queue, or `fields`) that are missing in `there`."""
         has = set(there)
-        wanted = map(self.column, COLUMNS) if fields is None else fields
-        return [name for name in wanted if name not in has]
+        if fields is None:
+            needed = [*OWN[:3], *(self.columns or {})] if self.beside else list(COLUMNS)
+            fields = dict.fromkeys(map(self.column, needed))
+        return [name for name in fields if name not in has]
+
+    def no_table_beside(self, database: str) -> str:
+        """The error message where nothing is kept beside the user's table yet."""
+        return (
+            f"{database} has no table '{self.table}_queue' beside {self.table!r}: it is made by "
+            "the first reader or writer of the queue."
+        )
 
     def lacking(self, database: str, columns: Iterable[str]) -> str:
         """The error message for missing columns."""

@@ -267,7 +267,8 @@ class Store(ABC):
     async def query(self, text: str, /, **parameters: Any) -> list[tuple[Any, ...]]:
         """Run a statement of any kind in a separate transaction and return its rows.
 
-        `{table}`, `{id}`, `{status}`, ... are replaced by the quoted names, `{now}` for the
+        `{table}`, `{id}`, `{status}`, ... are replaced by the quoted names, `{rows}` by what has
+        all rows and is to be given a name (`{rows} AS t`; it may be two tables), `{now}` for the
         database's time, `{seconds}` opens a conversion of a time, or a difference of two, into
         seconds (close it with `)`), `{payload_of}` for the payload as text or bytes where the table
         is called `t`, and `:name` for parameters. Braces otherwise are doubled.

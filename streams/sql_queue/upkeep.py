@@ -18,7 +18,7 @@ _BATCH = 5_000
 
 _PEEK = """SELECT t.{id}, t.{status}, t.{attempts}, {seconds}t.{enqueued}), {seconds}t.{run_at}),
     t.{owner}, t.{error}, {payload_of}
-FROM {table} AS t WHERE t.{status} >= :status AND t.{status} <= :status
+FROM {rows} AS t WHERE t.{status} >= :status AND t.{status} <= :status
 ORDER BY t.{status}, t.{id} LIMIT :count"""
 
 _AGAIN = """UPDATE {table} SET
@@ -39,6 +39,17 @@ _RETRY_ONE = (
     + """({status} = -1 OR {status} = 0 AND {error} IS NOT NULL) AND CAST({id} AS text) = :text
 RETURNING {id}"""
 )
+
+# Of the user's own table, and then what is beside rows that are gone.
+_PURGE_OWN = """DELETE FROM {own} WHERE {own_id} IN (
+    SELECT {id} FROM {table}
+    WHERE {status} >= :status AND {status} <= :status AND {behind}
+        AND {finished} <= {now} - :age * {second}
+    ORDER BY {status}, {id} LIMIT :count)
+RETURNING {own_id}"""
+_PURGE_BESIDE = """DELETE FROM {table}
+WHERE {status} >= :status AND {status} <= :status AND {finished} <= {now} - :age * {second}
+    AND NOT EXISTS (SELECT 1 FROM {own} AS o WHERE o.{own_id} = {table}.{id})"""
 
 _PURGE = """DELETE FROM {table} WHERE {id} IN (
     SELECT {id} FROM {table}
@@ -89,7 +100,11 @@ async def purge(store: Store, age: float, *, dead: bool = False) -> int:
     Returns how many there were.
     """
     status = DEAD if dead else PROCESSED
-    return await _in_batches(store, _PURGE, status=status, age=float(age))
+    if not store.layout.beside:
+        return await _in_batches(store, _PURGE, status=status, age=float(age))
+    deleted = await _in_batches(store, _PURGE_OWN, status=status, age=float(age))
+    await store.query(_PURGE_BESIDE, status=status, age=float(age))
+    return deleted
 
 
 async def _in_batches(store: Store, text: str, **parameters: Any) -> int:

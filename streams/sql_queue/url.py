@@ -21,13 +21,19 @@ _PASSWORD = re.compile(r"(^\w+://[^/?#:@]*:)[^/?#]*(?=@)|([?&]password=)[^&]*")
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
-def open_store(url: str, table: str = "queue", columns: Mapping[str, str] | None = None) -> Store:
+def open_store(
+    url: str,
+    table: str = "queue",
+    columns: Mapping[str, str] | None = None,
+    *,
+    beside: bool = False,
+) -> Store:
     """The store for a table, not connected yet.
 
     Raises BuildError for a URL of an unknown kind of database, and MissingExtra if PostgreSQL's
     package is not installed.
     """
-    layout = Layout(table, columns)
+    layout = Layout(table, columns, beside)
     if _scheme(url) == "sqlite":
         from penstock.streams.sql_queue.sqlite.claims import SqliteStore
 

@@ -45,8 +45,14 @@ class PostgresStore(PostgresTable):
         values["behind"] = self._position.behind(reclaim)
         if values["behind"] is not None:
             text = sql.CLAIM_BEHIND
-        async with self._using() as db:
-            claim = sorted_out(await self._all(db, text, values), values["token"])
+        if self.layout.beside:
+            async with self._transaction() as db:
+                await self._all(db, sql.ADOPT, {"adopt": count})
+                rows = await self._all(db, text, values)
+        else:
+            async with self._using() as db:
+                rows = await self._all(db, text, values)
+        claim = sorted_out(rows, values["token"])
         self._position.claimed(claim)
         return claim
 
@@ -83,6 +89,9 @@ class PostgresStore(PostgresTable):
         await self._prepare_keys(by)
         buried: list[Any] = []
         async with self._transaction(durable=True) as db:
+            if self.layout.beside:
+                # All of them: the first ones may be of keys that other readers hold.
+                await self._all(db, sql.ADOPT_ALL)
             if reclaim:
                 await self._all(db, sql.RECLAIM_KEYS, values)
                 rows = await self._all(db, sql.RECLAIM_ROWS, values)

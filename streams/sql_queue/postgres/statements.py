@@ -4,6 +4,8 @@ parameters."""
 from __future__ import annotations
 
 __all__ = [
+    "ADOPT",
+    "ADOPT_ALL",
     "CLAIM",
     "CLAIM_BEHIND",
     "CLAIM_OF_KEYS",
@@ -11,8 +13,10 @@ __all__ = [
     "CLAIM_SUSPECT_OF_KEY",
     "COLUMNS_OF",
     "CREATE",
+    "CREATE_BESIDE",
     "CREATE_KEYS",
     "CREATE_KEY_FUNCTION",
+    "DELAY_OWN",
     "FAIL",
     "FINISH",
     "HAS_KEY_FUNCTION",
@@ -31,6 +35,7 @@ __all__ = [
     "PLAN_BY_INDEX",
     "PLAN_FREELY",
     "PUT",
+    "PUT_OWN",
     "RECLAIM_KEYS",
     "RECLAIM_ROWS",
     "RELEASE",
@@ -81,6 +86,53 @@ $$ BEGIN PERFORM pg_notify(TG_ARGV[0], ''); RETURN NULL; END $$""",
     """CREATE OR REPLACE TRIGGER penstock_wake AFTER INSERT ON {table}
 FOR EACH STATEMENT EXECUTE FUNCTION {wake}({channel_literal})""",
 )
+
+# What a queue needs besides the user's table. The trigger makes every change of a status one of the
+# user's table, too, in the same transaction.
+CREATE_BESIDE = (
+    CREATE[0],
+    """CREATE TABLE IF NOT EXISTS {table} (
+    {id} {id_type} PRIMARY KEY,
+    {status} smallint NOT NULL DEFAULT 0,
+    {run_at} timestamptz,
+    {enqueued} timestamptz NOT NULL DEFAULT now(),
+    {started} timestamptz,
+    {finished} timestamptz,
+    {attempts} integer NOT NULL DEFAULT 0,
+    {owner} text,
+    {token} bigint,
+    {expires} timestamptz,
+    {error} text
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000)""",
+    CREATE[2],
+    """CREATE OR REPLACE FUNCTION {mirror}() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN
+    UPDATE {own} AS o SET {own_status} = n.{status}{mirrored}
+    FROM changed AS n WHERE o.{own_id} = n.{id} AND o.{own_status} IS DISTINCT FROM n.{status};
+    RETURN NULL;
+END $$""",
+    """CREATE OR REPLACE TRIGGER penstock_mirror AFTER UPDATE ON {table}
+REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION {mirror}()""",
+)
+
+# Rows of the user's table that are unprocessed and not in the queue yet; others that adopt rows at
+# the moment are not waited for. One that was processed, and whose status the user has set back,
+# begins anew.
+ADOPT = """WITH new AS MATERIALIZED (
+    SELECT o.{own_id} AS id, ({came})::timestamptz AS came FROM {own} AS o
+    WHERE o.{own_status} = 0 AND NOT EXISTS (
+        SELECT FROM {table} AS b WHERE b.{id} = o.{own_id} AND b.{status} IN (0, 9))
+    ORDER BY o.{own_id} LIMIT (:adopt)::bigint FOR UPDATE OF o SKIP LOCKED
+)
+INSERT INTO {table} AS b ({id}, {enqueued}) SELECT id, coalesce(came, now()) FROM new
+ON CONFLICT ({id}) DO UPDATE SET
+    {status} = 0, {attempts} = 0, {run_at} = NULL, {enqueued} = excluded.{enqueued},
+    {started} = NULL, {finished} = NULL, {owner} = NULL, {token} = NULL, {expires} = NULL,
+    {error} = NULL
+WHERE b.{status} IN (1, -1)"""
+# With keys no row may be left out: it could be the first of its key. So a reader waits for others
+# that insert the same rows.
+ADOPT_ALL = ADOPT.replace("LIMIT (:adopt)::bigint FOR UPDATE OF o SKIP LOCKED", "")
 
 CREATE_KEYS = (
     CREATE[0],
@@ -368,6 +420,12 @@ PUT = """INSERT INTO {table} ({payload}, {run_at})
 SELECT p.payload::json, now() + (:delay)::float8 * interval '1 s'
 FROM unnest((:payloads)::text[]) WITH ORDINALITY AS p (payload, place) ORDER BY p.place
 RETURNING {id}"""
+PUT_OWN = """INSERT INTO {own} ({own_payload}, {own_status})
+SELECT p.payload::{payload_type}, 0
+FROM unnest((:payloads)::text[]) WITH ORDINALITY AS p (payload, place) ORDER BY p.place
+RETURNING {own_id}"""
+DELAY_OWN = """INSERT INTO {table} ({id}, {run_at})
+SELECT id, now() + (:delay)::float8 * interval '1 s' FROM unnest((:ids)::{id_type}[]) AS i (id)"""
 INSERT = """INSERT INTO {table} ({columns})
 SELECT {columns} FROM json_populate_recordset(NULL::{table}, (:values)::json)"""
 NOTIFY = "SELECT pg_notify(:channel, '')"

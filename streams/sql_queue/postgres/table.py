@@ -47,8 +47,8 @@ class PostgresTable(Store):
             "now": "now()",
             "second": "interval '1 s'",
             "seconds": "date_part('epoch', ",
-            "wake": layout.beside("_wake"),
-            "key_function": layout.beside("_key"),
+            "wake": layout.next_to("_wake"),
+            "key_function": layout.next_to("_key"),
             "id_type": "bigint",
         }
         self._channel = _channel(layout.table)
@@ -97,14 +97,25 @@ class PostgresTable(Store):
             names["id_type"] = there[self.layout.column("id")]
             self._name_payload(there[self.layout.column("payload")])
             self._statements.clear()
+            if self.layout.beside:
+                await self._look_beside(db, make)
+
+    async def _look_beside(self, db: Connection, make: bool) -> None:
+        table = {"table": self._names["table"]}
+        if not (await self._all(db, sql.HAS_TABLE, table))[0][0]:
+            if not make:
+                raise TableMissing(self.layout.no_table_beside(redacted(self.url)))
+            for statement in sql.CREATE_BESIDE:
+                await self._all(db, statement, table)
 
     def _name_payload(self, kind: str) -> None:
-        payload = f"t.{self._names['payload']}"
-        self._payload_type = kind
+        payload = self.layout.value(self.layout.column("payload"))
+        self._payload_type = self._names["payload_type"] = kind
         self._names["payload_of"] = payload if kind == "bytea" else f"{payload}::text"
 
     async def _types(self, db: Connection) -> dict[str, str]:
-        return dict(await self._all(db, sql.COLUMNS_OF, {"table": self._names["table"]}))
+        own = self._names["own" if self.layout.beside else "table"]
+        return dict(await self._all(db, sql.COLUMNS_OF, {"table": own}))
 
     async def _connected(self) -> Connection:
         if self._work is None or self._work.closed:
@@ -168,10 +179,11 @@ class PostgresTable(Store):
     def _key(self, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns:
-            return sql.short_key(f"t.{quoted(by)}::text")
+            return sql.short_key(f"{self.layout.value(by)}::text")
         if self._payload_type not in ("json", "jsonb"):
             raise CannotOpen(f"by={self._no_field(by)}")
-        payload, field = f"t.{self._names['payload']}", Literal(by).as_string(None)
+        payload = self.layout.value(self.layout.column("payload"))
+        field = Literal(by).as_string(None)
         if self._payload_type == "jsonb":
             return sql.short_key(f"({payload} ->> {field})")
         return sql.key_in_json(payload, field, self._names["key_function"])
@@ -204,6 +216,11 @@ class PostgresTable(Store):
         if fields is None:
             text = sql.PUT.partition("RETURNING")[0]
             values: dict[str, Any] = {"payloads": insertion.values, "delay": 0.0}
+            if insertion.layout.beside:
+                types = dict(await self._all(db, sql.COLUMNS_OF, {"table": names["own"]}))
+                names["payload_type"] = types[insertion.layout.column("payload")]
+                text = sql.PUT_OWN.partition("RETURNING")[0]
+                values = {"payloads": insertion.values}
         else:
             text = sql.INSERT
             names["columns"] = ", ".join(map(quoted, fields))
@@ -215,7 +232,13 @@ class PostgresTable(Store):
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         texts = [text.decode() if isinstance(text, bytes) else text for text in payloads]
         async with self._transaction(durable=True) as db:
-            ids = await self._all(db, sql.PUT, {"payloads": texts, "delay": delay})
+            if self.layout.beside:
+                ids = await self._all(db, sql.PUT_OWN, {"payloads": texts})
+                if delay:
+                    values = {"ids": [id for (id,) in ids], "delay": delay}
+                    await self._all(db, sql.DELAY_OWN, values)
+            else:
+                ids = await self._all(db, sql.PUT, {"payloads": texts, "delay": delay})
             await self._all(db, sql.NOTIFY, {"channel": self._channel})
         return [id for (id,) in ids]
 
@@ -248,10 +271,11 @@ class PostgresTable(Store):
 
     def _field(self, field: str) -> str:
         if field in self._columns:
-            return f"t.{quoted(field)}::text"
+            return f"{self.layout.value(field)}::text"
         if self._payload_type not in ("json", "jsonb"):
             raise CannotOpen(self._no_field(field))
-        payload, name = f"t.{self._names['payload']}", Literal(field).as_string(None)
+        payload = self.layout.value(self.layout.column("payload"))
+        name = Literal(field).as_string(None)
         if self._payload_type == "jsonb":
             return f"({payload} ->> {name})"
         return sql.field_in_json(payload, name)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from penstock.streams import clock
-from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED, quoted
+from penstock.streams.sql_queue.schema import DEAD, IN_PROCESS, UNPROCESSED
 from penstock.streams.sql_queue.sqlite import statements as sql
 from penstock.streams.sql_queue.sqlite.table import SqliteTable, json_path
 from penstock.streams.sql_queue.store import (
@@ -68,12 +68,22 @@ class SqliteStore(SqliteTable):
         return bool(await self._transaction(work, writing=self._key is None))
 
     async def _claim(self, text: str, values: dict[str, Any]) -> Claim:
-        rows = await self._transaction(lambda db: self._all(db, text, values), durable=False)
-        return sorted_out(rows, values["token"])
+        def work(db: sqlite3.Connection) -> list[Any]:
+            self._adopt(db, values, values.get("count", 0))
+            return self._all(db, text, values)
+
+        return sorted_out(await self._transaction(work, durable=False), values["token"])
+
+    def _adopt(self, db: sqlite3.Connection, values: dict[str, Any], count: int) -> None:
+        """Take rows of the user's table into the queue beside it: as many as may be claimed."""
+        if self.layout.beside:
+            self._all(db, sql.ADOPT, {**values, "adopt": count})
 
     async def _claim_by_key(self, by: str, values: dict[str, Any], reclaim: bool) -> Claim:
         def work(db: sqlite3.Connection) -> tuple[list[Any], list[Any], list[Any]]:
             self._prepare_keys(db, by)
+            # All of them: the first ones may be of keys that other readers hold.
+            self._adopt(db, values, -1)
             reclaimed: list[Any] = []
             if reclaim:
                 self._all(db, sql.RECLAIM_KEYS, values)
@@ -114,7 +124,7 @@ class SqliteStore(SqliteTable):
     def _key_expression(self, db: sqlite3.Connection, by: str) -> str:
         """What a row's key is in SQL: a column, else a field of the payload."""
         if by in self._columns(db):
-            return f"coalesce(CAST({quoted(by)} AS TEXT), '')"
+            return f"coalesce(CAST({self.layout.value(by, None)} AS TEXT), '')"
         payload = self._names["payload"]
         return (
             f"CASE WHEN json_valid({payload}) "

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 __all__ = [
+    "ADOPT",
     "CLAIM",
     "CLAIM_OF_KEYS",
     "CLAIM_SUSPECT",
     "CLAIM_SUSPECT_OF_KEY",
     "CREATE",
+    "CREATE_BESIDE",
     "CREATE_KEYS",
+    "DELAY_OWN",
     "EPOCHS",
     "FAIL",
     "FINISH",
@@ -21,6 +24,7 @@ __all__ = [
     "PARK_LATER_ROWS",
     "PARK_ROWS",
     "PUT",
+    "PUT_OWN",
     "RECLAIM_KEYS",
     "RECLAIM_ROWS",
     "RELEASE",
@@ -51,6 +55,44 @@ CREATE = (
 )""",
     "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
 )
+
+# What a queue needs besides the user's table. The trigger makes every change of a status one of the
+# user's table, too, in the same transaction.
+CREATE_BESIDE = (
+    f"""CREATE TABLE IF NOT EXISTS {{table}} (
+    {{id}} {{id_type}} PRIMARY KEY NOT NULL,
+    {{status}} INTEGER NOT NULL DEFAULT 0,
+    {{run_at}} REAL,
+    {{enqueued}} REAL NOT NULL DEFAULT {_NOW},
+    {{started}} REAL,
+    {{finished}} REAL,
+    {{attempts}} INTEGER NOT NULL DEFAULT 0,
+    {{owner}} TEXT,
+    {{token}} INTEGER,
+    {{expires}} REAL,
+    {{error}} TEXT
+)""",
+    "CREATE INDEX IF NOT EXISTS {index} ON {table} ({status}, {id})",
+    """CREATE TRIGGER IF NOT EXISTS {mirror} AFTER UPDATE OF {status} ON {table_name}
+WHEN NEW.{status} IS NOT OLD.{status}
+BEGIN
+    UPDATE {own_name} SET {own_status} = NEW.{status}{mirrored} WHERE {own_id} = NEW.{id};
+END""",
+)
+
+# Rows of the user's table that are unprocessed and not in the queue yet. One that was processed,
+# and whose status the user has set back, begins anew.
+ADOPT = """INSERT INTO {table} ({id}, {enqueued})
+SELECT o.{own_id}, coalesce({came}, :now) FROM {own} AS o
+WHERE o.{own_status} = 0 AND NOT EXISTS (
+    SELECT 1 FROM {table} AS b WHERE b.{id} = o.{own_id} AND b.{status} IN (0, 9))
+ORDER BY o.{own_id} LIMIT :adopt
+ON CONFLICT ({id}) DO UPDATE SET
+    {status} = 0, {attempts} = 0, {run_at} = NULL, {enqueued} = excluded.{enqueued},
+    {started} = NULL, {finished} = NULL, {owner} = NULL, {token} = NULL, {expires} = NULL,
+    {error} = NULL"""
+PUT_OWN = "INSERT INTO {own} ({own_payload}, {own_status}) VALUES (?, 0) RETURNING {own_id}"
+DELAY_OWN = "INSERT INTO {table} ({id}, {run_at}, {enqueued}) VALUES (?, ?, ?)"
 
 # Epochs only grow, whatever is deleted.
 CREATE_KEYS = """CREATE TABLE IF NOT EXISTS {keys} (

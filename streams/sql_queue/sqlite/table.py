@@ -64,8 +64,13 @@ class SqliteTable(Store):
             "now": ":now",
             "second": "1.0",
             "seconds": "(",
-            "payload_of": f"CAST(t.{names['payload']} AS BLOB)",
+            "payload_of": f"CAST({layout.value(layout.column('payload'))} AS BLOB)",
         }
+        if layout.beside:
+            # A trigger may not name the schema of a table.
+            self._names["own_name"] = quoted(layout.parts[-1])
+            self._names["table_name"] = quoted(f"{layout.parts[-1]}_queue")
+            self._names["mirrored"] = names["mirrored"].replace("n.finished", 'NEW."finished"')
         self._db: sqlite3.Connection | None = None
         self._durable: bool | None = None
         self._thread = ThreadPoolExecutor(1, "sqlite")
@@ -99,6 +104,22 @@ class SqliteTable(Store):
             raise TableMissing(f"{self._file} has no table {self.layout.table!r}.")
         elif lacks := self.layout.missing(there, fields):
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
+        if self.layout.beside and fields is None:
+            self._look_beside(db, make)
+
+    def _look_beside(self, db: sqlite3.Connection, make: bool) -> None:
+        name = f"{self.layout.parts[-1]}_queue"
+        if not db.execute("SELECT 1 FROM pragma_table_info(?)", (name,)).fetchone():
+            if not make:
+                raise TableMissing(self.layout.no_table_beside(self._file))
+            kind = db.execute(
+                "SELECT type FROM pragma_table_info(?) WHERE name = ?",
+                (self.layout.parts[-1], self.layout.column("id")),
+            ).fetchone()[0]
+            # Another type of an id would change what is compared with it.
+            names = {**self._names, "id_type": "INTEGER" if kind.upper() == "INTEGER" else ""}
+            for statement in sql.CREATE_BESIDE:
+                db.execute(statement.format_map(names))
 
     def _columns(self, db: sqlite3.Connection) -> list[str]:
         rows = db.execute("SELECT name FROM pragma_table_info(?)", (self.layout.parts[-1],))
@@ -207,6 +228,10 @@ class SqliteTable(Store):
         now = clock.wall()
         names = insertion.layout.names()
         fields = insertion.fields
+        if fields is None and insertion.layout.beside:
+            text = sql.PUT_OWN.removesuffix(" RETURNING {own_id}").format_map(names)
+            db.executemany(text, [(value,) for value in insertion.values])
+            return
         if fields is None:
             text = sql.PUT.removesuffix(" RETURNING {id}").format_map(names)
             db.executemany(text, [(value, now, now) for value in insertion.values])
@@ -220,10 +245,15 @@ class SqliteTable(Store):
 
     async def put(self, payloads: Sequence[str | bytes], delay: float = 0.0) -> list[Any]:
         now = clock.wall()
-        text = sql.PUT.format_map(self._names)
+        text = (sql.PUT_OWN if self.layout.beside else sql.PUT).format_map(self._names)
         texts = [p.decode() if isinstance(p, bytes) else p for p in payloads]
 
         def work(db: sqlite3.Connection) -> list[Any]:
+            if self.layout.beside:
+                ids = [db.execute(text, (each,)).fetchall()[0][0] for each in texts]
+                if delay:
+                    self._many(db, sql.DELAY_OWN, [(id, now + delay, now) for id in ids])
+                return ids
             return [db.execute(text, (each, now + delay, now)).fetchall()[0][0] for each in texts]
 
         ids = await self._transaction(work)
@@ -283,11 +313,11 @@ class SqliteTable(Store):
     def _field(self, db: sqlite3.Connection, field: str) -> str:
         """What `{field}` stands for; as bytes, because a text in SQLite may be any bytes."""
         if field in self._columns(db):
-            return f"CAST(CAST(t.{quoted(field)} AS TEXT) AS BLOB)"
+            return f"CAST(CAST({self.layout.value(field)} AS TEXT) AS BLOB)"
+        payload = self.layout.value(self.layout.column("payload"))
         return (
-            f"CASE WHEN json_valid(t.{self._names['payload']}) "
-            f"THEN CAST(CAST(t.{self._names['payload']} ->> {json_path(field)} AS TEXT) AS BLOB) "
-            "END"
+            f"CASE WHEN json_valid({payload}) "
+            f"THEN CAST(CAST({payload} ->> {json_path(field)} AS TEXT) AS BLOB) END"
         )
 
 

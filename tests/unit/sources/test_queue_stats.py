@@ -43,7 +43,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let `queue_stats` measure a fake queue that records the times of the looks."""
 
     def use(store: Ticking) -> None:
-        monkeypatch.setattr(penstock.streams.sql_queue, "open_store", lambda *_: store)
+        monkeypatch.setattr(penstock.streams.sql_queue, "open_store", lambda *_, **__: store)
         monkeypatch.setattr(analytics, "measure", lambda store, window: store.look())
 
     return use

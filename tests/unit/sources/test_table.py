@@ -32,12 +32,21 @@ from penstock.streams.limits import Fixed
 from penstock.streams.runtime.running import Report
 from penstock.streams.sql_queue import Settlement, Store, Terms, open_store
 from penstock.streams.testing import Probe
+from tests.helpers.beside import use_own
 
 SOON = Backoff(0.01, cap=0.01)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
+
+
+@pytest.fixture(params=["ordinary", "beside"], autouse=True)
+def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the queue is beside a user's table: everything is the same."""
+    if request.param == "beside":
+        use_own(sys.modules[__name__], monkeypatch)
+    return bool(request.param == "beside")
 
 
 @asynccontextmanager
@@ -53,15 +62,19 @@ async def queue(url: str, count: int = 0, table: str = "queue") -> AsyncGenerato
 
 
 async def statuses(store: Store) -> list[int]:
-    return [status for (status,) in await store.query("SELECT {status} FROM {table} ORDER BY {id}")]
+    return [
+        status for (status,) in await store.query("SELECT {status} FROM {rows} AS t ORDER BY {id}")
+    ]
 
 
 async def attempts(store: Store) -> list[int]:
-    return [count for (count,) in await store.query("SELECT {attempts} FROM {table} ORDER BY {id}")]
+    return [
+        count for (count,) in await store.query("SELECT {attempts} FROM {rows} AS t ORDER BY {id}")
+    ]
 
 
 async def payloads(store: Store) -> list[Any]:
-    rows = await store.query("SELECT {payload} FROM {table} ORDER BY {id}")
+    rows = await store.query("SELECT {own_payload} FROM {own} ORDER BY {own_id}")
     return [orjson.loads(text) if isinstance(text, str) else text for (text,) in rows]
 
 
@@ -244,12 +257,15 @@ def test_a_payload_that_is_not_an_object_has_failed_for_good_and_the_rest_goes_o
     run(work())
 
 
+INSERT_OWN = "INSERT INTO {{own}} ({{own_payload}}, {{own_status}}) VALUES ({}, 0)"
+
+
 def test_a_payload_that_cannot_be_decoded_has_failed_for_good(tmp_path: Path) -> None:
     async def work() -> None:
         url = f"sqlite:///{tmp_path}/work.db"
         async with queue(url) as store:
-            await store.query("INSERT INTO {table} ({payload}) VALUES (:body)", body="{nonsense")
-            await store.query("INSERT INTO {table} ({payload}) VALUES (CAST(x'ff' AS TEXT))")
+            await store.query(INSERT_OWN.format(":body"), body="{nonsense")
+            await store.query(INSERT_OWN.format("CAST(x'ff' AS TEXT)"))
             await store.put(['{"n": 1}'])
             values, _ = await numbers_of(read_table(url, follow=False))
             assert values == [1]
@@ -743,6 +759,7 @@ def test_rows_claimed_beside_one_that_kills_its_readers_do_not_die_with_it(
     run(work())
 
 
+@pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
 @pytest.mark.parametrize("by", [None, "key"])
 def test_a_row_that_failed_before_does_not_die_of_the_crash_of_another(
     database: str, by: str | None

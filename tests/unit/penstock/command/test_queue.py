@@ -17,6 +17,7 @@ import pytest
 
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from penstock.streams.sql_queue.sqlite import table as sqlite_table
+from tests.helpers.beside import make_own
 
 Penstock = Callable[..., Any]
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -189,6 +190,24 @@ def test_a_table_of_the_users_is_looked_at_by_the_names_of_its_columns(
     assert lines(penstock("queue", "stats", *words, "--json").out)[0]["waiting"] == 2
     assert lines(penstock("queue", "peek", *words).out)[0]["payload"] == {"n": 3}
     assert penstock("queue", "peek", *words, "--column", "payload").status == 2
+
+
+def test_a_table_with_nothing_but_a_payload_and_a_status_is_looked_at(
+    penstock: Penstock, database: str, tmp_path: Path
+) -> None:
+    make_own(database, "jobs")
+    words = (database, "--table", "jobs", "--beside", "--column", "finished=processed")
+    missing = penstock("queue", "stats", *words)
+    assert missing.status == 2
+    assert "'jobs_queue' beside 'jobs'" in missing.err
+    file = tmp_path / "new.jsonl"
+    file.write_text('{"n": 8}\n{"n": 9}\n')
+    assert penstock("queue", "put", *words, "--input", file).status == 0
+    rows = lines(penstock("queue", "peek", *words).out)
+    assert [(row["id"], row["payload"]) for row in rows] == [(1, {"n": 8}), (2, {"n": 9})]
+    assert lines(penstock("queue", "stats", *words, "--json").out)[0]["waiting"] == 2
+    kinds = penstock("queue", "stats", *words, "--by", "kind", "--kind", "n", "--json").out
+    assert [kind["kind"] for kind in orjson.loads(kinds)] == ["8", "9"]
 
 
 def test_rows_are_put_into_a_table_of_the_users(

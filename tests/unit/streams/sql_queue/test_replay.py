@@ -191,6 +191,14 @@ def test_the_wait_of_rows_within_a_poller_that_claims_many_is_no_work() -> None:
     assert max(replayed(past, Numbers(10, 1, 1)).total) < 6.0
 
 
+def test_the_failed_attempts_of_a_row_are_work_as_well() -> None:
+    # The second row waited for the first attempt of the first one, from 200 to 210.
+    failed = Visit(200.0, 260.0, 260.0, 270.0, 2, "a")
+    behind = Visit(205.0, 205.0, 210.0, 220.0, 1, "a")
+    totals = replayed(past_of([failed, behind]), Numbers(1, 1, 1)).total
+    assert totals[0] == 15.0
+
+
 def test_rows_of_a_dead_poller_are_replayed_once_and_those_that_failed_twice() -> None:
     work = Visit(0.0, 0.0, 0.0, 10.0, 1, "a")
     # Claimed again when the lease ran out: due as ever.

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,17 +13,25 @@ from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, Table
 from penstock.streams.sql_queue import (
     Failure,
     Insertion,
-    Layout,
     Row,
     Settlement,
     Store,
     Terms,
     open_store,
 )
+from tests.helpers.beside import use_own
 
 MINE = Terms("me")
 YOURS = Terms("you")
 GONE = Terms("me", lease=0.0)
+
+
+@pytest.fixture(params=["ordinary", "beside"], autouse=True)
+def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the queue is beside a user's table: everything is the same."""
+    if request.param == "beside":
+        use_own(sys.modules[__name__], monkeypatch)
+    return bool(request.param == "beside")
 
 
 @asynccontextmanager
@@ -51,7 +60,7 @@ def numbers(rows: list[Row]) -> list[int]:
 
 
 async def statuses(store: Store) -> list[tuple[int, int]]:
-    rows = await store.query("SELECT {status}, {attempts} FROM {table} ORDER BY {id}")
+    rows = await store.query("SELECT {status}, {attempts} FROM {rows} AS t ORDER BY {id}")
     return [(status, attempts) for status, attempts in rows]
 
 
@@ -125,7 +134,7 @@ def test_a_settlement_with_a_lost_row_writes_nothing_at_all(database: str) -> No
             (stolen,) = (await mine.claim(1, GONE)).rows
             await mine.claim(1, YOURS)
             (held,) = (await mine.claim(1, MINE)).rows
-            into = Insertion(Layout("results"), None, ["{}"])
+            into = Insertion(results.layout, None, ["{}"])
             settlement = Settlement(finished=[stolen, held], inserts=[into])
             assert await mine.settle(settlement, MINE) == [stolen]
             assert await statuses(results) == []
@@ -146,7 +155,7 @@ def test_a_settlement_whose_answer_was_lost_is_not_written_twice(database: str) 
                 [finished],
                 [Failure(failed, "no")],
                 [returned],
-                [Insertion(Layout("results"), None, ["{}"])],
+                [Insertion(results.layout, None, ["{}"])],
             )
             assert await mine.settle(settlement, MINE) == []
             assert await mine.settle(settlement, MINE) == []
@@ -321,9 +330,9 @@ def test_a_row_that_failed_holds_its_key_back_until_it_is_tried_again(database: 
 def test_a_column_of_the_table_can_be_the_key(database: str) -> None:
     async def work() -> None:
         async with opened(database) as (mine, _):
-            await mine.query('ALTER TABLE {table} ADD COLUMN "who %s {{?}}" integer')
+            await mine.query('ALTER TABLE {own} ADD COLUMN "who %s {{?}}" integer')
             await mine.put(payloads(2))
-            await mine.query('UPDATE {table} SET "who %s {{?}}" = 7')
+            await mine.query('UPDATE {own} SET "who %s {{?}}" = 7')
             await mine.close()
             await mine.open()
             rows = (await mine.claim(2, Terms("me", by="who %s {?}"))).rows
@@ -344,6 +353,7 @@ def test_names_are_quoted_whatever_is_in_them(database: str) -> None:
     run(work)
 
 
+@pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
 def test_a_table_of_the_users_is_used_by_the_names_of_its_columns(database: str) -> None:
     async def work() -> None:
         async with opened(database) as (store, _):
@@ -366,6 +376,7 @@ def test_a_missing_table_of_the_users_is_named_and_not_made(database: str) -> No
     run(work)
 
 
+@pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
 def test_a_missing_column_is_named(database: str) -> None:
     async def work() -> None:
         async with opened(database) as (store, _):
@@ -400,6 +411,7 @@ def test_a_reader_is_woken_by_what_another_enqueues(database: str) -> None:
     run(work)
 
 
+@pytest.mark.parametrize("beside", ["ordinary"], indirect=True)
 def test_plain_sql_wakes_a_reader_of_postgres(postgres: str) -> None:
     async def work() -> None:
         async with opened(postgres) as (mine, yours):

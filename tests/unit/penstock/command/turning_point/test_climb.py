@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map, batch, chunk, distinct_within, from_iterable, ops
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    batch,
+    chunk,
+    distinct_within,
+    from_iterable,
+    ops,
+    rate_limit,
+)
 from penstock.command.turning_point.climb import Climb, Held, Step, turning_point
 from penstock.streams.errors import PenstockError
 from penstock.streams.testing import MemorySink, run_virtual
@@ -64,12 +73,24 @@ def test_it_turns_up_before_the_capacity_is_reached() -> None:
 
 
 def test_the_wait_for_demand_belongs_to_the_response_time() -> None:
-    climb, _, _ = climbed(adaptive_flat_map(serve, Fixed(1)), first=200.0, seconds=2.0)
+    # Events that find no room wait in line before the pipeline, whose stage lets 100 pass per
+    # second. The rate is tried twice for 2 s. Then there are some 200 in line, so of those that
+    # come meanwhile none ends: they count as long as they have waited.
+    climb, _, _ = climbed(
+        rate_limit(100), adaptive_flat_map(serve, Fixed(9)), first=200.0, seconds=2.0
+    )
     (step,) = climb.steps
-    # Of two times 2 s, the second half begins with 200 events in line: 2 to 3 s of waiting, of
-    # which those that have not ended count as long as they have waited.
-    assert 0.5 < step.mean < 3.0
+    assert step.mean == pytest.approx(1.0, abs=0.1)
+    assert step.p95 == pytest.approx(1.9, abs=0.1)
     assert step.done == pytest.approx(100.0, rel=0.1)
+
+
+def test_an_event_that_waited_in_line_counts_from_its_arrival() -> None:
+    climb, _, _ = climbed(
+        rate_limit(100), adaptive_flat_map(serve, Fixed(9)), first=95.0, seconds=9.0
+    )
+    # In the mean, a line with one server of 10 ms and this load is some 10 ms x 0.95 / 0.1 long.
+    assert climb.steps[0].mean > 0.04
 
 
 def test_the_load_is_the_same_at_each_run() -> None:
