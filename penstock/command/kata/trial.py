@@ -116,6 +116,8 @@ class Trial:
         self._uuids: set[str] = set()
         # Processed by the deadline.
         self._ended = 0
+        # What the thread of the consumer waits for: every event that is given has been processed.
+        self._when_all_ended: Callable[[], object] | None = None
         self._is_closed = False
         self._results: set[asyncio.Future[object]] = set()
         self._returned = 0
@@ -168,6 +170,8 @@ class Trial:
         with self._lock:
             in_time = self._left() > 0
             self._ended += in_time
+            if self._when_all_ended is not None and self._ended == len(self._given):
+                self._when_all_ended()
             return in_time
 
     def _left(self) -> float:
@@ -199,9 +203,22 @@ class Trial:
                 if close is None and self._returned == len(self._given):
                     self._is_closed = True
                 elif close is None:
-                    await asyncio.sleep(self._left())
+                    await self._all_ended()
         if close is not None:
             await self._close(close)
+
+    async def _all_ended(self) -> None:
+        """Wait until every event has been processed; if some are duplicates, until the deadline."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            if self._ended == len(self._given):
+                return
+            self._when_all_ended = lambda: loop.call_soon_threadsafe(ended.set)
+        try:
+            await ended.wait()
+        finally:
+            with self._lock:
+                self._when_all_ended = None
 
     async def _give_all(self, submit: Callable[[TriedEvent], Any], is_function: bool) -> None:
         arrivals = self._arrivals

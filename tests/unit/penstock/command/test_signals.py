@@ -239,11 +239,13 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(
     assert result.returncode == 0
 
 
-@pytest.mark.parametrize("variants", [(), ("--variant", "sequential")])
+@pytest.mark.parametrize("variants", [(), ("--variant", "sequential"), ("--try", "my.py")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_kata_prints_what_was_measured(
-    script: list[str], number: signal.Signals, variants: tuple[str, ...]
+    script: list[str], number: signal.Signals, variants: tuple[str, ...], tmp_path: Path
 ) -> None:
+    (tmp_path / "my.py").write_text("def consume(event):\n    event.process()\n")
+    variants = tuple(word.replace("my.py", str(tmp_path / "my.py")) for word in variants)
     gate = "import sys; sys.stderr.write('begun\\n'); sys.stderr.flush()"
     code = (
         "import sys\n"
@@ -263,7 +265,10 @@ def test_an_interrupted_kata_prints_what_was_measured(
         status, out, err = running.end()
     assert status == 128 + number
     assert out[0].startswith("1,000 events/s for 600 s")
-    assert any(line.startswith("sequential" if variants else "penstock") for line in out)
+    row = (
+        {"--variant": "sequential", "--try": str(tmp_path)}[variants[0]] if variants else "penstock"
+    )
+    assert any(line.startswith(row) for line in out)
     assert err.endswith(f"penstock: ended by {number.name} before the load's end\n")
 
 
