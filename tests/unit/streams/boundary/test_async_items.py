@@ -89,3 +89,22 @@ def test_one_that_is_closed_before_it_was_asked_has_begun_nothing() -> None:
         assert not run.tasks
 
     run_virtual(story())
+
+
+def test_the_end_of_the_run_is_not_an_error_of_the_iterable() -> None:
+    async def story() -> None:
+        came: list[AsyncItems] = []
+
+        async def slow() -> AsyncIterator[int]:
+            await asyncio.sleep(60)
+            yield 1
+
+        run = Run()
+        items = AsyncItems(slow(), run, INFO, came.append)
+        assert next(items) is NOT_YET
+        await soon()
+        await run.close()
+        assert came == []
+        assert next(items) is NOT_YET
+
+    run_virtual(story())

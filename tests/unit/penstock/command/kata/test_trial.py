@@ -320,7 +320,7 @@ def test_what_is_processed_after_the_deadline_takes_no_work_and_is_unfinished() 
     assert "unfinished: 8 events left" in broken_promises(measured, trial)[-1]
 
 
-def test_what_a_function_leaves_to_its_threads_is_awaited() -> None:
+def test_what_a_function_leaves_to_its_threads_is_awaited_and_no_longer() -> None:
     pool = ThreadPoolExecutor(1)
     gate = threading.Event()
 
@@ -336,8 +336,13 @@ def test_what_a_function_leaves_to_its_threads_is_awaited() -> None:
         if len(given) == 10:
             gate.set()
 
-    measured, _ = try_function(consume, TEN_OF_ONE_CLIENT, Gate(0, 0))
+    observer = Observer()
+    candidate = Candidate("x", lambda: consume)
+    Trial(candidate, TEN_OF_ONE_CLIENT, Gate(0, 0), observer, grace=60).run()
     pool.shutdown()
+    measured = observer.measured("x")
+    # It has not waited for the deadline.
+    assert observer.now() < observer.start + 60
     assert (measured.finished, measured.unfinished, measured.lost) == (10, 0, 0)
 
 
