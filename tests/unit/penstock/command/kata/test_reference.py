@@ -179,7 +179,7 @@ def test_a_consumer_that_loses_events_is_graded_with_1_and_shown_its_line(
     assert result.status == 1
     verdict = result.out.splitlines()[6:]
     assert verdict[0] == f"{my}:loses breaks promises of the kata:"
-    assert verdict[1].startswith("  lost: ")
+    assert any(line.startswith("  lost: ") for line in verdict)
     line = RIGHT.splitlines().index("        1 / 0") + 1
     assert verdict[-1].startswith(f"  error: {my}:{line}: ZeroDivisionError: division by zero (")
     assert "Traceback" not in result.out + result.err
