@@ -276,7 +276,7 @@ def _add_monitor(add_parser: AddParser) -> None:
 
 def _add_learn(add_parser: AddParser) -> None:
     learn = plain(
-        add_parser, "learn", "find formulas that hold of good traces and fail of bad ones"
+        add_parser, "learn", "find formulas that hold on good traces and fail on bad ones"
     )
     learn.add_argument(
         "good",

@@ -6,7 +6,7 @@ from argparse import Namespace
 from itertools import islice
 
 from penstock.command.explain import explain, users_line
-from penstock.command.output import put
+from penstock.command.output import counted, put
 from penstock.command.rules import read_rules
 from penstock.streams.errors import BuildError, PenstockError
 from penstock.streams.temporal.workflow.paths import (
@@ -92,8 +92,8 @@ def _sorted_out(files: list[str]) -> tuple[list[str], str]:
     graphs = list(dict.fromkeys(name for name in files if name not in rules))
     if len(rules) != 1 or not graphs:
         raise BuildError(
-            f"check-workflow needs graphs and one .py file with rules; {' '.join(files)} has "
-            f"{len(graphs)} and {len(rules)}"
+            "check-workflow needs graphs and one .py file with rules: "
+            f"{counted(len(graphs), 'graph')} and {counted(len(rules), '.py file')} are given"
         )
     return graphs, rules[0]
 

@@ -17,7 +17,6 @@ from penstock.streams.errors import BuildError
 from penstock.streams.temporal.periods.counts import Periods, sequenced
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, amount, reader
 from penstock.streams.temporal.periods.slices import Month, as_of, by_month
-from penstock.streams.temporal.periods.tallies import tally_maker
 
 __all__ = ["call"]
 
@@ -33,7 +32,7 @@ def call(options: Namespace, words: list[str]) -> int:
     """
     if words:
         raise BuildError(f"counts takes nothing after `--`: {' '.join(words)}")
-    tally_maker(options.aggregate, options.of is not None, include_zero=False)
+    _check_amounts(options)
     _check_plot(options)
     rows, unread = read_rows(options)
     if rows is None:
@@ -46,6 +45,15 @@ def call(options: Namespace, words: list[str]) -> int:
         _plot(periods, months, options)
     status = put("".join(f"{json.dumps(line)}\n" for line in _lines(periods, months, options)))
     return status or (_BAD_ROWS if bad else unread)
+
+
+def _check_amounts(options: Namespace) -> None:
+    if options.aggregate == "count" and options.of is not None:
+        raise BuildError("--of needs an --aggregate other than count, which counts rows")
+    if options.aggregate != "count" and options.of is None:
+        raise BuildError(
+            f"--aggregate {options.aggregate} needs --of FIELD, the number to aggregate"
+        )
 
 
 def _counted(rows: list[Row], options: Namespace) -> tuple[Periods, int]:

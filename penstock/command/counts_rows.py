@@ -63,6 +63,8 @@ def _wanted(options: Namespace) -> list[str]:
 
 def _check_columns(there: Iterable[str], options: Namespace, where: str) -> None:
     has = list(there)
+    if not has:
+        raise ColumnMissing(f"{where} is empty: its first line must name the columns")
     if lacks := [name for name in _wanted(options) if name not in has]:
         raise ColumnMissing(
             f"{where} has no column {', '.join(map(repr, lacks))}; it has: {', '.join(has)}. "
@@ -114,7 +116,7 @@ def _csv_rows(file: TextIO, options: Namespace, name: str) -> list[Row]:
 
 def _read_table(url: str, options: Namespace) -> list[Row]:
     if options.table is None:
-        raise BuildError(f"{redacted(url)} has several tables: say which by --table NAME")
+        raise BuildError(f"{redacted(url)}: say which table by --table NAME")
     read = _from_sqlite if url.startswith("sqlite:") else _from_postgres
     return read(url, options)
 

@@ -15,6 +15,7 @@ from penstock.streams.temporal.automata.translate import translate
 from penstock.streams.temporal.automata.words import Lasso
 from penstock.streams.temporal.errors import bounded_recursion
 from penstock.streams.temporal.formula.formula import Formula, Unary, propositions
+from penstock.streams.temporal.formula.lexer import split_words
 from penstock.streams.temporal.formula.linear import left_matches, to_ltl
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import quoted, to_text
@@ -42,6 +43,7 @@ def call(options: Namespace, words: list[str]) -> int:
         raise BuildError(f"formula takes nothing after `--`: {' '.join(words)}")
     _refuse_ignored(options)
     formula = parse(options.formula)
+    _mention_split_words(options)
     if options.ltl:
         formula = to_ltl(formula)
         for match in left_matches(formula):
@@ -73,6 +75,12 @@ def _refuse_ignored(options: Namespace) -> None:
         raise BuildError("--unicode is for the formula itself, which no other option prints")
 
 
+def _mention_split_words(options: Namespace) -> None:
+    if split := split_words(f"{options.formula} {options.compare or ''}"):
+        how = ", ".join(f"{word} as {read}" for word, read in split.items())
+        mention(f"read {how}; write a name that begins with F, G or X in quotes")
+
+
 def _written(automaton: Automaton, options: Namespace) -> str:
     if options.svg:
         return to_svg(automaton, lines=True)
@@ -95,7 +103,7 @@ def _compared(one: Formula, other: Formula) -> tuple[str, bool]:
         text += f"{where}: {relation}\n"
         for which, example in (("first", first), ("second", second)):
             if example is not None:
-                text += f"    only the {which} holds of: {_shown(example, names)}\n"
+                text += f"    only the {which} holds on: {_shown(example, names)}\n"
     return text, any(example is not None for example in found[1:])
 
 

@@ -1,4 +1,4 @@
-"""`penstock learn`: finds formulas that hold of good traces and fail of bad ones."""
+"""`penstock learn`: finds formulas that hold on good traces and fail on bad ones."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ def _lines(learned: Learned, good: _Traces, bad: _Traces, names: list[str]) -> I
 
 def _wrong(finding: Finding, good: list[Hashable], bad: list[Hashable]) -> Iterable[str]:
     for what, numbers, keys in (
-        ("fails of good", finding.fails_of_good, good),
-        ("holds of bad", finding.holds_of_bad, bad),
+        ("fails on good", finding.fails_on_good, good),
+        ("holds on bad", finding.holds_on_bad, bad),
     ):
         if numbers:
             named = ", ".join(describe(keys[number]) for number in numbers[:_MOST_NAMED])

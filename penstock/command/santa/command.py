@@ -25,7 +25,7 @@ from penstock.command.santa.live import Live
 from penstock.command.santa.plot import check, plot, plot_race
 from penstock.command.santa.simulation import SHIFT, Simulation, run
 from penstock.command.santa.sparks import race_lines, sparks
-from penstock.command.santa.story import Curve, story
+from penstock.command.santa.story import UNLIMITED, Curve, story
 from penstock.command.status import on_a_terminal
 from penstock.operators import in_processes
 from penstock.streams.errors import BuildError
@@ -37,7 +37,6 @@ __all__ = ["call"]
 
 T = TypeVar("T")
 
-_NAIVE = 1_000_000
 # The article's integers have 32 bits.
 _LARGEST = 2**31 - 1
 _VIRTUAL_CORES = 8
@@ -96,7 +95,7 @@ def _one(options: argparse.Namespace) -> int:
 
 def _race(options: argparse.Namespace) -> int:
     limits: dict[str, Limit] = {
-        "naive": Fixed(_NAIVE),
+        "naive": Fixed(UNLIMITED),
         "fixed:4": Fixed(4),
         "hill-climb": HillClimb(**_rates(options), seed=options.seed),
         "auto": None,
@@ -235,7 +234,7 @@ def _limit(options: argparse.Namespace) -> Limit:
     if text == "auto":
         return None
     if text == "naive":
-        return Fixed(_NAIVE)
+        return Fixed(UNLIMITED)
     kind, _, number = text.partition(":")
     if kind == "fixed" and number.isdecimal() and int(number) > 0:
         return Fixed(int(number))

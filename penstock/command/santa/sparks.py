@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import log
 from statistics import fmean
 
-from penstock.command.santa.story import Curve
+from penstock.command.santa.story import UNLIMITED, Curve
 
 __all__ = ["race_lines", "sparks"]
 
@@ -26,6 +26,8 @@ def sparks(curve: Curve) -> str:
     lines: list[str] = []
     for name, times, values, lasts in rows:
         most = max(values)
+        if name == "limit" and most >= UNLIMITED:
+            continue
         line = "".join(
             _BARS[round(value / most * 8) if most else 0]
             for value in _highest(times, values, end, lasts)

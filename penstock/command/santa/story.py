@@ -22,6 +22,8 @@ from penstock.streams.runtime.running import Running
 __all__ = ["Curve", "story"]
 
 _MOST_WAITING = 1_000_000
+# No story has as many jobs: a limit of so many is none.
+UNLIMITED = 1_000_000
 _STAGE = 2
 
 
@@ -81,7 +83,8 @@ async def story(
         while len(waiting) > queue:
             job = waiting.popleft()
             log(f"Started batch {job.batch} job {job.number}")
-        log(f"Queue: {queue}, In Flight: {stage['in_flight']}, Parallelism: {stage['limit']}")
+        parallelism = "unlimited" if stage["limit"] >= UNLIMITED else stage["limit"]
+        log(f"Queue: {queue}, In Flight: {stage['in_flight']}, Parallelism: {parallelism}")
 
     def done(result: tuple[Job, float]) -> None:
         job, seconds = result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["SYMBOLS", "WORD", "Token", "is_plain_name", "tokens"]
+__all__ = ["SYMBOLS", "WORD", "Token", "is_plain_name", "split_words", "tokens"]
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
@@ -81,6 +81,25 @@ def tokens(text: str) -> list[Token]:
             return [*found, Token("end", "", position)]
         token, position = _next(text, position)
         found.append(token)
+
+
+def split_words(text: str) -> dict[str, str]:
+    """The words that begin with operators, such as `Foo`, and how each is read: `F oo`."""
+    found: dict[str, str] = {}
+    letters = ""
+    end = -1
+    for token in tokens(text):
+        if token.position != end:
+            letters = ""
+        end = token.position + len(token.text)
+        if token.text in ("F", "G", "X"):
+            letters += token.text
+            continue
+        # The text of a quoted name begins after its quotation mark.
+        if letters and token.kind == "name" and text[token.position] != '"':
+            found[letters + token.text] = " ".join((*letters, token.text))
+        letters = ""
+    return found
 
 
 def is_plain_name(name: str) -> bool:

@@ -1,1 +1,1 @@
-"""Formulas from examples: those that hold of good traces and fail of bad ones."""
+"""Formulas from examples: those that hold on good traces and fail on bad ones."""

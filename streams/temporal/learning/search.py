@@ -29,15 +29,15 @@ class Finding(NamedTuple):
     gets wrong: the good ones of which it fails, and the bad ones of which it holds."""
 
     parts: tuple[str, ...]
-    fails_of_good: tuple[int, ...]
-    holds_of_bad: tuple[int, ...]
+    fails_on_good: tuple[int, ...]
+    holds_on_bad: tuple[int, ...]
 
     @property
     def formula(self) -> str:
         return " & ".join(map(_conjunct, self.parts) if len(self.parts) > 1 else self.parts)
 
     def refutation(self) -> tuple[frozenset[str], ...]:
-        """A shortest trace of which it fails: the propositions that hold of each event."""
+        """A shortest trace on which it fails: the propositions that hold of each event."""
         return min(map(_refutation, self.parts), key=len)
 
 
@@ -51,8 +51,8 @@ class Learned:
 
     @property
     def separates(self) -> bool:
-        """Whether the formulas hold of every good trace and fail of every bad one."""
-        return not any(one.fails_of_good or one.holds_of_bad for one in self.findings)
+        """Whether the formulas hold on every good trace and fail on every bad one."""
+        return not any(one.fails_on_good or one.holds_on_bad for one in self.findings)
 
 
 class _Candidate(NamedTuple):
@@ -66,7 +66,7 @@ class _Candidate(NamedTuple):
 
 
 class _Holding(NamedTuple):
-    """A pattern that holds of all good traces, and the bad ones of which it fails, as bits."""
+    """A pattern that holds on all good traces, and the bad ones on which it fails, as bits."""
 
     size: int
     place: int
@@ -77,15 +77,15 @@ class _Holding(NamedTuple):
 def learn(
     good: Sequence[Sequence[int]], bad: Sequence[Sequence[int]], names: Sequence[str]
 ) -> Learned:
-    """Formulas that hold of all good traces and fail of all bad ones.
+    """Formulas that hold on all good traces and fail on all bad ones.
 
     A trace is a sequence of one or more letters, whose bits are the propositions `names`. All
-    patterns are tried, and all conjunctions of two that hold of all good traces. Raises ValueError
+    patterns are tried, and all conjunctions of two that hold on all good traces. Raises ValueError
     for more than 20 propositions, for an empty trace, and without good or bad ones.
 
     Time: linear in the number of events for each pattern; the number of patterns grows with the
     third power of that of propositions, to 7,000 for 8 and 120,000 for 20. Conjunctions: at worst
-    quadratic in the number of patterns that hold of all good traces and fail of different bad ones.
+    quadratic in the number of patterns that hold on all good traces and fail on different bad ones.
     Memory: an entry for each of these, a bit for each event and proposition.
     """
     if len(names) > MOST_PROPOSITIONS:
@@ -114,9 +114,9 @@ def learn(
         holds = traces.first
         for part in one.parts:
             holds &= traces.holds(parse(part))
-        fails_of_good = traces.numbers(good_ones & ~holds)
-        holds_of_bad = [number - len(good) for number in traces.numbers(bad_ones & holds)]
-        findings.append(Finding(one.parts, tuple(fails_of_good), tuple(holds_of_bad)))
+        fails_on_good = traces.numbers(good_ones & ~holds)
+        holds_on_bad = [number - len(good) for number in traces.numbers(bad_ones & holds)]
+        findings.append(Finding(one.parts, tuple(fails_on_good), tuple(holds_on_bad)))
     return Learned(tuple(findings), tried)
 
 
@@ -154,7 +154,7 @@ def _add_conjunctions(best: _Best, holding: list[_Holding], bad: int) -> None:
             if bad - counts[at] - count > best.wrong:
                 break
             wrong = bad - (one.fails_of | other.fails_of).bit_count()
-            # It is better than each of its parts, of which the first fails of more.
+            # It is better than each of its parts, of which the first fails on more.
             if wrong <= best.wrong and wrong < bad - counts[at]:
                 first, second = sorted((one, other))
                 best.put(
@@ -171,7 +171,7 @@ def _refutation(text: str) -> tuple[frozenset[str], ...]:
     formula = parse(text)
     names = tuple(propositions(formula))
     trace = shortest_trace(Unary("!", formula), names)
-    assert trace is not None, "no pattern holds of everything"
+    assert trace is not None, "no pattern holds on everything"
     return tuple(
         frozenset(name for bit, name in enumerate(names) if letter >> bit & 1) for letter in trace
     )

@@ -204,11 +204,24 @@ def test_the_rules_may_stand_anywhere_among_the_files(penstock: Penstock, files:
     assert outs[0].count("no way back: holds") == 2
 
 
-@pytest.mark.parametrize("names", [["a.json"], ["a.py"], ["a.py", "b.py"], ["a.json", "b.json"]])
-def test_one_file_of_rules_and_a_graph_are_needed(penstock: Penstock, names: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("names", "there"),
+    [
+        (["a.json"], "1 graph and 0 .py files are given"),
+        (["a.py"], "0 graphs and 1 .py file are given"),
+        (["a.py", "b.py"], "0 graphs and 2 .py files are given"),
+        (["a.json", "b.json"], "2 graphs and 0 .py files are given"),
+    ],
+)
+def test_one_file_of_rules_and_a_graph_are_needed(
+    penstock: Penstock, names: list[str], there: str
+) -> None:
     result = penstock("check-workflow", *names)
     assert result.status == 2
-    assert "needs graphs and one .py file with rules" in result.err
+    assert (
+        result.err
+        == f"penstock: check-workflow needs graphs and one .py file with rules: {there}\n"
+    )
 
 
 def test_the_first_broken_rule_is_drawn_in_its_own_graph(

@@ -130,8 +130,8 @@ def test_beyond_ten_bad_rows_the_others_are_only_counted(penstock: Penstock, ord
     ("words", "said"),
     [
         (["--by", "clint"], "has no column 'clint'"),
-        (["--aggregate", "sum"], "needs of="),
-        (["--of", "price"], "counts rows"),
+        (["--aggregate", "sum"], "--aggregate sum needs --of FIELD"),
+        (["--of", "price"], "--of needs an --aggregate other than count"),
         (["--table", "orders"], "--table needs the URL of a database"),
         (["--at", "soon"], "'soon' is not a point in time"),
         (["--at", "2004-07-15", "--plot", "a.svg"], "leave --at out"),
@@ -157,7 +157,7 @@ def test_an_input_that_is_not_there_is_named(penstock: Penstock, tmp_path: Path)
     result = penstock("counts", f"sqlite:///{tmp_path}/none.db", "--table", "a")
     assert (result.status, "none.db does not exist" in result.err) == (2, True)
     result = penstock("counts", f"sqlite:///{tmp_path}/none.db")
-    assert "say which by --table" in result.err
+    assert "say which table by --table" in result.err
 
 
 def test_a_plot_has_a_curve_for_each_key_or_three_for_a_month(
@@ -196,3 +196,16 @@ def test_a_picture_does_not_grow_with_the_number_of_steps_and_keeps_their_extrem
 
 def test_nothing_to_draw_is_an_empty_picture() -> None:
     assert "curve" not in as_svg(("count", {})).split("</style>")[1]
+
+
+def test_a_database_without_a_table_and_a_file_without_columns_say_what_is_missing(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    no_table = penstock("counts", "sqlite:///none.db")
+    assert (no_table.status, no_table.out) == (2, "")
+    assert no_table.err == "penstock: sqlite:///none.db: say which table by --table NAME\n"
+    empty = tmp_path / "empty.csv"
+    empty.touch()
+    result = penstock("counts", empty)
+    assert (result.status, result.out) == (2, "")
+    assert "empty.csv is empty: its first line must name the columns" in result.err

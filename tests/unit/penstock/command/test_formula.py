@@ -20,6 +20,15 @@ def test_a_formula_is_printed_as_it_was_read(penstock: Penstock) -> None:
     assert (result.status, result.out) == (0, "G(req -> next ack)\n")
 
 
+def test_a_word_that_is_read_as_operators_is_mentioned(penstock: Penstock) -> None:
+    result = penstock("formula", 'Foo & "Gap" & GFp & F q', "--compare", "GXa")
+    assert result.err == (
+        "penstock: read Foo as F oo, GFp as G F p, GXa as G X a; "
+        "write a name that begins with F, G or X in quotes\n"
+    )
+    assert penstock("formula", 'F oo & "Foo" & GF a & X(b)').err == ""
+
+
 def test_a_formula_is_simplified_and_printed_in_symbols(penstock: Penstock) -> None:
     assert penstock("formula", "F F a & true", "--simplify").out == "F a\n"
     result = penstock("formula", "GF!a -> X(b | c)", "--unicode")
@@ -67,7 +76,7 @@ def test_a_shortest_finite_trace_shows_the_difference(penstock: Penstock) -> Non
     assert (result.status, result.out) == (
         1,
         "finite traces: the first is stronger\n"
-        "    only the second holds of: {}\n"
+        "    only the second holds on: {}\n"
         "infinite words: equivalent\n",
     )
 
@@ -78,7 +87,7 @@ def test_a_lasso_shows_a_difference_of_infinite_words(penstock: Penstock) -> Non
         1,
         "finite traces: equivalent\n"
         "infinite words: the first is stronger\n"
-        "    only the second holds of: · ({a} {}) for ever\n",
+        "    only the second holds on: · ({a} {}) for ever\n",
     )
 
 
@@ -86,11 +95,11 @@ def test_formulas_of_which_neither_implies_the_other_have_two_examples(penstock:
     out = penstock("formula", "a", "--compare", '"two words"').out
     assert out == (
         "finite traces: neither implies the other\n"
-        "    only the first holds of: {a}\n"
-        '    only the second holds of: {"two words"}\n'
+        "    only the first holds on: {a}\n"
+        '    only the second holds on: {"two words"}\n'
         "infinite words: neither implies the other\n"
-        "    only the first holds of: {a} · ({}) for ever\n"
-        '    only the second holds of: {"two words"} · ({}) for ever\n'
+        "    only the first holds on: {a} · ({}) for ever\n"
+        '    only the second holds on: {"two words"} · ({}) for ever\n'
     )
 
 

@@ -87,7 +87,7 @@ def test_where_nothing_separates_the_traces_that_are_wrong_are_named_and_the_sta
     assert result.out.splitlines()[1:5] == [
         "none separates them, and no two together; these get the fewest wrong:",
         "G(pay -> F send)",
-        "    holds of bad: 5",
+        "    holds on bad: 5",
         "    refuted by: {pay}",
     ]
     assert result.out.count("refuted by") == 3
@@ -96,7 +96,7 @@ def test_where_nothing_separates_the_traces_that_are_wrong_are_named_and_the_sta
 def test_of_many_wrong_traces_ten_are_named(penstock: Penstock, files: Files) -> None:
     good, bad = files(lists(*["a"] * 15), lists(*["a"] * 12))
     out = penstock("learn", good, bad, "--step=do").out
-    assert "    holds of bad: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more\n" in out
+    assert "    holds on bad: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 2 more\n" in out
 
 
 def test_bad_lines_are_named_and_left_out_and_the_status_is_3(

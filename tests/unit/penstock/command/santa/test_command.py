@@ -94,6 +94,8 @@ def test_all_are_processed_at_once_by_the_naive_mailbox() -> None:
     ran = santa("--simulate", "--batches", "40", "--cores", "2", "--limit", "naive")
     assert "Queue: 0, " in ran.stdout
     assert "Queue: 1" not in ran.stdout
+    assert ran.stdout.count("Parallelism: unlimited") == ran.stdout.count("Parallelism: ")
+    assert "1000000" not in ran.stderr
 
 
 def labels(picture: Path) -> set[str]:

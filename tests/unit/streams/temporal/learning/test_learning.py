@@ -253,7 +253,7 @@ def test_a_conjunction_is_better_than_each_of_its_parts(
     for finding in learn(good, bad, "abc").findings:
         for part in finding.parts if len(finding.parts) > 1 else ():
             assert all(holds(part, trace) for trace in good)
-            assert sum(holds(part, trace) for trace in bad) > len(finding.holds_of_bad)
+            assert sum(holds(part, trace) for trace in bad) > len(finding.holds_on_bad)
 
 
 def test_where_nothing_separates_the_best_come_with_the_traces_that_they_get_wrong() -> None:
@@ -265,10 +265,10 @@ def test_where_nothing_separates_the_best_come_with_the_traces_that_they_get_wro
     assert len(learned.findings) == 3
     for finding in learned.findings:
         assert [n for n, one in enumerate(good) if not holds(finding.formula, one)] == list(
-            finding.fails_of_good
+            finding.fails_on_good
         )
         assert [n for n, one in enumerate(bad) if holds(finding.formula, one)] == list(
-            finding.holds_of_bad
+            finding.holds_on_bad
         )
     least = min(
         sum(not holds(text, one) for one in good) + sum(holds(text, one) for one in bad)
@@ -276,7 +276,7 @@ def test_where_nothing_separates_the_best_come_with_the_traces_that_they_get_wro
     )
     first = learned.findings[0]
     assert (learned.findings[0].formula, least) == ("G(a -> F b)", 1)
-    assert (first.fails_of_good, first.holds_of_bad) == ((), (0,))
+    assert (first.fails_on_good, first.holds_on_bad) == ((), (0,))
 
 
 @given(
@@ -294,9 +294,9 @@ def test_no_pattern_and_no_conjunction_of_two_gets_fewer_traces_wrong_than_the_f
     hold = [on_bad for on_good, on_bad in table.values() if all(on_good)]
     both = min((sum(map(min, one, other)) for one, other in product(hold, hold)), default=len(bad))
     (first, *_) = learn(good, bad, "ab").findings
-    wrong = len(first.fails_of_good) + len(first.holds_of_bad)
+    wrong = len(first.fails_on_good) + len(first.holds_on_bad)
     assert wrong <= min(alone, both)
-    assert (first.fails_of_good == ()) or len(first.parts) == 1
+    assert (first.fails_on_good == ()) or len(first.parts) == 1
 
 
 # Some of the patterns of two propositions: all of them, in pairs, would take a minute.
