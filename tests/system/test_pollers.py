@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,12 +30,20 @@ WHEN: dict[Step, tuple[int, float, float]] = {
 OTHERWISE = (2, 0.002, LEASE)
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_poller_killed_at_any_step_loses_nothing_and_nothing_is_done_twice(
-    database: str, tmp_path: Path, run_seed: int, step: Step
+    database: str, tmp_path: Path, run_seed: int, step: Step, beside: bool
 ) -> None:
     nth, seconds, lease = WHEN.get(step, OTHERWISE)
-    orders = Orders(database, by=bool(run_seed % 2), results=True, lease=lease, seconds=seconds)
+    orders = Orders(
+        database,
+        by=bool(run_seed % 2),
+        results=True,
+        lease=lease,
+        seconds=seconds,
+        beside=beside,
+    )
     with Pollers(orders, tmp_path, clients=10, events=20) as pollers:
         assert pollers.ended(pollers.start(dies=step, nth=nth)) == -signal.SIGKILL
         held = pollers.stats().in_work
@@ -45,12 +54,14 @@ def test_a_poller_killed_at_any_step_loses_nothing_and_nothing_is_done_twice(
         assert pollers.drained(last)["redelivered"] == pollers.stats().repeated == held
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("by", [False, True])
 def test_no_row_is_given_to_two_of_four_pollers(
-    database: str, tmp_path: Path, run_seed: int, by: bool
+    database: str, tmp_path: Path, run_seed: int, by: bool, beside: bool
 ) -> None:
     # No test waits for a lease: a slow machine loses none by itself.
     orders = Orders(database, by=by, results=bool(run_seed % 2), lease=30.0, seconds=0.02)
+    orders = replace(orders, beside=beside)
     with Pollers(orders, tmp_path, clients=40, events=15) as pollers:
         for _ in range(4):
             pollers.start()

@@ -49,7 +49,7 @@ class Orders:
     of the same database, or only into the log. Handlers take up to `seconds`. `dies` is the step
     at whose `nth` time it kills itself. `ahead` is the error of its clock in seconds, from the
     `ahead_from`th event on, or the start. `locked_for` is how many seconds it waits for a lock of
-    the file, if not the usual time.
+    the file, if not the usual time. `beside`: the queue is kept beside a user's table.
     """
 
     url: str
@@ -65,6 +65,7 @@ class Orders:
     ahead: float = 0.0
     ahead_from: int = 0
     locked_for: float | None = None
+    beside: bool = False
 
 
 def pipeline_of(log: str, name: str, orders: str) -> Pipeline:
@@ -97,6 +98,7 @@ class _Poller:
             _after(store, "open", lambda *_: self._log.note("there"))
         rows = read_table(
             orders.url,
+            beside=orders.beside,
             by="client" if orders.by else None,
             lease=orders.lease,
             attempts=orders.attempts,

@@ -25,6 +25,7 @@ from orjson import dumps, loads
 from penstock.streams.sql_queue import DEAD, Store, open_store
 from penstock.streams.sql_queue.analytics import QueueStats, measure
 from penstock.streams.sql_queue.upkeep import Found, peek
+from tests.helpers.beside import make_own
 from tests.helpers.system.checker import Verdict, check
 from tests.helpers.system.fleet import ENVIRONMENT, PATIENCE
 from tests.helpers.system.log import Log, entries_of
@@ -74,6 +75,8 @@ class Pollers:
         self._log = Log(self.path, "pollers")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._count = 0
+        if orders.beside:
+            make_own(orders.url)
         self.ask(lambda store: self._fill(store, special or {}, padding), make=True)
 
     async def _fill(self, store: Store, special: dict[Event, dict[str, Any]], padding: int) -> None:
@@ -218,7 +221,7 @@ class Pollers:
 
     def ask(self, question: Callable[[Store], Coroutine[Any, Any, T]], *, make: bool = False) -> T:
         async def asking() -> T:
-            async with _opened(self.orders.url, make=make) as store:
+            async with _opened(self.orders, make=make) as store:
                 return await question(store)
 
         return asyncio.run(asking())
@@ -310,8 +313,8 @@ def is_being_written(url: str) -> bool:
 
 
 @asynccontextmanager
-async def _opened(url: str, *, make: bool) -> AsyncGenerator[Store]:
-    store = open_store(url)
+async def _opened(orders: Orders, *, make: bool) -> AsyncGenerator[Store]:
+    store = open_store(orders.url, beside=orders.beside)
     try:
         await store.open(make=make)
         yield store
