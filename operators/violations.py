@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.streams.temporal.formula.formula import Formula
     from penstock.streams.temporal.monitors.propositions import Test
     from penstock.streams.temporal.monitors.violation import Violation
-    from penstock.streams.temporal.monitors.watching import Evidence, Mode, Watch
+    from penstock.streams.temporal.monitors.watching import Evidence, Mode, Rule, Watch
 
 __all__ = ["violations"]
 
@@ -91,10 +91,8 @@ def violations(
     """
     # Slow to import, and few pipelines have one.
     from penstock.streams.temporal.monitors.propositions import given
-    from penstock.streams.temporal.monitors.timed_watching import watch_of
     from penstock.streams.temporal.monitors.watching import Rule
 
-    check_policy(on_error, "violations")
     rule = Rule(
         stage="violations",
         formula=formula,
@@ -109,9 +107,20 @@ def violations(
         time=time,
         lateness=lateness,
     )
+    return violations_of(rule, on_error)
+
+
+def violations_of(
+    rule: Rule, on_error: OnError
+) -> Callable[[Flowable[Any]], Flowable[Violation[Any]]]:
+    """Emit the violations of a rule; what `violations` returns."""
+    # Slow to import, and few pipelines have one.
+    from penstock.streams.temporal.monitors.timed_watching import watch_of
+
+    check_policy(on_error, "violations")
     info = rule.info(on_error, bound=_MOST_WAITING if rule.monitor.deadlines else 0)
 
-    def watch(downstream: Subscriber[Violation[T]], run: Run, info: StageInfo) -> _Violations:
+    def watch(downstream: Subscriber[Violation[Any]], run: Run, info: StageInfo) -> _Violations:
         faults = rule.faults(on_error, run, info)
         return _Violations(downstream, run, info, watch_of(rule, run.now), faults)
 

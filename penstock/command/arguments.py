@@ -269,6 +269,18 @@ def _add_monitor(add_parser: AddParser) -> None:
         metavar="SECONDS",
         help="with --time: how long after a later event one may come (default: 0)",
     )
+    monitor.add_argument(
+        "--draw",
+        metavar="FILE",
+        help="an SVG file with how many keys stand in each state, written once a second",
+    )
+    monitor.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --draw and --by: mark this key and the steps it has taken. Repeat it",
+    )
     add_input(monitor)
     add_output(monitor)
     add_report(monitor, "none")

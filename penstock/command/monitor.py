@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from reactivex import operators as ops
 
-from penstock.command.run import Options, execute, warnings_to_standard_error
-from penstock.operators.violations import violations
+from penstock.command.monitor_picture import MonitorPicture
+from penstock.command.run import Options, execute, nothing_beside, warnings_to_standard_error
+from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl
 from penstock.sources.jsonl import read_jsonl
 from penstock.streams.clock import clock_of, running_loop, wall
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
+from penstock.streams.temporal.monitors.watching import Rule
 
 __all__ = ["call", "proposition"]
 
@@ -45,27 +48,49 @@ def call(options: Namespace, words: list[str]) -> int:
         found += 1
         return _as_dict(violation, None if options.time else clock())
 
-    pipeline = (
-        read_jsonl()
-        .pipe(
-            violations(
-                options.formula,
-                options.by,
-                mode=options.mode,
-                evidence=options.evidence,
-                restart=options.restart,
-                strict=not options.fields,
-                time=options.time,
-                lateness=options.lateness,
-                on_error="skip",
-                where=dict(map(proposition, options.prop)),
-            ),
-            ops.map(shown),
-        )
-        .to(write_jsonl())
-    )
-    status = execute(pipeline, Options(options.input, options.output, report=options.report))
+    rule = _rule(options)
+    beside = nothing_beside
+    if options.draw is not None:
+        picture = MonitorPicture(options.draw, rule.monitor, rule.text)
+        rule = replace(rule, begun=picture.begin)
+        beside = picture.kept
+    pipeline = read_jsonl().pipe(violations_of(rule, "skip"), ops.map(shown)).to(write_jsonl())
+    where = Options(options.input, options.output, report=options.report)
+    status = execute(pipeline, where, beside)
     return _VIOLATED if found and status in (_FINE, _BAD_LINES) else status
+
+
+def _rule(options: Namespace) -> Rule:
+    if options.draw is not None and not options.draw.endswith(".svg"):
+        raise BuildError(f"--draw {options.draw}: the picture is SVG, so give a name in .svg")
+    if options.key and (options.draw is None or options.by is None):
+        raise BuildError("--key marks a key in the picture: it goes with --draw and --by")
+    return Rule(
+        stage="violations",
+        formula=options.formula,
+        by=options.by,
+        mode=options.mode,
+        evidence=options.evidence,
+        idle=None,
+        max_keys=None,
+        restart=options.restart,
+        strict=not options.fields,
+        tests=dict(map(proposition, options.prop)),
+        time=options.time,
+        lateness=options.lateness,
+        follow=frozenset(key for text in options.key for key in _keys(text)),
+    )
+
+
+def _keys(text: str) -> Iterator[Any]:
+    """The keys that a text may stand for: `17` for the number and the text."""
+    yield text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return
+    if isinstance(value, Hashable):
+        yield value
 
 
 def proposition(text: str) -> tuple[str, Callable[[_Event], bool]]:

@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal, NamedTuple
@@ -29,6 +30,7 @@ __all__ = [
     "call",
     "end_of",
     "execute",
+    "nothing_beside",
     "redirect",
     "run",
     "tell",
@@ -45,6 +47,9 @@ _GOES_WITH = {
     **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
     "data": ("workers",),
 }
+
+
+Beside = Callable[[Running], AbstractContextManager[None]]
 
 
 class Options(NamedTuple):
@@ -109,14 +114,22 @@ def run(where: str, options: Options, *, alone: bool = False) -> int:
     return execute(pipeline, options)
 
 
-def execute(pipeline: Pipeline, options: Options) -> int:
-    """Run a pipeline as the command does; returns the exit status. Raises BuildError."""
+def nothing_beside(running: Running) -> AbstractContextManager[None]:
+    """What is done beside a running if nothing is."""
+    return nullcontext()
+
+
+def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_beside) -> int:
+    """Run a pipeline as the command does, with `beside` entered while it runs.
+
+    Returns the exit status. Raises BuildError.
+    """
     redirect(pipeline, options)
     if options.limit is not None:
         from penstock.command.draw import check_limit
 
         check_limit(pipeline)
-    watching = _no_status
+    watching: Beside = nothing_beside
     if on_a_terminal() and not _writes_to_the_terminal(pipeline, options):
         pipeline, watching = _measured(pipeline), status
     started: list[Running] = []
@@ -125,7 +138,7 @@ def execute(pipeline: Pipeline, options: Options) -> int:
         running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
         started.append(running)
         deadline = options.drain_deadline
-        with drain_on_signals(running, deadline, mention), watching(running):
+        with drain_on_signals(running, deadline, mention), watching(running), beside(running):
             await end_of(running)
 
     error: BaseException | None = None
@@ -204,10 +217,6 @@ def _writes_to_the_terminal(pipeline: Pipeline, options: Options) -> bool:
         and any(_is(stage, *_WRITER) for stage in pipeline.describe())
         and os.isatty(1)
     )
-
-
-def _no_status(running: Running) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 def _is(stage: StageInfo, names: tuple[str, ...], detail: str) -> bool:

@@ -57,7 +57,7 @@ class UnknownProposition(BuildError, KeyError):
             else f"the formula has a proposition {name!r}{where} that is not given; given are"
         )
         self._message = f"{problem}: {', '.join(self.known) or 'none'}" + (
-            f". Did you mean {_as_written(near[0])}?" if near else ""
+            f". Did you mean {near[0]!r}?{_in_quotes(near[0])}" if near else ""
         )
         super().__init__(self._message)
 
@@ -66,10 +66,8 @@ class UnknownProposition(BuildError, KeyError):
         return self._message
 
 
-def _as_written(name: str) -> str:
-    if is_plain_name(name):
-        return repr(name)
-    return f"{name!r}, which is written in quotes in a formula"
+def _in_quotes(name: str) -> str:
+    return "" if is_plain_name(name) else f' In a formula write it in quotes, as "{name}"'
 
 
 class FormulaTooLarge(BuildError):

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.automata.automaton import Automaton
 from penstock.streams.temporal.automata.guards import sets_of
 from penstock.streams.temporal.automata.lbtt import first_lines
+from penstock.streams.temporal.formula.cubes import Guards
+from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.formula.printer import in_quotes, quoted
+from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
 
-__all__ = ["to_dot", "to_svg"]
+__all__ = ["Live", "live_svg", "to_dot", "to_svg"]
 
 # A larger drawing is unreadable; Graphviz may still try.
 _MOST_STATES = 60
 
 # All in pixels, including the approximate width of a letter in a label.
 _LETTER, _RADIUS, _ROW, _COLUMN, _MARGIN = 6.6, 20, 120, 190, 60
+_TITLE = 40
+
+_SYMBOLS = {
+    Verdict.TRUE: "\N{DOWN TACK}",
+    Verdict.FALSE: "⊥",
+    Verdict.INCONCLUSIVE: "?",
+}
 
 _STYLE = """
     text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; }
@@ -28,13 +40,24 @@ _STYLE = """
     .name { fill: #14344c; font-size: 13px; text-anchor: middle; }
     .edge { stroke: #7d97a9; stroke-width: 1.3; fill: none; }
     .tip { fill: #7d97a9; }
+    .on { stroke: #c8552b; }
+    .edge.on { stroke-width: 2.6; }
+    .tip.on { fill: #c8552b; stroke: none; }
+    .dashed { stroke-dasharray: 4 4; }
+    .count { fill: #4a6478; font-size: 10px; text-anchor: middle; }
+    .key { fill: #c8552b; font-size: 12px; font-weight: 600; text-anchor: end; paint-order: stroke;
+      stroke: #ffffff; stroke-width: 4px; }
+    .title { fill: #14344c; font-size: 14px; font-weight: 600; }
     .label { fill: #14344c; font-size: 12px; text-anchor: middle; paint-order: stroke;
       stroke: #ffffff; stroke-width: 4px; }
     @media (prefers-color-scheme: dark) {
       .sheet { fill: #10181f; }
       .state { fill: #182530; stroke: #3d5a70; }
-      .name, .label { fill: #e4eef5; }
-      .label { stroke: #10181f; }
+      .name, .label, .title { fill: #e4eef5; }
+      .label, .key { stroke: #10181f; }
+      .on { stroke: #ef8a62; }
+      .tip.on, .key { fill: #ef8a62; }
+      .count { fill: #a9c0d0; }
     }
 """
 
@@ -43,12 +66,24 @@ class _Arc(NamedTuple):
     source: int
     target: int
     label: str
+    looks: str = ""
 
 
 class _Graph(NamedTuple):
     states: list[str]
     initial: tuple[int, ...]
     arcs: list[_Arc]
+
+
+class Live(NamedTuple):
+    """Where the keys of a monitor stand: in a state of its machine, or at a verdict.
+
+    `counts` is how many there are, `names` those to be named, and `walked` the steps of these.
+    """
+
+    counts: Mapping[int | Verdict, int]
+    names: Mapping[int | Verdict, Sequence[str]]
+    walked: Collection[tuple[int, int | Verdict]]
 
 
 def to_dot(what: Automaton | Monitor) -> str:
@@ -58,7 +93,7 @@ def to_dot(what: Automaton | Monitor) -> str:
     lines += [f"    {at} [label={in_quotes(name)}]" for at, name in enumerate(graph.states)]
     for at in graph.initial:
         lines += [f'    start{at} [shape=point, label=""]', f"    start{at} -> {at}"]
-    for source, target, label in graph.arcs:
+    for source, target, label, _ in graph.arcs:
         lines.append(f"    {source} -> {target} [label={in_quotes(label)}]")
     return "\n".join([*lines, "}", ""])
 
@@ -70,30 +105,125 @@ def to_svg(what: Automaton | Monitor, *, lines: bool = False) -> str:
     With `lines`, each edge of an automaton has the number of its line in `to_lbtt`.
     """
     graph = _graph(what, lines)
+    _check_size(graph)
+    places = _places(graph)
+    width = max(x for x, _ in places) + _COLUMN
+    height = max(y for _, y in places) + _MARGIN
+    return _page(width, height, _drawn(graph, places))
+
+
+def live_svg(monitor: Monitor, live: Live, title: str) -> str:
+    """The machine of a monitor, with how many keys stand in each state.
+
+    The steps that the named keys have taken are marked; a dashed one is a violation of a bound in
+    time. Raises BuildError for more than 60 states.
+    """
+    graph, numbers = _live_graph(monitor, live)
+    _check_size(graph)
+    counts = Counter[int]()
+    names: dict[int, list[str]] = {}
+    for state, count in live.counts.items():
+        counts[numbers[state]] += count
+    for state, some in live.names.items():
+        names.setdefault(numbers[state], []).extend(some)
+    room = _LETTER * max((len(name) for some in names.values() for name in some), default=0)
+    places = [(x + room, y + _TITLE) for x, y in _places(graph)]
+    parts = [f'<text class="title" x="{_MARGIN / 2:g}" y="28">{escape(title)}</text>']
+    parts += _drawn(graph, places, frozenset(names))
+    for at, (x, y) in enumerate(places):
+        parts.append(f'<text class="count" x="{x:g}" y="{y + 13:g}">{counts[at]:,}</text>')
+        for line, name in enumerate(names.get(at, ())):
+            left, top = x - _RADIUS - 8, y + 4 + line * 14
+            parts.append(f'<text class="key" x="{left:g}" y="{top:g}">{escape(name)}</text>')
+    width = max(max(x for x, _ in places) + _COLUMN, _MARGIN + len(title) * _LETTER * 1.2)
+    lowest = max(y + 14 * len(names.get(at, ())) for at, (_, y) in enumerate(places))
+    return _page(width, lowest + _MARGIN, parts)
+
+
+def _live_graph(monitor: Monitor, live: Live) -> tuple[_Graph, dict[int | Verdict, int]]:
+    """The graph, and the place of each state of the machine, and of each verdict, in it."""
+    timed = monitor.deadlines is not None
+    machine = monitor.machine if timed else monitor.verdicts
+    places: dict[int | Verdict, int] = {}
+    names: list[str] = []
+    if timed:
+        # What the operators with a bound will say is not known of any state.
+        names = ["?"] * len(machine)
+        places.update({state: state for state in range(len(machine))})
+    else:
+        names = [_SYMBOLS[output] for output in monitor.verdicts.outputs]
+        places.update(_followed(monitor.machine, monitor.verdicts).items())
+        places.update({out: at for at, out in enumerate(monitor.verdicts.outputs) if out.is_final})
+    for verdict in (Verdict.FALSE, Verdict.TRUE):
+        if verdict not in places and (verdict is Verdict.FALSE or live.counts.get(verdict)):
+            places[verdict] = len(names)
+            names.append(_SYMBOLS[verdict])
+    walked = {(places[source], places[target]) for source, target in live.walked}
+    arcs = {
+        (state, target): "\n".join(guards)
+        for state, step in enumerate(machine.steps)
+        for target, guards in _guards(machine, step, monitor.propositions).items()
+    }
+    drawn = [_Arc(*ends, label, "on" if ends in walked else "") for ends, label in arcs.items()]
+    drawn += [_Arc(*ends, "bound in time", "on dashed") for ends in sorted(walked - arcs.keys())]
+    return _Graph(names, (0,), drawn), places
+
+
+def _followed(machine: Machine[Any], smaller: Machine[Any]) -> dict[int, int]:
+    """The state of a smaller machine, of the same words, for each state of a machine."""
+    found = {0: 0}
+    queue = [0]
+    for state in queue:
+        for _, letter, target in machine.decisions.cubes(machine.steps[state]):
+            if target not in found:
+                found[target] = smaller.next(found[state], letter)
+                queue.append(target)
+    return found
+
+
+def _guards(machine: Machine[Any], step: int, names: tuple[str, ...]) -> dict[int, list[str]]:
+    """The guards to each next state, as few and as short as possible."""
+    targets: Decisions[frozenset[int]] = Decisions()
+    to_sets = machine.decisions.mapping(targets, lambda state: frozenset((state,)))
+    guards = Guards(targets)
+    return {
+        target: [_guard(names, *cube) for cube in guards.cubes.of(number, number)]
+        for target, number in guards.of(to_sets(step)).items()
+    }
+
+
+def _check_size(graph: _Graph) -> None:
     if len(graph.states) > _MOST_STATES:
         raise BuildError(
             f"{len(graph.states):,} states are too many to draw; use to_dot and Graphviz"
         )
-    places = _places(graph)
-    width = max(x for x, _ in places) + _COLUMN
-    height = max(y for _, y in places) + _MARGIN
-    parts = [f'<rect class="sheet" width="{width:g}" height="{height:g}"/>']
+
+
+def _drawn(
+    graph: _Graph, places: list[tuple[float, float]], marked: Collection[int] = ()
+) -> list[str]:
+    """The elements of a graph, of which the states `marked` stand out."""
+    parts: list[str] = []
     for at in graph.initial:
         x, y = places[at]
         parts.append(_line(f"M{x:g} {y - _RADIUS - 26:g}V{y - _RADIUS - 8:g}"))
         parts.append(_tip(x, y - _RADIUS))
     parts += [_arc(arc, places) for arc in graph.arcs]
-    for name, (x, y) in zip(graph.states, places, strict=True):
-        parts.append(f'<circle class="state" cx="{x:g}" cy="{y:g}" r="{_RADIUS}"/>')
+    for at, (name, (x, y)) in enumerate(zip(graph.states, places, strict=True)):
+        looks = "state on" if at in marked else "state"
+        parts.append(f'<circle class="{looks}" cx="{x:g}" cy="{y:g}" r="{_RADIUS}"/>')
         parts.append(f'<text class="name" x="{x:g}" y="{y + 4:g}">{escape(name)}</text>')
-    labels = [_label(arc, places) for arc in graph.arcs]
+    return [*parts, *(_label(arc, places) for arc in graph.arcs)]
+
+
+def _page(width: float, height: float, parts: list[str]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
             f'viewBox="0 0 {width:g} {height:g}" role="img">',
             f"<style>{_STYLE}</style>",
+            f'<rect class="sheet" width="{width:g}" height="{height:g}"/>',
             *parts,
-            *labels,
             "</svg>",
             "",
         ]
@@ -104,12 +234,10 @@ def _graph(what: Automaton | Monitor, lines: bool = False) -> _Graph:
     labels: dict[tuple[int, int, str], list[str]] = {}
     if isinstance(what, Monitor):
         machine = what.verdicts
-        short = {Verdict.TRUE: "\N{DOWN TACK}", Verdict.FALSE: "⊥", Verdict.INCONCLUSIVE: "?"}
         for state, step in enumerate(machine.steps):
-            for care, value, target in machine.decisions.cubes(step):
-                guard = _guard(what.propositions, care, value)
-                labels.setdefault((state, target, ""), []).append(guard)
-        states = [short[output] for output in machine.outputs]
+            for target, guards in _guards(machine, step, what.propositions).items():
+                labels[state, target, ""] = guards
+        states = [_SYMBOLS[output] for output in machine.outputs]
     else:
         first = first_lines(what)
         for state, leaving in enumerate(what.edges):
@@ -167,15 +295,15 @@ def _arc(arc: _Arc, places: list[tuple[float, float]]) -> str:
     if arc.source == arc.target:
         right = x + _RADIUS
         loop = f"M{right - 4:g} {y - 11:g}C{right + 40:g} {y - 34:g} {right + 40:g} {y + 34:g} "
-        return _line(f"{loop}{right - 4:g} {y + 11:g}")
+        return _line(f"{loop}{right - 4:g} {y + 11:g}", arc.looks)
     bend_x, bend_y = _bend(arc, places)
     to_x, to_y = places[arc.target]
     length = max(1.0, ((to_x - bend_x) ** 2 + (to_y - bend_y) ** 2) ** 0.5)
     end_x = to_x - (to_x - bend_x) / length * (_RADIUS + 2)
     end_y = to_y - (to_y - bend_y) / length * (_RADIUS + 2)
     return (
-        _line(f"M{x:g} {y:g}Q{bend_x:g} {bend_y:g} {end_x:.1f} {end_y:.1f}")
-        + f'<circle class="tip" cx="{end_x:.1f}" cy="{end_y:.1f}" r="4"/>'
+        _line(f"M{x:g} {y:g}Q{bend_x:g} {bend_y:g} {end_x:.1f} {end_y:.1f}", arc.looks)
+        + f'<circle class="{f"tip {arc.looks}".strip()}" cx="{end_x:.1f}" cy="{end_y:.1f}" r="4"/>'
     )
 
 
@@ -196,8 +324,8 @@ def _label(arc: _Arc, places: list[tuple[float, float]]) -> str:
     )
 
 
-def _line(path: str) -> str:
-    return f'<path class="edge" d="{path}"/>'
+def _line(path: str, looks: str = "") -> str:
+    return f'<path class="{f"edge {looks}".strip()}" d="{path}"/>'
 
 
 def _tip(x: float, y: float) -> str:

@@ -18,7 +18,7 @@ from penstock.streams.temporal.automata.automaton import (
     text_of,
 )
 from penstock.streams.temporal.automata.translate import MAX_STATES
-from penstock.streams.temporal.errors import bounded_recursion
+from penstock.streams.temporal.errors import TimedFormula, bounded_recursion
 from penstock.streams.temporal.formula.formula import (
     Formula,
     propositions,
@@ -219,7 +219,15 @@ class Monitor:
 
     @property
     def verdicts(self) -> Machine[Verdict]:
-        """The smallest machine for the three verdicts, which ignores how the events end."""
+        """The smallest machine for the three verdicts, which ignores how the events end.
+
+        Raises TimedFormula for a formula with a bound in time, whose verdicts are not its states.
+        """
+        if self.deadlines is not None:
+            raise TimedFormula(
+                f"{text_of(self.formula)} has a bound in time: its verdicts are not those of a "
+                "machine"
+            )
         return minimal(self.machine, [said.verdict for said in self._said])
 
     @property

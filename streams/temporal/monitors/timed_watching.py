@@ -30,7 +30,10 @@ _FEW = 64
 
 def watch_of(rule: Rule, now: Callable[[], float]) -> Watch:
     """One run of a rule, with or without bounds in time."""
-    return Watch(rule, now) if rule.monitor.deadlines is None else TimedWatch(rule, now)
+    watch = Watch(rule, now) if rule.monitor.deadlines is None else TimedWatch(rule, now)
+    if rule.begun is not None:
+        rule.begun(watch)
+    return watch
 
 
 class TimedWatch(Watch):
@@ -116,12 +119,15 @@ class TimedWatch(Watch):
     ) -> Violation[Any] | None:
         """The violation by an event."""
         one = self._instances[key]
-        if one is None:
+        if isinstance(one, Verdict):
             return None
         one.keep(letter if self._keeps_letters else value, self._most)
-        one.state = self._monitor.next(one.state, letter)
+        before = one.state
+        one.state = self._monitor.next(before, letter)
         state = one.state >> self._monitor.bits
         held = self._deadlines.after(one.held, state, letter, at, one.count, present)
+        if key in self.walked:
+            self._note_step(key, one, before, Verdict.FALSE if held is None else state)
         untimed = self._monitor.machine.outputs[state]
         said = self._deadlines.said(untimed, state, held, min(at, present))
         if held is not None:
@@ -158,6 +164,8 @@ class TimedWatch(Watch):
             if missed is None:
                 self._set_alarm(key, one)
             else:
+                if key in self.walked:
+                    self.walked[key].add((one.state >> self._monitor.bits, Verdict.FALSE))
                 self._settle(key, Verdict.FALSE)
                 yield self._overdue(key, one, missed)
 
@@ -195,7 +203,7 @@ class TimedWatch(Watch):
 
     def _drop(self, key: Any) -> None:
         one = self._instances.get(key)
-        if one is not None and self._clock is not None:
+        if isinstance(one, Instance) and self._clock is not None:
             self._unjudged += self._deadlines.any_open(one.held, self._clock)
         super()._drop(key)
 

@@ -58,6 +58,10 @@ class Rule:
     tests: Mapping[str, Test[Any]]
     time: By[Any] | None = None
     lateness: float | timedelta = 0.0
+    follow: frozenset[Any] = frozenset()
+    """The keys whose steps from state to state are kept, since they last began."""
+    begun: Callable[[Watch], None] | None = None
+    """Called with the watch of each run when it begins."""
 
     def __post_init__(self) -> None:
         evidence: object = self.evidence
@@ -185,8 +189,8 @@ class Instance:
                 self.kept[count % most] = what
 
 
-class _Instances(dict[Any, Instance | None]):
-    """Instances by key; None for a decided one. A new key begins in the first state."""
+class _Instances(dict[Any, Instance | Verdict]):
+    """Instances by key; the verdict of a decided one. A new key begins in the first state."""
 
     def __init__(self, first: int, keeps: bool, held: Held) -> None:
         super().__init__()
@@ -244,6 +248,9 @@ class Watch:
             self._used = OrderedDict()
         if rule.by is None:
             _ = self._instances[None]
+        self.walked: dict[Any, set[tuple[int, int | Verdict]]] = {key: set() for key in rule.follow}
+        """The steps of the keys that are followed, from state to state of the machine, or to a
+        verdict that no event has made."""
         self.place = 0
         self._violations = self._expired = self._evicted = self._inconclusive = 0
 
@@ -256,6 +263,7 @@ class Watch:
         used, instances, most = self._used, self._instances, self._most
         keeps_letters = self._keeps_letters
         table, step, telling = self._table, self._monitor.next, self._telling
+        walked = self.walked
         values = [event.value for event in (events[begin:] if begin else events)]
         coming = iter(values)
         keys = repeat(None, len(values)) if self._key is None else keys_of(self._key, values)
@@ -265,12 +273,15 @@ class Watch:
                 if used is not None:
                     self._use(key, used)
                 one = instances[key]
-                if one is None:
+                if isinstance(one, Verdict):
                     continue
                 one.keep(letter if keeps_letters else value, most)
+                before = one.state
                 one.state = state = (
-                    table[one.state | letter] if table is not None else step(one.state, letter)
+                    table[before | letter] if table is not None else step(before, letter)
                 )
+                if walked and key in walked:
+                    self._note_step(key, one, before, state >> self._monitor.bits)
                 if state in telling and (violation := self._decided(key, one)) is not None:
                     return len(events) - length_hint(coming) - 1, violation
         except Exception as error:
@@ -301,7 +312,18 @@ class Watch:
         if verdict is Verdict.FALSE and self._rule.restart:
             self._forget(key)
         else:
-            self._instances[key] = None
+            self._instances[key] = verdict
+
+    def _note_step(self, key: Any, one: Instance, before: int, after: int | Verdict) -> None:
+        """Keep a step of a key that is followed."""
+        if one.count == 1:
+            self.walked[key].clear()
+        self.walked[key].add((before >> self._monitor.bits, after))
+
+    def standing(self) -> Iterator[tuple[Any, int | Verdict]]:
+        """Each remembered key with its state of the machine, or its verdict. O(keys)."""
+        for key, one in self._instances.items():
+            yield key, one if isinstance(one, Verdict) else one.state >> self._monitor.bits
 
     def at_end(self) -> Iterator[Violation[Any]]:
         """The violations of the keys that are undecided, and not idle, when the stream ends."""
@@ -310,7 +332,7 @@ class Watch:
             # From here on no key expires, however slowly the violations are taken.
             self._used = None
         for key, one in self._instances.items():
-            if one is not None and (violation := self._ended(key, one)) is not None:
+            if isinstance(one, Instance) and (violation := self._ended(key, one)) is not None:
                 yield violation
 
     def _ended(self, key: Any, one: Instance) -> Violation[Any] | None:

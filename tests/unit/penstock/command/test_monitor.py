@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
+import os
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from penstock import inbox
+from penstock.command.monitor_picture import MonitorPicture
+from penstock.operators.violations import violations_of
+from penstock.streams.temporal import Monitor
+from penstock.streams.temporal.monitors.watching import Rule
+from penstock.streams.testing import MemorySink
+from penstock.streams.testing.plugin import Run
+
 Penstock = Callable[..., Any]
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 RULE = "G(paid -> X(!sent W packed))"
 PROPS = [f"--prop={name}=type:{name}" for name in ("paid", "sent", "packed")]
@@ -160,3 +176,161 @@ def test_a_bound_that_cannot_be_watched_is_a_mistake_in_the_arguments(penstock: 
     result = penstock("monitor", "F a", "--fields", "--time=at")
     assert result.status == 2
     assert "a formula with a bound in time" in result.err
+
+
+@pytest.fixture
+def drawn(
+    penstock: Penstock, lines: Callable[..., str], tmp_path: Path
+) -> Callable[..., ElementTree.Element]:
+    def draw(formula: str, events: list[Any], *options: str) -> ElementTree.Element:
+        path = tmp_path / "live.svg"
+        arguments = [*PROPS, "--by=order", "--evidence=0", f"--draw={path}"]
+        assert penstock("monitor", formula, *arguments, *options, "--input", lines(*events))
+        assert [one.name for one in tmp_path.iterdir() if "svg" in one.name] == ["live.svg"]
+        return ElementTree.fromstring(path.read_text(encoding="utf-8"))
+
+    return draw
+
+
+def texts(picture: ElementTree.Element, looks: str) -> list[str | None]:
+    return [one.text for one in picture.iter(f"{SVG}text") if one.get("class") == looks]
+
+
+def marked(picture: ElementTree.Element) -> int:
+    return sum("edge on" in one.get("class", "") for one in picture.iter(f"{SVG}path"))
+
+
+def steps(order: Any, *types: str) -> list[Any]:
+    return [{"order": order, "type": kind} for kind in types]
+
+
+def test_the_picture_counts_the_keys_in_each_state(drawn: Callable[..., Any]) -> None:
+    events = [*steps(1, "paid", "sent"), *steps(2, "paid"), *steps(3, "x"), *steps(4, "x")]
+    picture = drawn(RULE, events)
+    assert texts(picture, "title") == [RULE]
+    assert texts(picture, "name") == ["?", "?", "⊥"]
+    assert texts(picture, "count") == ["2", "1", "1"]
+    assert texts(picture, "key") == []
+    assert marked(picture) == 0
+
+
+def test_named_keys_are_shown_with_the_steps_they_have_taken(drawn: Callable[..., Any]) -> None:
+    events = [*steps(7, "x", "paid", "packed", "paid"), *steps("a<b", "x"), *steps(2, "paid")]
+    picture = drawn(RULE, events, "--key=7", "--key=a<b", "--key=none")
+    # Packed and paid by turns, and the loop of the first state.
+    assert sorted(texts(picture, "key")) == ["7", "a<b"]
+    assert marked(picture) == 3
+    circles = [one.get("class") for one in picture.iter(f"{SVG}circle") if one.get("r") == "20"]
+    assert circles == ["state on", "state on", "state"]
+
+
+def test_a_key_that_begins_anew_shows_its_new_steps_only(drawn: Callable[..., Any]) -> None:
+    events = steps(7, "paid", "sent")
+    assert marked(drawn(RULE, events, "--key=7", "--restart")) == 2
+    assert marked(drawn(RULE, [*events, *steps(7, "x")], "--key=7", "--restart")) == 1
+
+
+def test_a_missed_deadline_is_a_dashed_step_to_violated(drawn: Callable[..., Any]) -> None:
+    events = [
+        {"order": 1, "type": "paid", "at": 0},
+        {"order": 2, "type": "paid", "at": 20},
+        {"order": 3, "type": "sent", "at": 20},
+    ]
+    picture = drawn(SOON, events, "--time=at", "--key=1")
+    assert texts(picture, "name") == ["?", "?", "⊥"]
+    assert texts(picture, "count") == ["1", "1", "1"]
+    looks = [one.get("class", "") for one in picture.iter(f"{SVG}path")]
+    assert looks.count("edge on dashed") == 1
+    assert marked(picture) == 2
+    assert "bound in time" in [one.text for one in picture.iter(f"{SVG}text")]
+
+
+def test_a_key_that_keeps_a_bound_for_good_stands_at_true(drawn: Callable[..., Any]) -> None:
+    events = [{"order": 1, "type": "sent", "at": 0}, {"order": 2, "type": "x", "at": 0}]
+    picture = drawn("F[<=10s] sent", events, "--time=at", "--key=1")
+    assert dict(zip(texts(picture, "name"), texts(picture, "count"), strict=True))["⊥"] == "0"
+    assert texts(picture, "name")[-1] == "\N{DOWN TACK}"
+    assert texts(picture, "count")[-1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["G a", "--draw=live.png"], "give a name in .svg"),
+        (["G a", "--key=7"], "it goes with --draw and --by"),
+        (["G a", "--key=7", "--draw=live.svg"], "it goes with --draw and --by"),
+        (["G a", "--draw=nowhere/live.svg"], "Cannot write nowhere/live.svg: No such file"),
+        (["G(a -> X X X X X X b)", "--draw=live.svg"], "states are too many to draw"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_first_event(
+    penstock: Penstock, tmp_path: Path, monkeypatch: Any, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = penstock("monitor", *arguments, "--fields")
+    assert result.status == 2
+    assert said in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_picture_is_drawn_once_a_second_and_at_the_end(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "live.svg"
+    written: list[tuple[float, list[str | None]]] = []
+    replace = os.replace
+
+    def noted(new: str, old: str) -> None:
+        replace(new, old)
+        whole = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        written.append((asyncio.get_running_loop().time(), texts(whole, "count")))
+
+    async def story() -> None:
+        rule = Rule(
+            stage="violations",
+            formula="G(a -> X b)",
+            by=0,
+            mode="ltl3",
+            evidence=0,
+            idle=None,
+            max_keys=None,
+            restart=False,
+            strict=True,
+            tests={"a": lambda event: event[1] == "a", "b": lambda event: event[1] == "b"},
+        )
+        picture = MonitorPicture(str(path), rule.monitor, rule.text)
+        monkeypatch.setattr(os, "replace", noted)
+        source = inbox(9)
+        operator = violations_of(dataclasses.replace(rule, begun=picture.begin), "stop")
+        running = source.pipe(operator).to(MemorySink()).start()
+        with picture.kept(running):
+            await source.put("xa")
+            await asyncio.sleep(1.5)
+            await source.put("ya")
+            await source.put("xx")
+            await asyncio.sleep(1)
+            await running.drain()
+
+    run(story())
+    assert written == [
+        (1.0, ["0", "1", "0"]),
+        (2.0, ["0", "1", "1"]),
+        (2.5, ["0", "1", "1"]),
+    ]
+
+
+def test_a_picture_that_cannot_be_written_any_more_is_reported_once(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    picture = MonitorPicture(str(folder / "live.svg"), Monitor("G a"), "G a")
+
+    async def story() -> None:
+        running: Any = None
+        with picture.kept(running):
+            shutil.rmtree(folder)
+            await asyncio.sleep(5)
+
+    run(story())
+    assert capfd.readouterr().err.count("cannot write") == 1

@@ -213,7 +213,7 @@ def test_a_letter_that_no_plain_name_has_is_answered_with_quotes() -> None:
 def test_a_near_name_that_needs_quotes_is_proposed_with_them() -> None:
     (name, position), *_ = propositions(parse("G Foo")).items()
     advice = str(UnknownProposition(name, position, ["Foo"]))
-    assert advice.endswith("Did you mean 'Foo', which is written in quotes in a formula?")
+    assert advice.endswith("Did you mean 'Foo'? In a formula write it in quotes, as \"Foo\"")
     assert str(UnknownProposition("pai", 2, ["paid"])).endswith("Did you mean 'paid'?")
 
 
@@ -225,3 +225,11 @@ def test_a_formula_in_symbols_is_the_same_formula(formula: Formula) -> None:
 def test_the_mark_after_an_expression_is_no_negation_in_symbols() -> None:
     text = to_text(parse('{a; !b & "F or G"}! & GX!a'), unicode=True)
     assert text == '({a; ¬b ∧ "F or G"}!) ∧ □○¬a'
+
+
+def test_the_documented_depths_are_the_deepest() -> None:
+    parse("X[147] a")
+    parse("(" * 74 + "a" + ")" * 74)
+    for text in ("X[148] a", "(" * 75 + "a" + ")" * 75):
+        with pytest.raises(FormulaTooLarge, match="nesting"):
+            parse(text)
