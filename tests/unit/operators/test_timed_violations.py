@@ -19,6 +19,7 @@ from penstock.streams.testing import (
     MemorySource,
     Probe,
     VirtualClock,
+    VirtualTimeLoop,
 )
 from penstock.streams.testing.plugin import Run
 
@@ -189,6 +190,29 @@ def test_demand_that_comes_back_with_the_timer_gives_the_answer_its_turn(
             loop.call_soon(publisher.deliver, "xb", 4.0)
 
         loop.call_at(5.000001, back)
+        await asyncio.sleep(100)
+        assert watched.found == NOT_Y
+        watched.probe.cancel()
+
+    run(story())
+
+
+@OPERATORS
+def test_demand_that_comes_back_just_before_the_deadline_gives_the_answer_its_turn(
+    run: Run, operator: str
+) -> None:
+    async def story() -> None:
+        watched = Watched(operator)
+        publisher, loop = watched.publisher, asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        watched.open_without_demand()
+
+        def back() -> None:
+            watched.probe.request(1)
+            loop.advance(1)
+            loop.call_soon(loop.call_soon, publisher.deliver, "xb", 4.0)
+
+        loop.call_at(4.9, back)
         await asyncio.sleep(100)
         assert watched.found == NOT_Y
         watched.probe.cancel()
