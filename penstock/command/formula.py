@@ -15,7 +15,7 @@ from penstock.streams.temporal.automata.translate import translate
 from penstock.streams.temporal.automata.words import Lasso
 from penstock.streams.temporal.errors import bounded_recursion
 from penstock.streams.temporal.formula.formula import Formula, Unary, propositions
-from penstock.streams.temporal.formula.lexer import split_words
+from penstock.streams.temporal.formula.lexer import told_of_split_words
 from penstock.streams.temporal.formula.linear import left_matches, to_ltl
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import quoted, to_text
@@ -76,9 +76,8 @@ def _refuse_ignored(options: Namespace) -> None:
 
 
 def _mention_split_words(options: Namespace) -> None:
-    if split := split_words(f"{options.formula} {options.compare or ''}"):
-        how = ", ".join(f"{word} as {read}" for word, read in split.items())
-        mention(f"read {how}; write a name that begins with F, G or X in quotes")
+    if said := told_of_split_words(f"{options.formula} {options.compare or ''}"):
+        mention(said)
 
 
 def _written(automaton: Automaton, options: Namespace) -> str:

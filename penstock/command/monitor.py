@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
@@ -37,6 +38,8 @@ def call(options: Namespace, words: list[str]) -> int:
     if words:
         raise BuildError(f"monitor takes nothing after `--`: {' '.join(words)}")
     warnings_to_standard_error()
+    # How a weak `next` is read.
+    logging.getLogger("penstock").setLevel(logging.INFO)
     found = 0
 
     def clock() -> float:

@@ -70,7 +70,7 @@ def _text(name: str, window: float, past: Past, found: list[tuple[str, Numbers, 
                 for p in (50, 95)
             ),
             f"{one.most:,}",
-            _time(one.empty_at),
+            _time(one.empty_at) if one.most else "-",
         )
         for what, numbers, one in found
     ]
@@ -79,7 +79,11 @@ def _text(name: str, window: float, past: Past, found: list[tuple[str, Numbers, 
         _, numbers, one = found[-1]
         lines.append(
             f"  with {_what(numbers)}, p95 would have been {_percentile(one.total, 95):.3g} s, "
-            f"and no row waiting from {_time(one.empty_at)}"
+            + (
+                f"and from {_time(one.empty_at)} on no row waiting"
+                if one.most
+                else "and no row waiting at all"
+            )
         )
     return "\n".join([*lines, ""])
 
@@ -97,7 +101,7 @@ def _fields(numbers: Numbers, one: Replay) -> dict[str, Any]:
         "waited": {f"p{p}": _percentile(one.waited, p) for p in (50, 95, 99)},
         "total": {f"p{p}": _percentile(one.total, p) for p in (50, 95, 99)},
         "most_waiting": one.most,
-        "empty_at": None if isinf(one.empty_at) else one.empty_at,
+        "empty_at": None if isinf(one.empty_at) or not one.most else one.empty_at,
     }
 
 

@@ -19,7 +19,7 @@ def as_text(name: str, stats: QueueStats) -> str:
         f"; {stats.delayed:,} of them and of those failed are not due" if stats.delayed else ""
     )
     expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
-    repeated = f", {stats.repeated:,} deliveries repeated" if stats.repeated else ""
+    repeated = f", {_deliveries(stats.repeated)} repeated" if stats.repeated else ""
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""
     empty = f"; empty in {span(stats.empty_in)}" if stats.empty_in else ""
     lines = [
@@ -43,6 +43,10 @@ def as_text(name: str, stats: QueueStats) -> str:
         heading = ("poller", "in work", "expired", "finished", "rows/s", "s a row")
         lines += as_table([heading, *map(_poller, stats.pollers)])
     return "\n".join([*lines, ""])
+
+
+def _deliveries(count: int) -> str:
+    return "1 delivery" if count == 1 else f"{count:,} deliveries"
 
 
 def hours_as_text(name: str, history: History) -> str:

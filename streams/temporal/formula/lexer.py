@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["SYMBOLS", "WORD", "Token", "is_plain_name", "split_words", "tokens"]
+__all__ = ["SYMBOLS", "WORD", "Token", "is_plain_name", "tokens", "told_of_split_words"]
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
@@ -83,8 +83,15 @@ def tokens(text: str) -> list[Token]:
         found.append(token)
 
 
-def split_words(text: str) -> dict[str, str]:
-    """The words that begin with operators, such as `Foo`, and how each is read: `F oo`."""
+def told_of_split_words(text: str) -> str:
+    """What to say of words that begin with operators, such as `Foo`, which is read as `F oo`; empty
+    without such a word."""
+    words = _split_words(text)
+    how = ", ".join(f"{word} as {read}" for word, read in words.items())
+    return how and f"read {how}; write a name that begins with F, G or X in quotes"
+
+
+def _split_words(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     letters = ""
     end = -1

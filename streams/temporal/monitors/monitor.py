@@ -24,6 +24,7 @@ from penstock.streams.temporal.formula.formula import (
     propositions,
     with_strong_next,
 )
+from penstock.streams.temporal.formula.lexer import told_of_split_words
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.timed_rules import split
 from penstock.streams.temporal.monitors.continuations import Continuations, leading_on
@@ -68,7 +69,8 @@ class Monitor:
     themselves: it is `FALSE` as soon as one of them is. One that waits is `FALSE` when its deadline
     is past, which `verdict(state, at)` sees without another event.
 
-    A text with PSL's weak `next` that `X` would judge differently at the end is logged, once.
+    A text with PSL's weak `next` that `X` would judge differently at the end is logged, once, and
+    so is one with a word such as `Foo`, which is read as `F oo`.
 
     Raises FormulaSyntaxError, TimedFormula for a bound in time where it cannot be watched, and
     FormulaTooLarge beyond `max_states` states. Time: a few milliseconds for a usual formula; the
@@ -92,6 +94,8 @@ class Monitor:
             untimed, rules = split(read)
             self.machine = _machine(untimed, names, max_states)
             if isinstance(formula, str):
+                if said := told_of_split_words(formula):
+                    log.warning("%s: %s", formula, said)
                 self._log_weak_next(untimed, formula, max_states)
             if rules:
                 timed = timed_machine(self.machine, rules, names, max_states)

@@ -73,6 +73,18 @@ def test_events_that_keep_the_rule_give_status_0(
     assert (result.status, result.out) == (0, "")
 
 
+def test_how_a_formula_is_read_is_said_where_it_may_surprise(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    path = lines({"Foo": True, "up": True})
+    read = penstock("monitor", "G Foo", "--fields", "--input", path)
+    assert "read Foo as F oo; write a name that begins with F, G or X in quotes" in read.err
+    quoted = penstock("monitor", 'G "Foo"', "--fields", "--input", path)
+    assert (quoted.status, quoted.err) == (0, "")
+    weak = penstock("monitor", "next up", "--fields", "--input", path)
+    assert "next is weak" in weak.err
+
+
 def test_a_field_that_is_true_is_a_proposition_and_all_fields_may_be(
     penstock: Penstock, lines: Callable[..., str]
 ) -> None:

@@ -423,6 +423,15 @@ def test_a_history_is_replayed_with_other_pollers(penstock: Penstock, database: 
     assert numbers[1] == pytest.approx(numbers[0], abs=2.0)
     assert numbers[2] == pytest.approx([4, 1, 1, 120, 240, 180, 300], abs=2.0)
     assert last.startswith("  with 4 pollers, batch 1, limit 1, p95 would have been ")
+    assert last.endswith(" on no row waiting")
+
+
+def test_a_replay_in_which_nothing_waits_says_so(penstock: Penstock, database: str) -> None:
+    fill_a_history(database)
+    result = penstock("queue", "replay", database, "--pollers", "20", "--batch", "1")
+    other, last = result.out.splitlines()[-2:]
+    assert other.split()[-2:] == ["0", "-"]
+    assert last.endswith(", and no row waiting at all")
 
 
 def test_a_replay_is_a_line_of_json_if_that_is_wanted(penstock: Penstock, database: str) -> None:

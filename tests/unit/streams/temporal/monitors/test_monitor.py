@@ -243,6 +243,14 @@ def test_a_weak_next_that_matters_at_the_end_is_logged(
     assert (["weak" in record.message for record in caplog.records] == [True]) is is_logged
 
 
+@pytest.mark.parametrize(("formula", "words"), [("G Foo", 1), ('G "Foo"', 0), ("G F oo", 0)])
+def test_a_name_that_is_read_as_an_operator_is_logged(
+    caplog: pytest.LogCaptureFixture, formula: str, words: int
+) -> None:
+    Monitor(formula)
+    assert ["read Foo as F oo" in record.message for record in caplog.records] == [True] * words
+
+
 def test_a_monitor_that_would_be_too_large_for_a_table_walks_its_diagrams() -> None:
     names = [f"p{at}" for at in range(18)]
     monitor = Monitor("G(" + " | ".join(names) + ") & F p3")
