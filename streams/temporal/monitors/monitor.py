@@ -94,8 +94,8 @@ class Monitor:
             untimed, rules = split(read)
             self.machine = _machine(untimed, names, max_states)
             if isinstance(formula, str):
-                if said := told_of_split_words(formula):
-                    log.warning("%s: %s", formula, said)
+                if told := told_of_split_words(formula):
+                    log.warning("%s: %s", formula, told)
                 self._log_weak_next(untimed, formula, max_states)
             if rules:
                 timed = timed_machine(self.machine, rules, names, max_states)

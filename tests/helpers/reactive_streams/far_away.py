@@ -57,7 +57,7 @@ class Connection(Client):
 class Looks:
     """A queue whose every look returns the number of looks before."""
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, beside: bool) -> None:
         self.number = -1
 
     async def open(self, *, make: bool) -> None:
