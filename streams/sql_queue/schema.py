@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, CannotOpen
 
 __all__ = [
     "COLUMNS",
@@ -162,6 +163,17 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
             needed = [*OWN[:3], *(self.columns or {})] if self.beside else list(COLUMNS)
             fields = dict.fromkeys(map(self.column, needed))
         return [name for name in fields if name not in has]
+
+    def check_status(self, database: str, kind: str) -> None:
+        """Raises CannotOpen if the column of the statuses is declared to be of texts (`kind`): no
+        row would seem to be one of the queue."""
+        if re.search("char|text|clob", kind, re.IGNORECASE):
+            raise CannotOpen(
+                f"Column {self.column('status')!r} of table {self.table!r} in {database} is of "
+                f"type {kind}. A queue needs numbers there: 0 for rows that wait, 9 for those in "
+                "work, 1 for finished and -1 for failed ones. Add a column of integers, or name "
+                "the one that serves instead by columns=."
+            )
 
     def no_table_beside(self, database: str) -> str:
         """The error message where nothing is kept beside the user's table yet."""

@@ -94,6 +94,7 @@ class PostgresTable(Store):
             raise ColumnMissing(self.layout.lacking(where, lacks))
         self._columns = there
         if fields is None:
+            self.layout.check_status(where, there[self.layout.column("status")])
             names["id_type"] = there[self.layout.column("id")]
             self._name_payload(there[self.layout.column("payload")])
             self._statements.clear()

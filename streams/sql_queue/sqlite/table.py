@@ -104,22 +104,28 @@ class SqliteTable(Store):
             raise TableMissing(f"{self._file} has no table {self.layout.table!r}.")
         elif lacks := self.layout.missing(there, fields):
             raise ColumnMissing(self.layout.lacking(self._file, lacks))
-        if self.layout.beside and fields is None:
-            self._look_beside(db, make)
+        if fields is None:
+            self.layout.check_status(self._file, self._kind(db, "status"))
+            if self.layout.beside:
+                self._look_beside(db, make)
 
     def _look_beside(self, db: sqlite3.Connection, make: bool) -> None:
         name = f"{self.layout.parts[-1]}_queue"
         if not db.execute("SELECT 1 FROM pragma_table_info(?)", (name,)).fetchone():
             if not make:
                 raise TableMissing(self.layout.no_table_beside(self._file))
-            kind = db.execute(
-                "SELECT type FROM pragma_table_info(?) WHERE name = ?",
-                (self.layout.parts[-1], self.layout.column("id")),
-            ).fetchone()[0]
+            kind = self._kind(db, "id")
             # Another type of an id would change what is compared with it.
             names = {**self._names, "id_type": "INTEGER" if kind.upper() == "INTEGER" else ""}
             for statement in sql.CREATE_BESIDE:
                 db.execute(statement.format_map(names))
+
+    def _kind(self, db: sqlite3.Connection, column: str) -> str:
+        """The declared type of a column of the queue."""
+        text = "SELECT type FROM pragma_table_info(?) WHERE name = ?"
+        found = db.execute(text, (self.layout.parts[-1], self.layout.column(column))).fetchone()
+        kind: str = found[0]
+        return kind
 
     def _columns(self, db: sqlite3.Connection) -> list[str]:
         rows = db.execute("SELECT name FROM pragma_table_info(?)", (self.layout.parts[-1],))

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, read_table, write_table
-from penstock.streams.errors import BuildError, ColumnMissing, TableMissing
+from penstock.streams.errors import BuildError, CannotOpen, ColumnMissing, TableMissing
 from penstock.streams.failures.policy import Backoff
 from penstock.streams.sql_queue import Failure, Settlement, Store, Terms, open_store
 from penstock.streams.sql_queue.analytics import measure
@@ -242,6 +242,18 @@ def test_ids_may_be_texts(database: str) -> None:
     done: list[Any] = []
     asyncio.run(read_table(database, "jobs", beside=True, follow=False).to(collect(done)).run())
     assert done == [{"n": 1}, {"n": 2}]
+
+
+@pytest.mark.parametrize("kind", ["text", "varchar(20)"])
+def test_a_column_of_texts_is_no_status(database: str, kind: str) -> None:
+    execute(database, f"CREATE TABLE jobs (id integer PRIMARY KEY, payload text, state {kind})")
+    execute(database, "INSERT INTO jobs VALUES (1, '{}', 'new')")
+    rows = read_table(database, "jobs", columns={"status": "state"}, beside=True, follow=False)
+    with pytest.raises(CannotOpen, match=r"'state' of table 'jobs' .*needs numbers there: 0 for"):
+        asyncio.run(rows.to(collect([])).run())
+    tables = "sqlite_master" if database.startswith("sqlite") else "information_schema.tables"
+    names = str(execute(database, f"SELECT * FROM {tables}"))
+    assert "jobs_queue" not in names
 
 
 def test_what_is_missing_is_named(own: str) -> None:
