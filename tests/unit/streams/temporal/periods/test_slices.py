@@ -82,12 +82,13 @@ def test_a_month_is_the_least_the_mean_and_the_greatest_of_its_days(
     points = [point for row in table for point in row[:2] if point is not None]
     expected: list[Month] = []
     for key in dict.fromkeys(row[2] for row in table):
-        mine = [row for row in table if row[2] == key]
+        stop = until or _end_of(periods_of(table, aggregate), points)
+        # What begins later makes no month the last one of its key.
+        mine = [row for row in table if row[2] == key and row[0] < stop]
+        if not mine:
+            continue
         begin = min(row[0] for row in mine)
         ends = [row[1] for row in mine]
-        stop = until or _end_of(periods_of(table, aggregate), points)
-        if begin >= stop:
-            continue
         last = stop if None in ends else min(stop, max(end for end in ends if end is not None))
         last = min(stop, first_of_next(last - timedelta(1)))
         start = begin.replace(day=1)
