@@ -169,8 +169,11 @@ class Ledger:
         """The row was not processed to its end.
 
         That does not count as an attempt, unless its lease ran out meanwhile: the row may be the
-        cause, and if another reader had taken it by now it would count too.
+        cause, and if another reader had taken it by now it would count too. Nothing is done for a
+        row that has ended already.
         """
+        if row.ended:
+            return
         row.ended = True
         if row not in self.held:
             self._lose([row])

@@ -158,9 +158,8 @@ class TableReader(SourceStage[dict[str, Any]]):
         now = self.run.now()
         held_back = False
         for row in rows:
-            if not row.ended and not self.ledger.holds(row):
+            if row.ended or not self.ledger.holds(row):
                 self.ledger.give_back(row)
-            if row.ended:
                 held_back = True
                 continue
             if row.attempts > 1:
