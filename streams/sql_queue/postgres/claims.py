@@ -215,9 +215,13 @@ class PostgresStore(PostgresTable):
         async with self._transaction(durable=terms.by is not None) as db:
             keys = {(row.key, row.epoch) for row in rows if row.key is not None}
             values = {"lease": terms.lease, "owner": terms.owner}
+            kept: set[int] = set()
             if keys:
-                await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
-            renewed = await self._count(db, sql.RENEW, {**values, **_marks(rows)})
+                found = await self._all(db, sql.RENEW_KEYS, {**values, **_leases(keys)})
+                kept = {epoch for (epoch,) in found}
+            # A row only with its key: one that was abandoned meanwhile would let later ones pass.
+            held = [row for row in rows if row.key is None or row.epoch in kept]
+            renewed = await self._count(db, sql.RENEW, {**values, **_marks(held)})
         return [] if renewed == len(rows) else lost_rows(rows, await self._states(rows))
 
 

@@ -411,7 +411,7 @@ RENEW = (
 )
 RENEW_KEYS = (
     "UPDATE {keys} AS k SET expires = now() + :lease * interval '1 s' "
-    f"WHERE {_LEASED} AND k.owner = :owner"
+    f"WHERE {_LEASED} AND k.owner = :owner RETURNING k.epoch"
 )
 
 STATES = """SELECT {id}, {token}, {status} FROM {table} WHERE {id} = ANY((:ids)::{id_type}[])"""

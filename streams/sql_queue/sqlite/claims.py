@@ -201,15 +201,18 @@ class SqliteStore(SqliteTable):
 
     async def renew(self, rows: Sequence[Row], terms: Terms) -> list[Row]:
         expires = clock.wall() + terms.lease
-        keys = {
-            (expires, _bytes(row.key), row.epoch, terms.owner)
-            for row in rows
-            if row.key is not None
-        }
-        leases = [(expires, row.id, row.token) for row in rows]
+        keys = {(row.key, row.epoch) for row in rows if row.key is not None}
 
         def work(db: sqlite3.Connection) -> int:
-            self._many(db, sql.RENEW_KEY, list(keys))
+            # A row only with its key: one that was abandoned meanwhile would let later ones pass.
+            kept = {
+                epoch
+                for key, epoch in keys
+                if self._many(db, sql.RENEW_KEY, [(expires, _bytes(key), epoch, terms.owner)])
+            }
+            leases = [
+                (expires, row.id, row.token) for row in rows if row.key is None or row.epoch in kept
+            ]
             return self._many(db, sql.RENEW, leases)
 
         renewed = await self._transaction(work, durable=False)

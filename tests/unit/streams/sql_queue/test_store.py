@@ -256,6 +256,21 @@ def test_later_rows_of_a_key_do_not_overtake_an_abandoned_one(database: str) -> 
     run(work)
 
 
+def test_a_renewal_that_comes_after_a_row_was_abandoned_does_not_hold_it(database: str) -> None:
+    mine_by_key, yours_by_key = Terms("me", by="key"), Terms("you", by="key")
+
+    async def work() -> None:
+        async with opened(database) as (mine, yours):
+            await mine.put(payloads(6))
+            rows = (await mine.claim(4, mine_by_key)).rows
+            assert await mine.settle(Settlement(abandoned=rows[:1]), mine_by_key) == []
+            # It was under way already; the other key is renewed.
+            await mine.renew(rows, mine_by_key)
+            assert numbers((await yours.claim(9, yours_by_key)).rows) == [0, 2, 4]
+
+    run(work)
+
+
 def test_a_renewed_lease_holds(database: str) -> None:
     async def work() -> None:
         async with opened(database) as (mine, yours):
