@@ -46,8 +46,8 @@ from penstock import (
     from_iterable,
     in_threads,
 )
-from penstock.command.curve_plot import as_svg
 from penstock.command.output import write
+from penstock.command.pictures.curves import as_svg
 from penstock.command.turning_point.climb import Climb, Step, turning_point
 
 ACCOUNTS = 1000  # as in SCHEMA

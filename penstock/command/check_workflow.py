@@ -130,6 +130,6 @@ def said_of(rule: Rule, found: list[CounterExample], vacuous: str | None) -> str
 
 
 def _draw(workflow: Workflow, example: CounterExample | None, path: str) -> None:
-    from penstock.command.workflow_picture import picture_of, save
+    from penstock.command.pictures.workflow import picture_of, save
 
     save(picture_of(workflow, example), path)

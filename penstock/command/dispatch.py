@@ -9,8 +9,8 @@ from importlib import import_module
 
 from penstock import __version__
 from penstock.command.arguments import COMMANDS
+from penstock.command.arguments.parsers import Formatter, Parser
 from penstock.command.output import flush, mention, put
-from penstock.command.parsers import Formatter, Parser
 
 __all__ = ["run_command"]
 
@@ -18,7 +18,9 @@ _USAGE = 2
 
 # The module of a sub-command's `call(options, words for the file)`, if it has another name.
 _MODULES = {
+    "counts": "counts.command",
     "kata": "kata.command",
+    "queue": "queue.command",
     "santa": "santa.command",
     "status": "cluster_status",
     "turning-point": "turning_point.command",

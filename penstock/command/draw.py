@@ -44,7 +44,7 @@ def draw(
     written.
     """
     if form == "svg":
-        from penstock.command.picture import as_svg
+        from penstock.command.pictures.pipeline import as_svg
 
         picture = as_svg(pipeline, limit)
     else:

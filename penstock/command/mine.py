@@ -69,8 +69,8 @@ def call(options: Namespace, words: list[str]) -> int:
     else:
         write(text, options.output)
     if options.draw:
-        from penstock.command.mine_picture import picture_of
-        from penstock.command.workflow_picture import save
+        from penstock.command.pictures.mined import picture_of
+        from penstock.command.pictures.workflow import save
 
         save(picture_of(miner), options.draw)
     if status in (0, _BAD_LINES) and (broken or miner.found):

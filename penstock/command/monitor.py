@@ -11,7 +11,7 @@ from typing import Any
 
 from reactivex import operators as ops
 
-from penstock.command.monitor_picture import MonitorPicture
+from penstock.command.pictures.monitor import MonitorPicture
 from penstock.command.run import Options, execute, nothing_beside, warnings_to_standard_error
 from penstock.operators.violations import violations_of
 from penstock.sinks.jsonl import write_jsonl

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.command.curve_plot import as_svg
+from penstock.command.pictures.curves import as_svg
 from penstock.command.turning_point.climb import FACTOR, Climb, Step, turning_point
 
 __all__ = ["as_picture", "as_row", "end_as_text", "heading"]

@@ -3,53 +3,30 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from html import escape
 from math import floor, isfinite, log10
 from typing import Any
 
+from penstock.command.pictures.sheet import (
+    BOTTOM,
+    COLOURS,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    legend,
+    sheet,
+    text,
+)
 from penstock.streams.errors import BuildError
 
-__all__ = [
-    "BOTTOM",
-    "COLOURS",
-    "HEIGHT",
-    "LEFT",
-    "RIGHT",
-    "TOP",
-    "WIDTH",
-    "Steps",
-    "as_svg",
-    "legend",
-    "sheet",
-    "text",
-]
+__all__ = ["Steps", "as_svg"]
 
 Steps = list[tuple[Any, Any, Any]]
 """Begin, end and value, in order; an end of None is open."""
 
-# In pixels.
-WIDTH, HEIGHT = 760, 380
-LEFT, RIGHT, TOP, BOTTOM = 70, 24, 56, 48
 _TICKS = 6
 _OPEN = 0.06  # of the width, for what is open
-
-# Okabe and Ito's palette, which colour-blind readers can tell apart, without its black and yellow.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-
-_STYLE = """
-    text { font-family: ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif;
-           font-size: 12px; fill: #52697a; }
-    .sheet { fill: #ffffff; }
-    .title { font-size: 15px; font-weight: 600; fill: #14344c; }
-    .grid { stroke: #d5e0e8; }
-    .curve { fill: none; stroke-width: 1.8; }
-    @media (prefers-color-scheme: dark) {
-      .sheet { fill: #10181f; }
-      text { fill: #9fb4c3; }
-      .title { fill: #e4eef5; }
-      .grid { stroke: #2a3d4b; }
-    }
-"""
 
 
 def as_svg(*panels: tuple[str, dict[str, Steps]]) -> str:
@@ -61,25 +38,6 @@ def as_svg(*panels: tuple[str, dict[str, Steps]]) -> str:
     """
     drawn = [_panel(title, curves) for title, curves in panels]
     return sheet("; ".join(title for title, _ in panels), *drawn)
-
-
-def sheet(label: str, *panels: list[str]) -> str:
-    """An SVG document of panels, each of elements within WIDTH and HEIGHT."""
-    height = HEIGHT * len(panels)
-    drawn = [
-        f'<g transform="translate(0 {HEIGHT * at})">\n'
-        + "".join(f"    {part}\n" for part in parts)
-        + "  </g>"
-        for at, parts in enumerate(panels)
-    ]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">\n'
-        f"  <style>{_STYLE}  </style>\n"
-        f'  <rect class="sheet" width="{WIDTH}" height="{height}" rx="12"/>\n'
-        + "".join(f"  {part}\n" for part in drawn)
-        + "</svg>\n"
-    )
 
 
 def _panel(title: str, curves: dict[str, Steps]) -> list[str]:
@@ -177,21 +135,3 @@ def _dates(across: _Axis, example: Any) -> list[str]:
         anchor = "start" if n == 0 else "end" if n == _TICKS - 1 else "middle"
         parts.append(text(across.pixel(number), HEIGHT - BOTTOM + 22, label, anchor=anchor))
     return parts
-
-
-def legend(names: list[str]) -> list[str]:
-    """The names of the curves, in the order of COLOURS."""
-    parts: list[str] = []
-    slot = (WIDTH - LEFT - RIGHT) / max(len(names), 4)
-    longest = int(slot / 8) - 1
-    for at, name in enumerate(names):
-        x = LEFT + at * slot
-        shown = name if len(name) <= longest else f"{name[: longest - 1]}…"
-        parts.append(f'<rect x="{x:g}" y="37" width="12" height="4" fill="{COLOURS[at]}"/>')
-        parts.append(text(x + 17, 43, shown))
-    return parts
-
-
-def text(x: float, y: float, shown: str, *, anchor: str = "start", kind: str = "label") -> str:
-    """An element of text."""
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(shown)}</text>'

@@ -16,6 +16,7 @@ __all__ = [
     "add_limit",
     "add_output",
     "add_report",
+    "add_traceback",
     "evidence",
     "limit",
     "number",
@@ -69,9 +70,7 @@ def with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentP
         metavar="FILE[:NAME]",
         help="a Python file with a pipeline; NAME says which, where there are several",
     )
-    parser.add_argument(
-        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
-    )
+    add_traceback(parser)
     return parser
 
 
@@ -114,6 +113,12 @@ def add_report(parser: argparse.ArgumentParser, default: str = "text") -> None:
         choices=("text", "json", "none"),
         default=default,
         help=f"the form of the report on standard error{shown}",
+    )
+
+
+def add_traceback(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--traceback", action="store_true", help="show penstock's own frames in tracebacks too"
     )
 
 

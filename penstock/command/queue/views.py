@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from datetime import UTC, datetime
 
-from penstock.command import queue_text
-from penstock.command.counts_plot import Steps, as_svg
 from penstock.command.output import write
+from penstock.command.pictures.steps import Steps, as_svg
+from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.analytics import measure
@@ -40,12 +40,12 @@ async def look(store: Store, name: str, options: Namespace) -> tuple[object, str
         history = await by_hour(store, window)
         if options.plot is not None:
             write(_picture(name, history), options.plot)
-        return history, queue_text.hours_as_text(name, history)
+        return history, hours_as_text(name, history)
     if options.by == "kind":
         kinds = await by_kind(store, window, options.kind)
-        return kinds, queue_text.kinds_as_text(name, options.kind, window, kinds)
+        return kinds, kinds_as_text(name, options.kind, window, kinds)
     stats = await measure(store, window)
-    return stats, queue_text.as_text(name, stats)
+    return stats, as_text(name, stats)
 
 
 def _picture(name: str, history: History) -> str:

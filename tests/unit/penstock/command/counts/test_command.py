@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.command.counts_plot import as_svg
+from penstock.command.pictures.steps import as_svg
 
 Penstock = Callable[..., Any]
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from penstock.command.parsers import AddParser, add_input, add_report, number, plain, seconds
+from penstock.command.arguments.parsers import (
+    AddParser,
+    add_input,
+    add_report,
+    number,
+    plain,
+    seconds,
+)
 
 __all__ = ["add_queue"]
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from orjson import OPT_APPEND_NEWLINE, Fragment, JSONDecodeError, dumps, loads
 
-from penstock.command import queue_views
 from penstock.command.output import mention, put
+from penstock.command.queue.views import check, look
 from penstock.command.run import Options, execute, warnings_to_standard_error
 from penstock.streams.errors import DatabaseUnavailable
 from penstock.streams.sql_queue import (
@@ -35,7 +35,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     if options.action == "put":
         return _put(options)
     if options.action == "stats":
-        queue_views.check(options)
+        check(options)
     try:
         return asyncio.run(_with_store(options, _ACTIONS[options.action]))
     except (DatabaseLost, DatabaseUnavailable) as error:
@@ -79,7 +79,7 @@ def _mapping(options: argparse.Namespace) -> dict[str, str] | None:
 async def _stats(store: Store, options: argparse.Namespace) -> int:
     name = f"{options.table} in {redacted(options.url)}"
     while True:
-        found, text = await queue_views.look(store, name, options)
+        found, text = await look(store, name, options)
         if options.json:
             text = dumps(found, option=OPT_APPEND_NEWLINE).decode()
         elif options.watch:
@@ -148,7 +148,7 @@ def _rows(count: int) -> str:
 
 
 async def _replay(store: Store, options: argparse.Namespace) -> int:
-    from penstock.command.queue_replay import replay
+    from penstock.command.queue.replay import replay
 
     return await replay(store, f"{options.table} in {redacted(options.url)}", options)
 

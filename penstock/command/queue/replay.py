@@ -10,7 +10,7 @@ from typing import Any
 from orjson import OPT_APPEND_NEWLINE, dumps
 
 from penstock.command.output import mention, put
-from penstock.command.queue_text import as_table, span
+from penstock.command.queue.text import as_table, span
 from penstock.streams.sql_queue import Store
 from penstock.streams.sql_queue.replay import (
     Numbers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, floor, log10
 
-from penstock.command.counts_plot import (
+from penstock.command.pictures.sheet import (
     BOTTOM,
     COLOURS,
     HEIGHT,

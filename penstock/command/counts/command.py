@@ -10,9 +10,9 @@ from decimal import Decimal
 from math import isfinite
 from typing import Any
 
-from penstock.command.counts_plot import Steps, as_svg
-from penstock.command.counts_rows import Row, as_number, read_rows
+from penstock.command.counts.rows import Row, as_number, read_rows
 from penstock.command.output import counted, mention, put, write
+from penstock.command.pictures.steps import Steps, as_svg
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.periods.counts import Periods, sequenced
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, amount, reader

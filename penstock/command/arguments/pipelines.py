@@ -1,0 +1,191 @@
+"""The arguments of the sub-commands about a pipeline, on this machine or on NATS JetStream."""
+
+from __future__ import annotations
+
+import argparse
+
+from penstock.command.arguments.parsers import (
+    AddParser,
+    add_drain_deadline,
+    add_input,
+    add_limit,
+    add_output,
+    add_report,
+    plain,
+    positive,
+    seconds,
+    with_file,
+)
+
+__all__ = [
+    "add_check",
+    "add_dead_letters",
+    "add_draw",
+    "add_publish",
+    "add_run",
+    "add_status",
+    "add_turning_point",
+]
+
+
+def add_run(add_parser: AddParser) -> None:
+    run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
+    add_input(run)
+    add_output(run)
+    add_limit(run, "work on N events at once, or on the best number between two bounds")
+    add_drain_deadline(run, "work in flight gets after a signal or an error")
+    add_report(run)
+    _add_servers(run, required=False)
+    run.add_argument(
+        "--lease",
+        type=seconds,
+        metavar="SECONDS",
+        help="with --on: after so long without a sign of life others take over; the same for all "
+        "workers (default: 10, or what it is there)",
+    )
+    run.add_argument(
+        "--attempts",
+        type=int,
+        metavar="N",
+        help="with --on or --workers: attempts at an event before it is a dead letter, if its "
+        "stage has no on_error or if it ends its workers (default: 3)",
+    )
+    run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
+    run.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="work in N processes on this machine, with a NATS server that is started for it",
+    )
+    run.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="with --workers: where that server keeps what is unfinished "
+        "(default: a folder that lasts as long as the run)",
+    )
+
+
+def add_draw(add_parser: AddParser) -> None:
+    draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
+    draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
+    add_limit(draw, "what it holds when `penstock run` is given this --limit")
+    add_output(draw)
+
+
+def add_check(add_parser: AddParser) -> None:
+    with_file(add_parser, "check", "build a pipeline and report what is wrong with it")
+
+
+def add_turning_point(add_parser: AddParser) -> None:
+    turning = with_file(
+        add_parser,
+        "turning-point",
+        "measure the response time of a pipeline at rising rates, until it turns up",
+    )
+    turning.add_argument(
+        "--input",
+        metavar="PATH",
+        required=True,
+        help="the events to feed it with, in place of its own source",
+    )
+    turning.add_argument(
+        "--repeat", action="store_true", help="begin the file anew as often as needed"
+    )
+    turning.add_argument(
+        "--seconds",
+        type=positive,
+        default=3.0,
+        metavar="SECONDS",
+        help="how long each rate lasts, at least (default: 3)",
+    )
+    turning.add_argument(
+        "--rate",
+        type=positive,
+        metavar="N",
+        help="the first rate, in events per second (default: a quarter of what it does one by one)",
+    )
+    turning.add_argument(
+        "--yes",
+        action="store_true",
+        help="yes, run its handlers and sinks; needed where standard input is a terminal",
+    )
+    turning.add_argument("--plot", metavar="PATH.svg", help="draw the response times, too")
+    add_output(turning)
+    add_drain_deadline(turning, "events under way get at the end")
+    add_report(turning)
+
+
+def add_publish(add_parser: AddParser) -> None:
+    publish = with_file(
+        add_parser, "publish", "feed JSON lines to a pipeline that runs on NATS JetStream"
+    )
+    add_input(publish)
+    _add_servers(publish, required=True)
+    add_drain_deadline(publish, "events under way get after a signal")
+    add_report(publish)
+
+
+def add_status(add_parser: AddParser) -> None:
+    status = plain(add_parser, "status", "show a pipeline's workers and progress on NATS")
+    _add_place(status)
+    _add_pool(status)
+    status.add_argument("--watch", action="store_true", help="show it anew each second")
+
+
+def add_dead_letters(add_parser: AddParser) -> None:
+    letters = plain(add_parser, "dead-letters", "list the dead letters, or try them again")
+    letters.add_argument("action", choices=("list", "replay"))
+    letters.add_argument(
+        "--id", type=int, nargs="+", metavar="N", help="those with these numbers (default: all)"
+    )
+    _add_place(letters)
+    _add_pool(letters)
+
+
+def _add_servers(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    _add_place(parser, required=required, default=" (default: the file's)")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="how many parts the keys are divided into; fixed when the stream is created "
+        "(default: 64)",
+    )
+    parser.add_argument(
+        "--replicas",
+        type=int,
+        metavar="N",
+        help="on how many servers each event is kept (default: 3 if there are as many)",
+    )
+    parser.add_argument(
+        "--room",
+        type=int,
+        metavar="BYTES",
+        help="space that the servers reserve for events when the stream is created "
+        "(default: 1 GiB)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="how many events of a partition publishers pack into one message; fixed when the "
+        "stream is created (default: 1); duplicates are then dropped within a partition",
+    )
+
+
+def _add_pool(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pool", metavar="NAME", help="the work pool of that name instead of a pipeline"
+    )
+
+
+def _add_place(
+    parser: argparse.ArgumentParser, *, required: bool = True, default: str = ""
+) -> None:
+    parser.add_argument(
+        "--on",
+        required=required,
+        metavar="URL[,URL...]",
+        help="the NATS servers, as in nats://a:4222,b:4222",
+    )
+    parser.add_argument("--name", help=f"the pipeline's name there{default}")

@@ -1,0 +1,152 @@
+"""The arguments of the sub-commands that tell an article's story again: the kata and Santa."""
+
+from __future__ import annotations
+
+from penstock.command.arguments.parsers import (
+    AddParser,
+    Formatter,
+    number,
+    plain,
+    seconds,
+)
+
+__all__ = ["add_kata", "add_santa"]
+
+
+def add_kata(add_parser: AddParser) -> None:
+    kata = add_parser(
+        "kata",
+        help="run the stream kata at full load and measure it",
+        description="Run the stream kata on a load of events, with a line each second on standard "
+        "error, and print one table: throughput, queue, latency from creation to start in "
+        "milliseconds, and what went wrong.",
+        allow_abbrev=False,
+        formatter_class=Formatter,
+    )
+    for name, kind, default, what in (
+        ("rate", float, 1000, "events a second"),
+        ("clients", int, 100, "number of clients"),
+        ("duplicates", float, 0.01, "share of duplicates, from 0 to 1"),
+        ("seconds", float, 10, "how long the load lasts"),
+        ("handler-ms", float, 10, "mean time of work on one event"),
+        ("sigma-ms", float, 1, "its standard deviation"),
+        ("seed", int, 1, "of the load"),
+    ):
+        kata.add_argument(
+            f"--{name}", type=kind, default=default, help=f"{what} (default: {default})"
+        )
+    kata.add_argument(
+        "--variant",
+        action="append",
+        metavar="NAME",
+        help="run this step of the article as well, or all of them; may be repeated: "
+        "sequential, naive-pool, fail-on-concurrent, wait-on-concurrent, smart-pool, all",
+    )
+    kata.add_argument(
+        "--try",
+        dest="consumer",
+        metavar="FILE[:NAME]",
+        help="grade this consumer instead of running penstock's pipeline: a function of one event, "
+        "or a class or object with submit(event); exit status 1 if it breaks a promise",
+    )
+    kata.add_argument(
+        "--pool",
+        type=number,
+        metavar="N",
+        help="threads in each variant's pool (default: the article's, 12 of smart-pool, else 10)",
+    )
+    kata.add_argument(
+        "--slow-client",
+        type=float,
+        nargs="?",
+        const=5.0,
+        metavar="TIMES",
+        help="the events of one client take so many times as long (default: 5)",
+    )
+    kata.add_argument(
+        "--pause",
+        type=seconds,
+        nargs="?",
+        const=1.0,
+        metavar="SECONDS",
+        help="at half of the time stop the whole interpreter for so long, as a garbage collector "
+        "does (default: 1)",
+    )
+
+
+def add_santa(add_parser: AddParser) -> None:
+    santa = plain(
+        add_parser,
+        "santa",
+        "run the self-adjusting mailbox: batches of jobs, in processes or simulated",
+    )
+    santa.add_argument(
+        "--simulate",
+        action="store_true",
+        help="on a virtual machine, in virtual time, instead of processes",
+    )
+    santa.add_argument(
+        "--race",
+        action="store_true",
+        help="simulate naive, fixed:4, hill-climb and auto side by side, with the same letters",
+    )
+    santa.add_argument(
+        "--shift",
+        type=number,
+        nargs="?",
+        const=0,
+        metavar="CORES",
+        help="of a simulation: at minute 10 only so many cores are left (default: three quarters)",
+    )
+    santa.add_argument(
+        "--limit",
+        metavar="naive|fixed:N|hill-climb|auto",
+        help="how many jobs at once; naive: all (default: auto, which tunes itself)",
+    )
+    santa.add_argument(
+        "--learning-rate", type=float, metavar="SHARE", help="of the hill climb (default: 0.1)"
+    )
+    santa.add_argument(
+        "--exploration-rate", type=float, metavar="SHARE", help="of the hill climb (default: 0.1)"
+    )
+    santa.add_argument(
+        "--batches",
+        type=int,
+        help="how many batches (default: 40; 360, half an hour, with --race or --shift)",
+    )
+    santa.add_argument(
+        "--max-batch",
+        type=number,
+        default=10,
+        metavar="N",
+        help="a batch has 0 to N jobs (default: 10)",
+    )
+    santa.add_argument(
+        "--interval",
+        type=seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="of the story between two batches (default: 5)",
+    )
+    santa.add_argument(
+        "--value",
+        type=number,
+        metavar="NUMBER",
+        help="what each job factorizes (default: with --simulate the article's 2130093701, which "
+        "took 5.5 s; else a fixed smaller prime, 2130061 at the default speed)",
+    )
+    santa.add_argument(
+        "--cores",
+        type=number,
+        metavar="N",
+        help="processes (default: four for each core here), or virtual cores (default: 8)",
+    )
+    santa.add_argument(
+        "--speed",
+        type=float,
+        help="of processes: how many times as fast as the article's clock (default: 20)",
+    )
+    santa.add_argument(
+        "--seed", type=int, default=0, help="of the sizes of batches and the hill climb's steps"
+    )
+    santa.add_argument("--plot", metavar="PATH", help="draw what happened as .svg or .png, too")

@@ -1,0 +1,261 @@
+"""The arguments of the sub-commands about temporal logic, workflows and counts over time."""
+
+from __future__ import annotations
+
+from penstock.command.arguments.parsers import (
+    AddParser,
+    add_input,
+    add_output,
+    add_report,
+    add_traceback,
+    evidence,
+    number,
+    plain,
+    seconds,
+)
+
+__all__ = [
+    "add_check_workflow",
+    "add_counts",
+    "add_formula",
+    "add_learn",
+    "add_mine",
+    "add_monitor",
+]
+
+
+def add_check_workflow(add_parser: AddParser) -> None:
+    check = plain(
+        add_parser, "check-workflow", "look for paths of workflows that break the rules of a file"
+    )
+    check.usage = "penstock check-workflow GRAPH.json [GRAPH.json ...] RULES.py [options]"
+    check.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help='graphs, as in {"nodes": {name: facts, ...}}, and the one .py file, with rules in '
+        "variables",
+    )
+    check.add_argument(
+        "--all",
+        type=number,
+        default=1,
+        metavar="N",
+        help="show up to N paths that break a rule, shortest first (default: 1)",
+    )
+    check.add_argument(
+        "--draw", metavar="PATH", help="draw the first of them, as .svg or, for Graphviz, .dot"
+    )
+    add_traceback(check)
+
+
+def add_mine(add_parser: AddParser) -> None:
+    mine = plain(
+        add_parser,
+        "mine",
+        "count the steps of cases in JSON lines, and compare them with a workflow",
+    )
+    mine.add_argument(
+        "graph",
+        nargs="?",
+        metavar="GRAPH.json",
+        help='the workflow, as in {"nodes": {name: facts, ...}}',
+    )
+    mine.add_argument(
+        "--by", metavar="FIELD", help="the events of each key are one case (default: all are)"
+    )
+    mine.add_argument(
+        "--step", default="step", metavar="FIELD", help="the name of the step (default: step)"
+    )
+    mine.add_argument(
+        "--rules",
+        metavar="RULES.py",
+        help="a Python file with rules in variables, for the cases and for the workflow",
+    )
+    mine.add_argument(
+        "--max-keys",
+        type=number,
+        default=1_000_000,
+        metavar="N",
+        help="forget the case used longest ago where there are more (default: 1,000,000)",
+    )
+    mine.add_argument(
+        "--draw",
+        metavar="PATH",
+        help="draw what happened over the workflow, as .svg or, for Graphviz, .dot",
+    )
+    add_traceback(mine)
+    add_input(mine)
+    add_output(mine)
+    add_report(mine, "none")
+
+
+def add_monitor(add_parser: AddParser) -> None:
+    monitor = plain(
+        add_parser, "monitor", "report where JSON lines violate a formula of temporal logic"
+    )
+    monitor.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
+    monitor.add_argument(
+        "--prop",
+        action="append",
+        default=[],
+        metavar="NAME=FIELD:VALUE",
+        help="what a name in the formula means; without VALUE: that the field is true. Repeat it",
+    )
+    monitor.add_argument(
+        "--fields",
+        action="store_true",
+        help="names without a --prop are fields of the events",
+    )
+    monitor.add_argument("--by", metavar="FIELD", help="watch the events of each key on their own")
+    monitor.add_argument(
+        "--evidence",
+        type=evidence,
+        default=16,
+        metavar="N|full|letters",
+        help="events to show with a violation (default: 16), or the names that held",
+    )
+    monitor.add_argument(
+        "--mode",
+        choices=("ltl3", "rv"),
+        default="ltl3",
+        help="rv: also report when it becomes presumably false",
+    )
+    monitor.add_argument(
+        "--restart", action="store_true", help="begin anew with a key after its violation"
+    )
+    monitor.add_argument(
+        "--time",
+        metavar="FIELD",
+        help="the field with the time of an event, for bounds such as F[<=10s] (default: when it "
+        "was read)",
+    )
+    monitor.add_argument(
+        "--lateness",
+        type=seconds,
+        default=0.0,
+        metavar="SECONDS",
+        help="with --time: how long after a later event one may come (default: 0)",
+    )
+    monitor.add_argument(
+        "--draw",
+        metavar="FILE",
+        help="an SVG file with how many keys stand in each state, written once a second",
+    )
+    monitor.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="with --draw and --by: mark this key and the steps it has taken. Repeat it",
+    )
+    add_input(monitor)
+    add_output(monitor)
+    add_report(monitor, "none")
+
+
+def add_learn(add_parser: AddParser) -> None:
+    learn = plain(
+        add_parser, "learn", "find formulas that hold on good traces and fail on bad ones"
+    )
+    learn.add_argument(
+        "good",
+        metavar="GOOD",
+        help="JSON lines, each a list of events; with --by, each an event",
+    )
+    learn.add_argument("bad", metavar="BAD", help="the same of the traces that should not be")
+    learn.add_argument("--by", metavar="FIELD", help="the events of each key are one trace")
+    learn.add_argument(
+        "--prop",
+        action="append",
+        default=[],
+        metavar="NAME=FIELD:VALUE",
+        help="a proposition, as for `penstock monitor`. Repeat it",
+    )
+    learn.add_argument(
+        "--fields",
+        action="store_true",
+        help="every field that is true or false is a proposition",
+    )
+    learn.add_argument("--step", metavar="FIELD", help="every value of this field is a proposition")
+    add_output(learn)
+    add_report(learn, "none")
+
+
+def add_formula(add_parser: AddParser) -> None:
+    formula = plain(add_parser, "formula", "show, translate and compare formulas of temporal logic")
+    formula.add_argument("formula", metavar="FORMULA", help="such as 'G(paid -> F sent)'")
+    formula.add_argument(
+        "--ltl", action="store_true", help="write regular expressions as LTL first, where it can"
+    )
+    formula.add_argument("--simplify", action="store_true", help="simplify it first")
+    formula.add_argument("--unicode", action="store_true", help="print it in the symbols of logic")
+    form = formula.add_mutually_exclusive_group()
+    form.add_argument("--lbtt", action="store_true", help="its Büchi automaton as LBTT reads it")
+    form.add_argument("--hoa", action="store_true", help="its Büchi automaton as HOA")
+    form.add_argument(
+        "--svg",
+        action="store_true",
+        help="draw the automaton, each edge with the number of its line in --lbtt",
+    )
+    form.add_argument(
+        "--compare",
+        metavar="FORMULA",
+        help="how it is related to another one, on finite traces and on infinite words; exit "
+        "status 1 if they differ",
+    )
+    form.add_argument(
+        "--examples", action="store_true", help="the shortest traces that satisfy and violate it"
+    )
+    formula.add_argument(
+        "--ba",
+        action="store_true",
+        help="an automaton with at most one acceptance set (as HOA, unless --lbtt or --svg)",
+    )
+    add_output(formula)
+
+
+def add_counts(add_parser: AddParser) -> None:
+    counts = plain(
+        add_parser, "counts", "count the rows that are valid at every instant, or in each month"
+    )
+    counts.add_argument(
+        "source",
+        nargs="?",
+        metavar="FILE|URL",
+        help="a file of CSV (.csv) or JSON lines, or a database, as in sqlite:///work.db or "
+        "postgresql://host/name (default: JSON lines of standard input)",
+    )
+    counts.add_argument("--table", metavar="NAME", help="the table of the database")
+    counts.add_argument(
+        "--format", choices=("csv", "jsonl"), help="the file's format, if its name does not say it"
+    )
+    for name, default, what in (
+        ("begin", "from", "the time from which a row is valid"),
+        ("end", "to", "the time at which its validity ends; open without a value"),
+    ):
+        counts.add_argument(
+            f"--{name}",
+            default=default,
+            metavar="FIELD",
+            help=f"the field that says {what} (default: {default})",
+        )
+    counts.add_argument("--by", metavar="FIELD", help="count the rows of each key on their own")
+    counts.add_argument(
+        "--aggregate",
+        choices=("count", "sum", "avg", "min", "max"),
+        default="count",
+        help="what to compute of the rows valid at an instant (default: count)",
+    )
+    counts.add_argument(
+        "--of", metavar="FIELD", help="the number to aggregate, with any --aggregate but count"
+    )
+    shown = counts.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--month", action="store_true", help="least, mean over time and greatest of each month"
+    )
+    shown.add_argument("--at", metavar="T", help="only the value at that instant, as in 2004-07-13")
+    counts.add_argument(
+        "--until", metavar="T", help="with --month: examine the time before that instant only"
+    )
+    counts.add_argument("--plot", metavar="PATH.svg", help="draw the periods, or the months, too")

@@ -1,0 +1,1 @@
+"""Counts over time of rows that are valid from one instant to another."""

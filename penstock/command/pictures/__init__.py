@@ -1,0 +1,1 @@
+"""The pictures that the commands draw, as SVG."""

@@ -1,0 +1,1 @@
+"""Inspecting and maintaining a queue in a database table."""
