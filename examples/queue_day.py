@@ -38,7 +38,7 @@ def arrivals(rng: Random, begin: float, end: float) -> Iterator[tuple[float, str
 
 
 def day(rng: Random, now: float) -> list[tuple[Any, ...]]:
-    """The rows, worked on in the order of their ids by whoever is free."""
+    """The rows, worked on in the order of their ids, each by the first poller that is free."""
     rows = [[at, at, kind, 0] for at, kind in arrivals(rng, now - HOURS * 3600, now)]
     done: dict[int, tuple[Any, ...]] = {}
     free = [(rows[0][0], f"worker-{n}") for n in range(1, POLLERS + 1)]
