@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture monitor-picture oltp-picture queue-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture kata-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -77,6 +77,16 @@ spreader-picture: .venv/.ready  ## the picture of docs/spreader.md, drawn again
 	sed -n '/^# jobs.py/,/^```/{/^```/!p}' docs/spreader.md >jobs.py
 	$(BIN)/penstock draw jobs.py --format svg --output docs/images/spreader.svg
 	rm jobs.py
+
+kata-picture: .venv/.ready  ## the picture of docs/guide.md, drawn again
+	$(BIN)/penstock draw examples/kata.py --format svg --output docs/images/kata.svg
+
+limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again
+	$(BIN)/python -m benchmarks.limits.plots "P5 shifting" build/limits
+	cp build/limits/p5-shifting.svg docs/images/limits.svg
+
+rooms-picture: .venv/.ready  ## the picture of docs/architecture.md, drawn again
+	$(BIN)/python -m tests.helpers.rooms_picture
 
 counts-picture: .venv/.ready  ## the picture of docs/counts.md, drawn again
 	$(BIN)/python -c "import csv, sys; from examples.open_orders import orders; csv.writer(sys.stdout).writerows([('from', 'to'), *orders(5000)])" \

@@ -1,14 +1,20 @@
-"""Plots of limit, in flight, queue and latency over time, for the default on one plant."""
+"""Plots of limit, in flight, queue and latency over time, for the default on one plant.
+
+    python -m benchmarks.limits.plots "P5 shifting" build/limits
+
+draws that plant alone.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.limits.scenarios import Scenario
+from benchmarks.limits.scenarios import EXTRAS, PLANTS, Scenario
 from benchmarks.limits.score import Oracle, oracle
 from benchmarks.limits.simulate import Completion, simulate
 from penstock.streams.extras import missing_extra
@@ -106,3 +112,14 @@ def _means(
         [round((number + 0.5) * width, 3) for number in slices],
         [round(fmean(values), 4) for values in slices.values()],
     )
+
+
+def main(name: str, folder: str) -> None:
+    """Draw the plant of this name into a folder."""
+    (scenario,) = [plant for plant in (*PLANTS, *EXTRAS) if plant.name == name]
+    for path in draw(scenario, Path(folder)):
+        print(path)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

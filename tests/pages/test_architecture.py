@@ -45,7 +45,7 @@ def test_every_file_that_the_page_names_without_its_folder_exists_somewhere() ->
 
 
 def test_the_picture_of_the_rooms_is_what_the_code_draws() -> None:
-    assert IMAGE.read_text(encoding="utf-8") == picture(), "python -m tests.helpers.rooms_picture"
+    assert IMAGE.read_text(encoding="utf-8") == picture(), "make rooms-picture"
 
 
 def test_every_room_has_a_box_that_names_all_its_imports() -> None:

@@ -213,9 +213,8 @@ def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:
     drawn = tmp_path / "kata.svg"
     command = ["penstock", "draw", "examples/kata.py", "--format", "svg", "--output", str(drawn)]
     assert run(command, HOME).stdout == ""
-    assert drawn.read_text(encoding="utf-8") == (HOME / "docs/images/kata.svg").read_text(
-        encoding="utf-8"
-    )
+    text = (HOME / "docs/images/kata.svg").read_text("utf-8")
+    assert drawn.read_text("utf-8") == text, "make kata-picture"
 
 
 def test_the_pictures_of_a_workflow_are_what_its_page_draws(tmp_path: Path) -> None:
