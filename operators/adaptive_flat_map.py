@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 from penstock.streams.errors import BuildError, describe
@@ -39,7 +40,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
 from penstock.streams.limits import Limiter, Shared
 from penstock.streams.limits.choice import Limit, limiter_for
-from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.protocol.stage import StageInfo, Subscriber, Work
 from penstock.streams.runtime.context import Run
 from penstock.streams.validation import require_count
 
@@ -127,27 +128,41 @@ def adaptive_flat_map(
                 "spread() between them, which takes one event of a group at a time"
             )
 
+        def limiter(run: Run) -> Limiter:
+            return limiter_for(run.limit or (given.pop() if given else _copied(original)))
+
         def make(downstream: Subscriber[Any], run: Run, info: StageInfo) -> WorkerStage:
-            own = run.limit or (given.pop() if given else _copied(original))
-            stage = WorkerStage(downstream, run, info, settings, limiter_for(own))
+            lent = run.overrides.lent
+            own = settings if lent is None else replace(settings, on_limit_change=None)
+            stage = WorkerStage(downstream, run, info, own, lent or limiter(run))
             run.tunable[info.number] = stage.retune
             return stage
 
         def info(limit: Limit) -> StageInfo:
             floor, ceiling = _bounds(limiter_for(limit))
-            is_shared = isinstance(limit, Shared)
+            is_sharing = isinstance(limit, Shared)
             bound = None
             if ceiling is not None:
                 held = ceiling * (2 if isinstance(on_error, Retry) else 1)
-                bound = window + held + is_shared
-            sharing = " with other stages" if is_shared else ""
+                bound = window + held + is_sharing
+            sharing = " with other stages" if is_sharing else ""
             at_once = _at_once(floor, ceiling) if is_async(handler) else "1 at once"
             note = f"{at_once}{sharing}, {window:,} results"
             if source.turns and not ordered:
                 note += "; order of a group ends here"
             routed = routed_by(on_error)
             return StageInfo(
-                "adaptive_flat_map", name, bound, note, works=True, routed=routed, under=info
+                "adaptive_flat_map",
+                name,
+                bound,
+                note,
+                works=True,
+                routed=routed,
+                under=info,
+                policy=on_error,
+                work=Work(
+                    window, limiter, 0, ordered, is_sharing, not is_async(handler), on_limit_change
+                ),
             )
 
         return source.then(make, info(limit), turns=False)

@@ -34,7 +34,7 @@ from penstock.streams.execution.handler import check_handler, check_timeout, han
 from penstock.streams.failures.policy import OnError, Retry, check_policy, routed_by
 from penstock.streams.flowable import Flowable
 from penstock.streams.keyed.grouped import Grouped
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import StageInfo, Work
 from penstock.streams.validation import given, is_at_least, require_count, require_seconds
 
 __all__ = ["batch"]
@@ -93,7 +93,16 @@ def batch(
             )
 
         ends = "; order of a group ends here" if source.turns else ""
-        info = StageInfo("batch", name, bound, note + ends, works=True, routed=routed_by(on_error))
+        info = StageInfo(
+            "batch",
+            name,
+            bound,
+            note + ends,
+            works=True,
+            routed=routed_by(on_error),
+            policy=on_error,
+            work=Work(max_size, parallel=parallel),
+        )
         return source.then(partial(BatchStage, settings=settings), info, turns=False)
 
     return operator

@@ -112,7 +112,14 @@ def group_by(
     # A result of a group's operators may derive from all events that fit.
     gathers = 1 if each is None else buffer
     info = StageInfo(
-        "group_by", key_name(by), buffer, by=by, gathers=gathers, routed=routed_by(on_error)
+        "group_by",
+        key_name(by),
+        buffer,
+        by=by,
+        gathers=gathers,
+        routed=routed_by(on_error),
+        keeps=each is not None,
+        policy=on_error,
     )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:

@@ -98,7 +98,8 @@ class _Spread:
                     source.attach(spreader, run)
 
         bound = 0 if groups is not None else feeders or _MOST_OPEN
-        info = StageInfo("spread", detail, bound, feeders=feeders)
+        keeps = groups is None or feeders is not None
+        info = StageInfo("spread", detail, bound, feeders=feeders, keeps=keeps)
         turns = groups is not None or source.turns
         flowable = _Spreading(attach, info, groups or source, turns=turns, spreads=True)
         return flowable

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
 
 from penstock.streams.clock import running_loop
 from penstock.streams.errors import BuildError, WrongType, describe
@@ -21,10 +22,13 @@ from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
 from penstock.streams.runtime.os_signals import drain_on_signals
+from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.running import Report, Running
+from penstock.streams.validation import is_count
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.overrides import Engine
+    from penstock.streams.workers.dealing import Crew
 
 __all__ = ["Pipeline", "PipelineRun", "loading", "new_event_loop", "run"]
 
@@ -87,6 +91,7 @@ class Pipeline:
         drain_deadline: float = 20.0,
         limit: tuple[int, int] | None = None,
         engine: Engine | None = None,
+        workers: Crew | None = None,
     ) -> Running:
         """Start a run on the running loop: `async with pipeline.start() as running`.
 
@@ -100,7 +105,13 @@ class Pipeline:
         """
         _check_not_loading()
         self.check_files()
-        return Running(self.flowable, self.sinks, drain_deadline, limit, engine)
+        chain = self.flowable.chain()
+        overrides = Overrides(chain[0], engine)
+        if workers is not None:
+            from penstock.streams.workers.parent import in_workers
+
+            overrides = in_workers(chain, workers)
+        return Running(self.flowable, self.sinks, drain_deadline, limit, overrides)
 
     def run(self, *, drain_deadline: float = 20.0) -> PipelineRun:
         """`await pipeline.run()`: run to the end of the input.
@@ -225,12 +236,21 @@ class PipelineRun(Coroutine[Any, Any, Report]):
             )
 
 
-def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
+def run(
+    pipeline: Pipeline,
+    *,
+    drain_deadline: float = 20.0,
+    workers: int | Literal["auto"] | None = None,
+) -> Report:
     """Run a pipeline from a script: on uvloop where it exists, until it has ended.
 
     The first SIGINT or SIGTERM drains within `drain_deadline` seconds, the second cancels.
     Returns the report; raises the error that stopped the pipeline. In async code use
     `await pipeline.run()` instead.
+
+    With `workers`, so many processes are forked, which run the handler and the stages around it
+    that keep nothing from one event to the next; all else stays in this one. "auto": as many as
+    there are cores.
     """
 
     _check_not_loading()
@@ -243,15 +263,47 @@ def run(pipeline: Pipeline, *, drain_deadline: float = 20.0) -> Report:
         raise BuildError(f"run(pipeline) takes a pipeline, not {describe(pipeline)}")
 
     async def main() -> Report:
-        running = pipeline.start(drain_deadline=drain_deadline)
+        running = pipeline.start(drain_deadline=drain_deadline, workers=crew)
         with drain_on_signals(running, drain_deadline):
             async with running:
                 return await running.wait()
 
     if running_loop() is not None:
         raise BuildError("run(pipeline) is for scripts; in async code use `await pipeline.run()`")
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with (
+        in_processes_of(pipeline, workers) as crew,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
         return runner.run(main())
+
+
+@contextmanager
+def in_processes_of(
+    pipeline: Pipeline, workers: int | Literal["auto"] | None
+) -> Generator[Crew | None]:
+    """The worker processes of a running that begins inside; None where there are none.
+
+    Raises BuildError for a wrong number, and for a pipeline with nothing that they could do.
+    """
+    if workers is None:
+        yield None
+        return
+    if workers != "auto" and not is_count(workers):
+        raise BuildError(f'workers={workers!r}: give a number of at least 1, or "auto"')
+    from penstock.streams.workers.placement import section_of
+    from penstock.streams.workers.processes import Processes
+
+    section = section_of(pipeline.flowable.chain())
+    number = cores() if workers == "auto" else workers
+    with Processes(section, number, new_event_loop) as crew:
+        yield crew
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

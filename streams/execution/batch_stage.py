@@ -77,7 +77,8 @@ class BatchStage(CallingStage):
         self._handler = _by_contract(opened_pool(settings.handler, run), settings.name)
         self._turns = BatchTurns(self._siblings)
         self._size = BatchSize(settings.max_size, settings.latency)
-        self._linger = Linger(settings.max_wait, settings.parallel)
+        self._parallel = run.overrides.parallel or settings.parallel
+        self._linger = Linger(settings.max_wait, self._parallel)
         self._requested = 0
         # When the first event of the open batch arrived.
         self._opened = 0.0
@@ -111,7 +112,7 @@ class BatchStage(CallingStage):
             self._request_more()
         self._noted = False
         if self._is_ready():
-            self._wake(1, self._settings.parallel)
+            self._wake(1, self._parallel)
 
     def _request_more(self) -> None:
         """Request the events that are missing in the open batch."""
@@ -129,7 +130,7 @@ class BatchStage(CallingStage):
         if (
             not self._inbox
             or self.state >= CLOSED
-            or self._calling >= self._settings.parallel
+            or self._calling >= self._parallel
             or self._results.waiting > self._settings.max_size
         ):
             return False
@@ -139,7 +140,7 @@ class BatchStage(CallingStage):
             return True
         left = (
             self._opened
-            + self._linger.patience(waiting, self._settings.parallel - self._calling)
+            + self._linger.patience(waiting, self._parallel - self._calling)
             - self._now()
         )
         if left <= 0:
@@ -405,7 +406,7 @@ class BatchStage(CallingStage):
         return {
             **super().statistics(),
             "calls": self._calling,
-            "parallel": self._settings.parallel,
+            "parallel": self._parallel,
             "size": self._size.size,
             "size_reason": self._size.reason,
         }

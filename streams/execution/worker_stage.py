@@ -123,6 +123,7 @@ class WorkerStage(CallingStage):
         self._checked: set[type] = set()
         self._slice = TimeSlice(run, self._drain)
         self._stride, self._stride_began = 0, 0.0
+        run.withdrawals.append(self.withdraw)
 
     def _set_limiter(self, limiter: Limiter) -> None:
         self._limiter = limiter
@@ -356,6 +357,19 @@ class WorkerStage(CallingStage):
         if self._levels:
             for _ in due:
                 self._levels.pop()
+
+    def withdraw(self) -> None:
+        """Return the events that have not begun, but for those that are to be tried again."""
+        self._recall()
+        events = [event for event in self._inbox if self._results.head is not event]
+        if self._retries is not None:
+            events = [event for event in events if not self._retries.count(event)]
+        for event in events:
+            self._inbox.remove(event)
+            self._admitted -= 1
+            self._results.end(event)
+        give_back_all(events)
+        self._drain()
 
     def _take_unstarted(self) -> list[Event[Any]]:
         self._recall()

@@ -29,6 +29,7 @@ __all__ = [
     "retry",
     "route",
     "routed_by",
+    "sink_of",
 ]
 
 
@@ -156,8 +157,14 @@ def check_policy(
 
 def routed_by(*policies: object) -> tuple[StageInfo, ...]:
     """The dead-letter sinks of these policies."""
-    lasts = (policy.then if isinstance(policy, Retry) else policy for policy in policies)
-    return tuple(last.sink.info for last in lasts if isinstance(last, Route))
+    sinks = (sink_of(policy) for policy in policies)
+    return tuple(sink.info for sink in sinks if sink is not None)
+
+
+def sink_of(policy: object) -> Sink[DeadLetter] | None:
+    """The dead-letter sink of a policy, if it has one."""
+    last = policy.then if isinstance(policy, Retry) else policy
+    return last.sink if isinstance(last, Route) else None
 
 
 class Placed(Protocol):

@@ -266,6 +266,22 @@ class KeyedQueues:
         queue.is_open = False
         self.opened.pop(queue, None)
 
+    def withdraw(self) -> list[Event[Any]]:
+        """Take out all events that wait. Turns that are held go on."""
+        events: list[Event[Any]] = []
+        for queue in list(self._queues.values()):
+            events += queue.events
+            queue.events.clear()
+            if not queue.holders:
+                del self._queues[queue.key]
+                self._spare.append(queue)
+                if self._ends_matter:
+                    self._dismiss(queue)
+        self.rotation.clear()
+        self.opened.clear()
+        self.waiting = 0
+        return events
+
     def close(self) -> list[Event[Any]]:
         """Take out all events that wait. Turns that are held end without effect."""
         events = [event for queue in self._queues.values() for event in queue.events]

@@ -55,6 +55,7 @@ class KeyedStage(DemandStage):
         # Places in the buffer that are free and have not been requested.
         self._freed: int = 0
         self._peak = self._peak_groups = 0
+        run.withdrawals.append(self.withdraw)
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if is_second(self, subscription):
@@ -91,6 +92,14 @@ class KeyedStage(DemandStage):
             self.upstream.request(freed)
             if self._freed < self._batch:
                 break
+
+    def withdraw(self) -> None:
+        """Return the events that wait to their source."""
+        events = self.queues.withdraw()
+        self._freed += len(events)
+        give_back_all(events)
+        if self._freed >= self._batch:
+            self._ask()
 
     def _proceed(self) -> None:
         queues = self.queues

@@ -38,6 +38,7 @@ __all__ = [
     "State",
     "Subscriber",
     "Subscription",
+    "Work",
     "is_second",
 ]
 
@@ -128,6 +129,25 @@ def is_second(stage: _Subscribing, subscription: Subscription) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """How a stage calls its handler.
+
+    `limiter(run)` makes the limiter of a running; None for a stage that has `parallel` calls at
+    once. `ordered`: results leave in the order of the starts. `window`: the most results that wait.
+    `is_shared`: its limit is that of other stages too. `is_plain`: a call is over when it returns,
+    so that one stage has one call at once. `on_limit_change` is called when the limit has changed.
+    """
+
+    window: int
+    limiter: Callable[[Any], Any] | None = None
+    parallel: int = 0
+    ordered: bool = False
+    is_shared: bool = False
+    is_plain: bool = False
+    on_limit_change: Callable[[int, int, str], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StageInfo:
     """The description of a stage, before anything runs, for `penstock draw` and for errors.
 
@@ -141,6 +161,10 @@ class StageInfo:
     an earlier running ended; `empties`: a sink that empties its file first; `appends`: one that
     only adds at the end of its file; `feeders`: the groups between which a stage rotates, if their
     number is given; `under`: what a stage with a limit is under another one.
+
+    For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
+    anything from one event to the next; `policy`, what it does with an event that fails; `work`,
+    how it calls its handler.
     """
 
     name: str
@@ -166,6 +190,9 @@ class StageInfo:
     under: Callable[[tuple[int, int]], StageInfo] | None = field(
         default=None, compare=False, repr=False
     )
+    keeps: bool = field(default=True, compare=False, repr=False)
+    policy: Any = field(default=None, compare=False, repr=False)
+    work: Work | None = field(default=None, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

@@ -77,6 +77,9 @@ class Run:
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
         self.tunable: dict[int, Callable[[Limiter], None]] = {}
+        # Return what waits in a stage to the source, the last stage first. To be called
+        # from the source down, or an event that waited would take the place of another.
+        self.withdrawals: list[Callable[[], None]] = []
         self.tasks = Tasks(self._task_failed)
         self._nested: dict[Run, None] = {}
         self._flushes: list[_Step] = []

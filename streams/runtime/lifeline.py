@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-__all__ = ["Lifeline", "bound", "end_with_parent", "ending_of"]
+__all__ = ["Lifeline", "bound", "end_with_parent", "end_with_this_process", "ending_of"]
 
 # prctl(2).
 _PR_SET_PDEATHSIG = 1
@@ -97,6 +97,14 @@ def end_with_parent() -> None:
     """End this process, started by multiprocessing, when its parent ends."""
     _ask_the_kernel()
     threading.Thread(target=_end_after_parent, name="penstock parent", daemon=True).start()
+
+
+def end_with_this_process() -> None:
+    """Have the kernel end a process that was just forked when the process that forked it ends.
+
+    Only on Linux; elsewhere it has to notice by itself.
+    """
+    _ask_the_kernel()
 
 
 def _end_after_parent() -> None:

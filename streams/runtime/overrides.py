@@ -1,4 +1,4 @@
-"""Overrides of a cluster in a pipeline: source, default error policy and deduplication."""
+"""Overrides of a pipeline that runs on a cluster or in several processes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.streams.failures.policy import OnError
+from penstock.streams.limits import Limiter
 
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
@@ -31,6 +32,12 @@ class Engine:
 
 class Overrides:
     """The changes that `engine`, if any, makes to the pipeline that begins with `source`."""
+
+    lent: Limiter | None = None
+    """The limiter of the working stage, where its limit is lent by another process."""
+
+    parallel: int = 0
+    """How many calls a batch stage may have at once, where that is lent; 0: its own number."""
 
     def __init__(self, source: Flowable[Any] | None = None, engine: Engine | None = None) -> None:
         self._source = source

@@ -23,7 +23,7 @@ from penstock.streams.protocol.sink_stage import Sink, SinkStage
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
-from penstock.streams.runtime.overrides import Engine, Overrides
+from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, snapshot
 
 __all__ = ["Outcome", "Report", "Running"]
@@ -38,9 +38,9 @@ class Running:
         sinks: Sequence[Sink[Any]],
         drain_deadline: float,
         limit: tuple[int, int] | None = None,
-        engine: Engine | None = None,
+        overrides: Overrides | None = None,
     ) -> None:
-        self._run = run = Run(drain_deadline, limit, Overrides(flowable.chain()[0], engine))
+        self._run = run = Run(drain_deadline, limit, overrides)
         loop = run.loop  # Raises NoLoop here rather than in some stage.
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping

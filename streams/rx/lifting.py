@@ -18,7 +18,7 @@ from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
 from penstock.streams.rx.recognise import Part, recognise
-from penstock.streams.rx.table import TABLE, Entry, Kind
+from penstock.streams.rx.table import STATELESS, TABLE, Entry, Kind
 
 __all__ = ["apply_all", "lift_one"]
 
@@ -109,7 +109,15 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
         make = partial(Lifted, parts=parts, one_by_one=one_by_one)
     flowable = source.then(
         make,
-        StageInfo(name, "", bound, note, gathers=gathers, until_more=until_more),
+        StageInfo(
+            name,
+            "",
+            bound,
+            note,
+            gathers=gathers,
+            until_more=until_more,
+            keeps=not all(part.name in STATELESS for part in parts),
+        ),
         mappings=source.mappings and name == "filter",
     )
     if holds and len(parts) == 1 and hold == HOLD and not any(parts[0].arguments.values()):

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
-__all__ = ["SPECIAL", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
+__all__ = ["SPECIAL", "STATELESS", "TABLE", "WITH_ASYNC", "Entry", "Kind"]
 
 
 class Kind(Enum):
@@ -262,6 +262,10 @@ _REFUSED = {
 
 #: Every public name of `reactivex.operators`, by how it behaves under demand.
 TABLE: Mapping[str, Entry] = MappingProxyType({**_ANSWERING_AT_ONCE, **_HOLDING, **_REFUSED})
+
+#: Operators that keep nothing from one event to the next, nor do anything when the stream begins or
+#: ends: a part of the events may pass through one instance, the rest through another.
+STATELESS = frozenset(("map", "pluck", "pluck_attr", "starmap", "filter", "flat_map"))
 
 #: What replaces an entry of the table when the operator was built with certain arguments.
 SPECIAL: Mapping[str, Entry] = MappingProxyType(

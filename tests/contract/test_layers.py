@@ -34,6 +34,7 @@ ORDER = [
     "rx",
     "temporal",
     "sql_queue",
+    "workers",
     "pipeline",
     "nats",
     "work_pulling",

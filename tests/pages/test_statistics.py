@@ -25,6 +25,7 @@ LIMITS = HOME / "streams/limits"
 STAGES = {
     "streams/runtime/report.py:snapshot": ("The whole pipeline", ""),
     "streams/runtime/report.py:_numbers_of": ("Every stage", ""),
+    "streams/workers/dealing.py:stage_statistics": ("Every stage that runs in workers", ""),
     "streams/failures/policy.py:statistics": ("Every stage with `on_error`", ""),
     "streams/protocol/source_stage.py:statistics": ("Sources", "every source"),
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
@@ -131,7 +132,8 @@ def quoted(cell: str) -> set[str]:
 
 def numbers_on_the_page() -> dict[tuple[str, str], set[str]]:
     found: dict[tuple[str, str], set[str]] = {}
-    for heading in ("The whole pipeline", "Every stage", "Every stage with `on_error`"):
+    everywhere = "Every stage", "Every stage that runs in workers", "Every stage with `on_error`"
+    for heading in ("The whole pipeline", *everywhere):
         found[heading, ""] = {name for row in rows_of(heading) for name in quoted(row[0])}
     for heading in ("Sources", "Operators", "Sinks"):
         stage = ""

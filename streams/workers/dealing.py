@@ -1,0 +1,756 @@
+"""The stage of the parent: deals events to workers, and sends their results on.
+
+A key belongs to the worker that has events of it, and to none when these have ended; other events
+go to the worker with the fewest. Order per key follows: a worker keeps it, and what it sends comes
+in the order in which it was sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+from penstock.streams.errors import NotPicklable, WorkerLost
+from penstock.streams.execution.limit_control import LimitControl
+from penstock.streams.execution.results import InOrder, Results
+from penstock.streams.execution.waiting import Siblings
+from penstock.streams.failures.policy import ErrorPolicy, sink_of
+from penstock.streams.keyed.key import Key
+from penstock.streams.keyed.queues import release
+from penstock.streams.limits import Completion, Fixed, Limiter
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.demand_stage import DemandStage
+from penstock.streams.protocol.event import (
+    FAILED,
+    RETURNED,
+    Ending,
+    Event,
+    Turn,
+    end_all,
+    give_back_all,
+)
+from penstock.streams.protocol.stage import CLOSED, COMPLETING, OPEN, StageInfo, Subscriber
+from penstock.streams.protocol.stage import FAILED as STOPPED
+from penstock.streams.runtime.context import Run
+from penstock.streams.workers.lending import Lending
+from penstock.streams.workers.messages import (
+    Cancel,
+    Complete,
+    Completed,
+    Completions,
+    Confirmed,
+    Ended,
+    Events,
+    Grant,
+    Letter,
+    Link,
+    Numbers,
+    Over,
+    Part,
+    Room,
+    Stop,
+    Stopping,
+    Warn,
+    Withdraw,
+    Withdrawn,
+)
+from penstock.streams.workers.numbers import together
+from penstock.streams.workers.placement import Section
+
+__all__ = ["Crew", "Dealing", "Peer"]
+
+# An event whose workers have ended so often, it alone being there the last times, is at fault.
+_KILLS = 3
+
+# Events that a worker must have before a part of them goes to another one, and the seconds between
+# two such moves.
+_MUCH, _EVEN = 8, 0.01
+
+# A worker that ends so often before it has done anything will not get better.
+_FALSE_STARTS = 3
+
+
+class Crew(Protocol):
+    """Where workers come from."""
+
+    workers: int
+
+    def open(
+        self,
+        worker: int,
+        section: Section,
+        window: int,
+        received: Callable[[Any], None],
+        lost: Callable[[str], None],
+    ) -> Link:
+        """Start a worker, or one in place of another that has ended.
+
+        `received` is called with each of its messages, `lost` once, with how it ended, after all
+        of them, unless the link was closed before.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End what is left."""
+
+
+class _Owner:
+    """A key that belongs to a worker, with how many events of it are there."""
+
+    __slots__ = ("count", "key", "peer")
+
+    def __init__(self, peer: Peer, key: Any) -> None:
+        self.peer = peer
+        self.key = key
+        self.count = 0
+
+
+_Dealt = tuple[Event[Any], _Owner | None]
+
+
+class Peer:
+    """A worker as its parent sees it.
+
+    `out` are the events that it has, by number; `waiting` those that will be sent to it. While
+    there are `suspects`, the first of these in `waiting` is sent alone.
+    """
+
+    def __init__(self, number: int, link: Link | None = None) -> None:
+        self.number = number
+        self.link = link
+        self.out: dict[int, _Dealt] = {}
+        self.waiting: deque[_Dealt] = deque()
+        self.suspects = 0
+        self.keys = 0
+        self.count = 0
+        self.room = 0
+        self.grants = 0
+        self.is_recalled = self.is_active = self.is_told = self.is_completed = False
+        self.false_starts = 0
+        self.restarts = 0
+        self.numbers: dict[int, dict[str, Any]] = {}
+        self.before: list[dict[int, dict[str, Any]]] = []
+
+        self.load = 0
+        """The events that it has, or will have."""
+
+
+class Dealing(DemandStage):
+    """Has at most `bound` events and results that were not sent on, in all workers together.
+
+    It completes when the stream above has and all events have ended. After an error the workers
+    return what has not begun; on cancel they end, and all events are returned.
+    """
+
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, section: Section, crew: Crew
+    ) -> None:
+        super().__init__(downstream, run, info)
+        work = section.work
+        self._section = section
+        self._crew = crew
+        self._window = work.window
+        self._results = (InOrder if work.ordered else Results)(downstream, work.window)
+        self._key = None if section.by is None else Key(section.by)
+        self._keys: dict[Any, _Owner] = {}
+        self._siblings = Siblings()
+        self._families: dict[Event[Any], Family] = {}
+        self._kills: dict[Event[Any], int] = {}
+        bound = section.bound(run.limit)
+        self._bound = 1 << 20 if bound is None else bound
+        self._out = 0
+        self._policies = {
+            stage.number: ErrorPolicy(stage.policy or "stop", run, stage)
+            for stage in section.infos
+            if stage.policy is not None
+        }
+        self._sinks = {
+            stage.number: (stage, sink)
+            for stage in section.infos
+            if (sink := sink_of(stage.policy)) is not None
+        }
+        self._set_limiter(Fixed(work.parallel) if work.limiter is None else work.limiter(run))
+        self._peers = [Peer(number) for number in range(crew.workers)]
+        self._lending = Lending(self._limit, crew.workers)
+        # Those that get new keys.
+        self._ready = self._peers[:1]
+        self._evened = 0.0
+        self._is_open = False
+        self._acts_after_drain = True
+        if work.limiter is not None:
+            run.tunable[section.working.number] = self.retune
+        for stage in section.infos:
+            run.add_stage(stage, partial(self.stage_statistics, stage))
+        run.on_close(self._close_crew)
+
+    # The limit.
+
+    def _set_limiter(self, limiter: Limiter) -> None:
+        work = self._section.work
+        self._control = LimitControl(limiter, self._broke, None, work.on_limit_change)
+        self._learns = not isinstance(limiter, Fixed)
+        # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
+        self._is_free = work.is_plain and self._learns
+
+    @property
+    def _limit(self) -> int:
+        """How many calls may be in flight in all workers together."""
+        limit = self._control.limit
+        return max(limit, len(self._peers)) if self._is_free else limit
+
+    def _broke(self, error: Exception, what: str) -> None:
+        self._learns = False
+        error.add_note(f"in the {what} of {self._section.working}")
+        self.stop(error)
+
+    def retune(self, limiter: Limiter) -> None:
+        """Follow another limiter from the next event on; nothing is cancelled."""
+        old = self._control.limit
+        self._set_limiter(limiter)
+        self._control.retuned(old)
+        self._lend(changed=True)
+
+    def _completed(self, peer: Peer, ends: list[Completion]) -> None:
+        if not self._learns or not ends:
+            return
+        self._is_free = False
+        others = sum(
+            min(self._lending.granted[other.number], self._need(other))
+            for other in self._peers
+            if other is not peer
+        )
+        self._control.completed(
+            [(now, started, level + others, outcome) for now, started, level, outcome in ends]
+        )
+        if self._control.follow():
+            self._lend()
+
+    def _need(self, peer: Peer) -> int:
+        """The most calls that a worker could have in flight now."""
+        return peer.keys if self._key is not None else peer.load
+
+    def _lend(self, *, changed: bool = False) -> None:
+        """Divide the limit among the workers."""
+        lending = self._lending
+        lending.limit = self._limit
+        most = min(len(self._peers), lending.limit)
+        active = range(most)
+        for peer in self._peers[most:]:
+            if peer.is_active:
+                peer.is_active = False
+                self._withdraw(peer)
+            if not peer.out:
+                lending.lost(peer.number)
+        for peer in self._peers[:most]:
+            peer.is_active = True
+        self._choose_ready()
+        if self._section.work.limiter is None and not changed:
+            return
+        told = lending.balance([self._need(peer) for peer in self._peers], active)
+        for number in range(most) if changed else told:
+            if number < most:
+                peer = self._peers[number]
+                peer.grants += 1
+                self._send(peer, Grant(peer.grants, lending.granted[number], self._learns))
+
+    def _choose_ready(self) -> None:
+        active = [peer for peer in self._peers if peer.is_active]
+        self._ready = [peer for peer in active if not peer.suspects] or active
+
+    # Demand.
+
+    def _begin(self) -> None:
+        self._is_open = True
+        for peer in self._peers:
+            self._start(peer)
+        self._lend(changed=True)
+
+    def _start(self, peer: Peer) -> None:
+        peer.is_recalled = peer.is_completed = peer.is_told = False
+        peer.link = self._crew.open(
+            peer.number,
+            self._section,
+            self._window,
+            partial(self.received, peer),
+            partial(self.lost, peer),
+        )
+
+    def request(self, n: int, /) -> None:
+        if self.state >= CLOSED:
+            return
+        self._results.request(n)
+        if not self._is_open:
+            self._begin()
+        self._drain()
+
+    def _proceed(self) -> None:
+        if self._results.waiting <= self._window // 2:
+            for peer in self._peers:
+                if peer.room >= self._window // 4:
+                    self._send(peer, Room(peer.room))
+                    peer.room = 0
+        if self.state is not OPEN or not self._is_open:
+            return
+        room = self._bound - self._out - self.asked - self._results.waiting
+        if room >= max(1, self._bound // 4) or (room > 0 and not self._out and not self.asked):
+            self.ask(room)
+
+    # Events.
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        begun: list[Event[Any]] = []
+        for event in events:
+            turn = event.turn
+            if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
+                self._deal(event)
+                begun.append(event)
+        self._results.begin(begun)
+        self._ship()
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        if self.state:
+            self.asked -= len(events)
+            give_back_all(events)
+        else:
+            super().on_events(events)
+
+    def _deal(self, event: Event[Any]) -> None:
+        """Choose the worker of an event."""
+        owner: _Owner | None = None
+        if self._key is not None:
+            try:
+                owner = self._owner_of(event.value)
+            except Exception:
+                # Its `group_by` says what is wrong.
+                owner = None
+        peer = self._least() if owner is None else owner.peer
+        if owner is not None:
+            owner.count += 1
+        self._out += 1
+        peer.load += 1
+        peer.waiting.append((event, owner))
+
+    def _owner_of(self, value: Any) -> _Owner:
+        assert self._key is not None
+        try:
+            key = self._key.get(value)
+        except Exception:
+            if not self._key.adapts(value):
+                raise
+            key = self._key.get(value)
+        owner = self._keys.get(key)
+        if owner is None:
+            owner = self._keys[key] = _Owner(self._least(), key)
+            owner.peer.keys += 1
+        return owner
+
+    def _least(self) -> Peer:
+        """The worker with the fewest events."""
+        return min(self._ready, key=_load)
+
+    def _ship(self) -> None:
+        """Send to each worker the events that wait for it."""
+        self._lend()
+        for peer in self._peers:
+            if not (peer.waiting and self._lending.granted[peer.number]):
+                continue
+            if not peer.is_recalled and peer.link is not None:
+                if peer.suspects:
+                    if not peer.out:
+                        self._send_events(peer, [peer.waiting.popleft()])
+                else:
+                    dealt = list(peer.waiting)
+                    peer.waiting.clear()
+                    self._send_events(peer, dealt)
+
+    def _send_events(self, peer: Peer, dealt: list[_Dealt]) -> None:
+        first = peer.count
+        peer.count += len(dealt)
+        peer.out.update(zip(range(first, peer.count), dealt, strict=True))
+        events = [event for event, _ in dealt]
+        message = Events(
+            first,
+            [event.value for event in events],
+            [event.created for event in events],
+            [event.token for event in events],
+        )
+        try:
+            self._send(peer, message)
+        except NotPicklable as error:
+            for number in range(first, peer.count):
+                del peer.out[number]
+            if len(dealt) > 1:
+                for one in dealt:
+                    self._send_events(peer, [one])
+            else:
+                self._cannot_be_sent(peer, *dealt[0], error)
+
+    def _cannot_be_sent(
+        self, peer: Peer, event: Event[Any], owner: _Owner | None, error: NotPicklable
+    ) -> None:
+        self._release(peer, owner)
+        told = NotPicklable(f"an event {error}")
+        self._settle_failed(event, told, self._section.working.number, 1)
+
+    def _send(self, peer: Peer, message: Any) -> None:
+        if peer.link is not None:
+            peer.link.send(message)
+
+    # Outcomes.
+
+    def received(self, peer: Peer, message: Any) -> None:
+        """A message of a worker."""
+        if self.state < CLOSED:
+            self.within(self._handle, peer, message)
+        elif isinstance(message, Numbers):
+            peer.numbers = message.stages
+        elif isinstance(message, Warn):
+            self.run.errors.warn(message.text)
+        elif isinstance(message, Completed):
+            peer.is_completed = True
+
+    def _handle(self, peer: Peer, message: Any) -> None:
+        match message:
+            case Ended():
+                self._ended(peer, message)
+            case Completions():
+                self._completed(peer, message.ends)
+                return
+            case Part():
+                self._part(peer, message)
+            case Over():
+                self._over(peer, message)
+            case Letter():
+                self._letter(peer, message)
+            case Numbers():
+                peer.numbers = message.stages
+            case Confirmed():
+                if message.grant == peer.grants:
+                    self._lending.confirmed(peer.number)
+            case Stopping():
+                self.stop(message.error)
+            case Withdrawn():
+                peer.is_recalled = False
+                self._move(peer)
+            case Warn():
+                self.run.errors.warn(message.text)
+            case Completed():
+                peer.is_completed = True
+            case _:
+                raise TypeError(f"unknown message: {message!r}")
+        if peer.waiting and not (peer.is_active or peer.is_recalled):
+            self._move(peer)
+        self._even_out()
+        self._ship()
+
+    def _pop(self, peer: Peer, number: int) -> Event[Any]:
+        """An event has ended in its worker."""
+        event, owner = peer.out.pop(number)
+        self._release(peer, owner)
+        if self._kills and self._kills.pop(event, 0) and peer.suspects:
+            peer.suspects -= 1
+            if not peer.suspects:
+                self._choose_ready()
+        return event
+
+    def _release(self, peer: Peer, owner: _Owner | None) -> None:
+        self._out -= 1
+        peer.load -= 1
+        if owner is not None:
+            owner.count -= 1
+            if not owner.count:
+                owner.peer.keys -= 1
+                del self._keys[owner.key]
+
+    def _ended(self, peer: Peer, message: Ended) -> None:
+        peer.false_starts = 0
+        peer.room += len(message.numbers)
+        events: list[Event[Any]] = []
+        for number, result, started, ended in zip(*message, strict=True):
+            event = self._pop(peer, number)
+            event.value = result
+            event.started = started
+            event.ended = ended
+            events.append(event)
+        turns = self._turns_of(events)
+        self._results.complete(events)
+        self._end_turns(turns)
+
+    def _turns_of(self, events: Iterable[Event[Any]]) -> list[Turn]:
+        turns: list[Turn] = []
+        for event in events:
+            if event.turn is not None:
+                turns.append(event.turn)
+                event.turn = None
+        return turns
+
+    def _end_turns(self, turns: list[Turn]) -> None:
+        if not turns:
+            return
+        release(turns)
+        following = [self._siblings.next(turn) for turn in turns]
+        begun = [event for event in following if event is not None]
+        for event in begun:
+            self._deal(event)
+        self._results.begin(begun)
+
+    def _family(self, event: Event[Any]) -> Family:
+        family = self._families.get(event)
+        if family is None:
+            family = self._families[event] = Family(event, "empty")
+        return family
+
+    def _part(self, peer: Peer, message: Part) -> None:
+        peer.room += 1
+        event, _ = peer.out[message.number]
+        event.started = message.started
+        event.ended = message.ended
+        part = self._family(event).child(message.result)
+        # The event itself keeps its turn until its call has ended.
+        if part.turn is not None:
+            part.end_turn()
+        self._results.put(event, part)
+
+    def _letter(self, peer: Peer, message: Letter) -> None:
+        event, _ = peer.out[message.number]
+        part = self._family(event).child(message.value)
+        stage, sink = self._sinks[message.stage]
+        self.run.letters.open(sink).send(part, message.error, str(stage), message.attempts)
+
+    def _over(self, peer: Peer, message: Over) -> None:
+        ending = Ending(message.ending)
+        if ending is RETURNED and peer.is_recalled and self.state < STOPPED:
+            # In their order, before those that came later.
+            again = [peer.out.pop(number) for number in message.numbers]
+            peer.waiting.extendleft(reversed(again))
+            return
+        events = [self._pop(peer, number) for number in message.numbers]
+        turns = self._turns_of(events)
+        for event in events:
+            self._results.end(event)
+            family = self._families.pop(event, None)
+            if family is None:
+                end_all([event], ending, message.why)
+                continue
+            if ending in (RETURNED, FAILED):
+                end_all([family.child(None)], ending, message.why)
+            family.close()
+        self._end_turns(turns)
+
+    def _settle_failed(
+        self, event: Event[Any], error: Exception, stage: int, attempts: int
+    ) -> None:
+        """An event has failed outside its handler, for good."""
+        turns = self._turns_of([event])
+        policy = self._policies[stage]
+        family = self._families.pop(event, None)
+        failed = event if family is None else family.child(event.value)
+        survives = policy.survives(failed, error, attempts)
+        if family is not None:
+            family.close()
+        self._results.end(event)
+        if not survives:
+            self.stop(error)
+        self._end_turns(turns)
+
+    # Workers that end.
+
+    def _withdraw(self, peer: Peer) -> None:
+        """Take back what a worker has not begun, so that others may begin it."""
+        if not (peer.is_recalled or peer.is_told) and peer.link is not None:
+            peer.is_recalled = True
+            self._send(peer, Withdraw())
+
+    def _even_out(self) -> None:
+        """Where a worker has nothing to do, and another much, divide that anew."""
+        if self._out < _MUCH or self.state >= STOPPED:
+            return
+        now = self.run.now()
+        if now < self._evened + _EVEN or all(peer.load for peer in self._ready):
+            return
+        fullest = max(self._ready, key=_load)
+        if fullest.load >= _MUCH and (self._key is None or fullest.keys > 1):
+            self._evened = now
+            self._withdraw(fullest)
+
+    def _move(self, peer: Peer) -> None:
+        """Deal anew what waits for a worker, but for keys of which it has an event."""
+        busy = {owner for _, owner in peer.out.values() if owner is not None}
+        waiting = list(peer.waiting)
+        peer.waiting.clear()
+        moved: dict[_Owner, Peer] = {}
+        for event, owner in waiting:
+            if owner is None:
+                other = self._least()
+            elif owner in busy:
+                other = peer
+            elif owner in moved:
+                other = moved[owner]
+            else:
+                other = moved[owner] = owner.peer = self._least()
+                peer.keys -= 1
+                other.keys += 1
+            peer.load -= 1
+            other.load += 1
+            other.waiting.append((event, owner))
+
+    def lost(self, peer: Peer, how: str) -> None:
+        """A worker has ended before it was asked to."""
+        if self.state < CLOSED and not peer.is_completed:
+            self.within(self._replace, peer, how)
+        else:
+            peer.link = None
+
+    def _replace(self, peer: Peer, how: str) -> None:
+        self._lending.lost(peer.number)
+        peer.link = None
+        peer.room = 0
+        if peer.numbers:
+            peer.before.append(peer.numbers)
+            peer.numbers = {}
+        alone = len(peer.out) == 1
+        again = list(peer.out.values())
+        peer.out.clear()
+        for event, _ in again:
+            self._kills[event] = self._kills.get(event, 0) + 1
+        if alone and self._kills[again[0][0]] >= _KILLS:
+            ((event, owner),) = again
+            again = []
+            del self._kills[event]
+            peer.suspects = max(0, peer.suspects - 1)
+            self._release(peer, owner)
+            error = WorkerLost(
+                f"its worker process ended {_KILLS} times while it worked on this event, the last "
+                f"time by {how}"
+            )
+            self._settle_failed(event, error, self._section.working.number, _KILLS)
+        if self.state >= STOPPED:
+            # Nothing begins any more.
+            for event, owner in [*again, *peer.waiting]:
+                self._release(peer, owner)
+                self._results.end(event)
+                self._families.pop(event, None)
+                event.give_back()
+            peer.waiting.clear()
+            return
+        peer.waiting.extendleft(reversed(again))
+        peer.suspects = sum(event in self._kills for event, _ in peer.waiting)
+        peer.restarts += 1
+        peer.false_starts += not again
+        if peer.false_starts >= _FALSE_STARTS:
+            self.stop(WorkerLost(f"a worker process ends before it has begun anything, by {how}"))
+            return
+        counted = "1 event" if len(again) == 1 else f"{len(again):,} events"
+        self.run.errors.warn(
+            f"a worker process ended by {how}; {counted} that it had are worked on again, one at "
+            "a time"
+        )
+        self._start(peer)
+        self._lend()
+        self._ship()
+
+    # The end.
+
+    def on_error(self, error: BaseException, /) -> None:
+        self.end()
+        self.stop(error)
+
+    def stop(self, error: BaseException) -> None:
+        """Begin nothing more; calls in flight may finish before the error passes on."""
+        if self.error is not None or self.state >= CLOSED:
+            if error is not self.error:
+                self.run.late_error(error)
+            return
+        self.error = error
+        before, self.state = self.state, STOPPED
+        if before is OPEN:
+            self.upstream.cancel()
+        self.run.stopping(error)
+        give_back_all(self._siblings.clear())
+        for peer in self._peers:
+            waiting = list(peer.waiting)
+            peer.waiting.clear()
+            for event, owner in waiting:
+                self._release(peer, owner)
+                self._results.end(event)
+                event.give_back()
+            peer.is_recalled = peer.is_told = True
+            self._send(peer, Stop())
+        self._drain()
+
+    def _end_if_idle(self) -> None:
+        if self.state >= CLOSED or self._out or self._siblings.waiting:
+            return
+        if self._results.waiting or self._results.delivering:
+            return
+        self.state = CLOSED
+        self._complete_peers(Complete())
+        if self.error is None:
+            self.downstream.on_completed()
+        else:
+            self.downstream.on_error(self.error)
+
+    def _after_drain(self) -> None:
+        """Let batches that wait for more events begin: there are none."""
+        if self.state is COMPLETING and not any(peer.waiting for peer in self._peers):
+            self._complete_peers(Complete())
+
+    def _complete_peers(self, message: Complete | Cancel) -> None:
+        for peer in self._peers:
+            if not peer.is_told or isinstance(message, Cancel):
+                peer.is_told = True
+                self._send(peer, message)
+
+    def cancel(self) -> None:
+        if self.state < CLOSED:
+            super().cancel()
+
+    def release(self) -> None:
+        self._complete_peers(Cancel())
+        left: list[Event[Any]] = []
+        for peer in self._peers:
+            left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
+            peer.out.clear()
+            peer.waiting.clear()
+        self._keys.clear()
+        self._out = 0
+        self._results.give_back()
+        for event in [*left, *self._siblings.clear()]:
+            family = self._families.pop(event, None)
+            if family is None:
+                event.give_back()
+            else:
+                family.child(None).give_back()
+                family.close()
+
+    async def _close_crew(self) -> None:
+        if self._is_open:
+            await self._crew.close()
+
+    # Numbers.
+
+    def stage_statistics(self, stage: StageInfo) -> dict[str, Any]:
+        """The numbers of a stage in all `workers` together, and of each by itself."""
+        by_worker = [
+            numbers[stage.number]
+            for peer in self._peers
+            for numbers in [*peer.before, peer.numbers]
+            if stage.number in numbers
+        ]
+        found = together(by_worker)
+        if stage.number == self._section.working.number:
+            found["in_flight"] = min(found.get("in_flight", 0), self._out)
+            found["undelivered"] = found.get("undelivered", 0) + self._results.waiting
+            found["limit"] = self._limit
+            found["limit_reason"] = self._control.reason
+        if stage.number in self._policies:
+            for name, count in self._policies[stage.number].statistics().items():
+                found[name] = found.get(name, 0) + count
+        found["workers"] = by_worker
+        return found
+
+
+_load: Callable[[Peer], int] = attrgetter("load")

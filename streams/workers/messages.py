@@ -1,0 +1,192 @@
+"""The messages between a parent and its workers.
+
+They arrive in the order in which they were sent, or not at all, because the other process has
+ended. Events are numbered by the parent, for each worker by itself.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from typing import Any, NamedTuple, Protocol
+
+from penstock.streams.errors import JobFailed, NotPicklable, describe
+from penstock.streams.limits import Completion
+
+__all__ = [
+    "Cancel",
+    "Complete",
+    "Completed",
+    "Completions",
+    "Confirmed",
+    "Ended",
+    "Events",
+    "Grant",
+    "Letter",
+    "Link",
+    "Numbers",
+    "Over",
+    "Part",
+    "Room",
+    "Stop",
+    "Stopping",
+    "Warn",
+    "Withdraw",
+    "Withdrawn",
+    "packed",
+    "sendable",
+]
+
+
+# From the parent to a worker.
+
+
+class Events(NamedTuple):
+    """Events that are numbered from `first` on, with what their source knows of each."""
+
+    first: int
+    values: list[Any]
+    created: list[float]
+    tokens: list[Any]
+
+
+class Grant(NamedTuple):
+    """So many calls may be in flight at once; whether the parent learns from how they end."""
+
+    number: int
+    limit: int
+    learns: bool
+
+
+class Room(NamedTuple):
+    """So many more results may be sent."""
+
+    n: int
+
+
+class Complete(NamedTuple):
+    """No more events follow: the worker ends when those that it has have ended."""
+
+
+class Withdraw(NamedTuple):
+    """Return the events that have not begun, and go on; answered by `Withdrawn`."""
+
+
+class Stop(NamedTuple):
+    """Return the events that have not begun, and end when the others have."""
+
+
+class Cancel(NamedTuple):
+    """Cancel the calls, and end."""
+
+
+# From a worker to its parent.
+
+
+class Ended(NamedTuple):
+    """Events that have ended with one result each, and when their calls began and ended."""
+
+    numbers: list[int]
+    results: list[Any]
+    started: list[float]
+    ended: list[float]
+
+
+class Part(NamedTuple):
+    """One of the results of an event that goes on."""
+
+    number: int
+    result: Any
+    started: float
+    ended: float
+
+
+class Over(NamedTuple):
+    """Events that have ended without a further result; `why` as for `Origin.settle`."""
+
+    numbers: list[int]
+    ending: int
+    why: Any
+
+
+class Letter(NamedTuple):
+    """An event that was given up by a stage that routes such events, with its value there."""
+
+    number: int
+    value: Any
+    error: BaseException
+    stage: int
+    attempts: int
+
+
+class Completions(NamedTuple):
+    """Calls that have ended, for the limiter."""
+
+    ends: list[Completion]
+
+
+class Stopping(NamedTuple):
+    """A stage begins nothing more, because of an error."""
+
+    error: BaseException
+
+
+class Withdrawn(NamedTuple):
+    """What had not begun when `Withdraw` came was returned before this message."""
+
+
+class Numbers(NamedTuple):
+    """The statistics of the stages by their numbers."""
+
+    stages: dict[int, dict[str, Any]]
+
+
+class Confirmed(NamedTuple):
+    """No more calls are in flight than the grant of this number, the last one, says."""
+
+    grant: int
+
+
+class Warn(NamedTuple):
+    """A line of text for the log."""
+
+    text: str
+
+
+class Completed(NamedTuple):
+    """The last message."""
+
+
+class Link(Protocol):
+    """The way to the other side."""
+
+    def send(self, message: Any, /) -> None:
+        """Send a message; to a process that has ended it is not sent.
+
+        Raises NotPicklable for a value that cannot leave its process.
+        """
+
+    def close(self) -> None:
+        """Send nothing more."""
+
+
+def packed(message: Any) -> bytes:
+    """The bytes of a message. Raises NotPicklable."""
+    try:
+        return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise NotPicklable(f"cannot be sent to another process: {error}") from error
+
+
+def sendable(error: BaseException) -> BaseException:
+    """The error, if the other process can read it, or one that says the same."""
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        if type(copy) is type(error):
+            return error
+    except Exception:
+        pass
+    told = JobFailed(f"{type(error).__name__}: {describe(str(error))}")
+    for note in [*getattr(error, "__notes__", ()), "".join(traceback.format_exception(error))]:
+        told.add_note(note)
+    return told

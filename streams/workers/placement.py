@@ -1,0 +1,97 @@
+"""Which stages of a pipeline run in its workers, and which in the process that reads the source.
+
+The workers run the stage that calls the handler, and the stages around it that keep nothing from
+one event to the next: a part of the events may pass through one worker, the rest through another. A
+plain `group_by` and its `spread` directly above are among them, because all events of a key are in
+one worker at a time. Whatever else keeps, counts or combines events sees all of them, in the
+parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo, Work
+
+__all__ = ["Section", "section_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The part of a pipeline that runs in workers.
+
+    `above` is the last stream in front of it, `streams` are its own, of which `working` calls the
+    handler. `by` is the key of which all events go to one worker at a time; None: any event may go
+    to any worker.
+    """
+
+    above: Flowable[Any]
+    streams: tuple[Flowable[Any], ...]
+    working: StageInfo
+    by: Any
+
+    @property
+    def last(self) -> Flowable[Any]:
+        """The stream that comes out of it."""
+        return self.streams[-1]
+
+    @property
+    def infos(self) -> list[StageInfo]:
+        """Its stages."""
+        return [stream.info for stream in self.streams]
+
+    @property
+    def work(self) -> Work:
+        """How its working stage calls the handler."""
+        assert self.working.work is not None
+        return self.working.work
+
+    def bound(self, limit: tuple[int, int] | None = None) -> int | None:
+        """The most events of the source that are ever unfinished in it; None: no bound.
+
+        It is that of the same stages in one process.
+        """
+        holds = [info.limited(limit).holds for info in self.infos]
+        known = [bound for bound in holds if bound is not None]
+        return sum(known) if len(known) == len(holds) else None
+
+
+def section_of(chain: Sequence[Flowable[Any]]) -> Section:
+    """The section of a pipeline, whose streams are given source first.
+
+    Raises BuildError if no stage calls a handler, or its limit is shared.
+    """
+    at = next((at for at, stream in enumerate(chain) if stream.info.works), None)
+    if at is None:
+        raise BuildError(
+            "workers= runs the handler of adaptive_flat_map or batch in several processes, and "
+            "this pipeline has neither: leave it out, or put what takes long into a handler"
+        )
+    working = chain[at].info
+    if working.work is None:
+        raise BuildError(f"{working} cannot run in workers: leave workers= out")
+    if working.work.is_shared:
+        raise BuildError(
+            f"{working} shares its limit with other stages, which works within one process only: "
+            "give it a limit of its own, or leave workers= out"
+        )
+    first = at
+    while first > 1 and _passes(chain[first - 1]):
+        first -= 1
+    if chain[first - 1].groups:
+        # `chain[first]` is the spread, which goes where its group_by is.
+        first += 1 if chain[first - 1].info.keeps else -1
+    by = chain[first].info.by if chain[first].groups else None
+    last = at
+    while last + 1 < len(chain) and _passes(chain[last + 1]):
+        last += 1
+    return Section(chain[first - 1], tuple(chain[first : last + 1]), working, by)
+
+
+def _passes(stream: Flowable[Any]) -> bool:
+    """Whether it passes single events on, and keeps nothing of them."""
+    return not (stream.info.keeps or stream.groups)

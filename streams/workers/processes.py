@@ -1,0 +1,289 @@
+"""Worker processes, forked from one that has loaded the pipeline and has no thread and no loop.
+
+A process with threads or a loop cannot be forked safely, and a handler that is a closure cannot be
+sent to another process. So one process, the nursery, is forked before the loop of the parent
+begins; it does nothing but fork workers, also in place of those that have ended. All end with the
+parent: a worker reads the end of its socket, or is killed by the nursery, which does too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable, Coroutine
+from types import FrameType
+from typing import Any, NoReturn, cast
+
+from penstock.streams.errors import BuildError
+from penstock.streams.runtime.lifeline import end_with_this_process, ending_of
+from penstock.streams.workers.child import Child
+from penstock.streams.workers.messages import packed
+from penstock.streams.workers.placement import Section
+
+__all__ = ["Processes"]
+
+_LENGTH = struct.Struct("<I")
+
+# Seconds that workers have to end after the last message.
+_PATIENCE = 5.0
+
+
+class _Wire(asyncio.Protocol):
+    """Messages over a socket, each behind its length."""
+
+    def __init__(self, received: Callable[[Any], None], ended: Callable[[], None]) -> None:
+        self._received = received
+        self._ended = ended
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._early: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.writelines(self._early)
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            end = start + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                message = pickle.loads(view[start + _LENGTH.size : end])
+            start = end
+            self._received(message)
+        del buffer[:start]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._ended()
+
+    def send(self, message: Any) -> None:
+        data = packed(message)
+        whole = _LENGTH.pack(len(data)) + data
+        if self._transport is None:
+            self._early.append(whole)
+        elif not self._transport.is_closing():
+            self._transport.write(whole)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Processes:
+    """A crew of worker processes, used as a context around the loop of the parent.
+
+    Forks the nursery when it is entered, which must be before this process has a loop or a thread.
+    """
+
+    def __init__(self, section: Section, workers: int, loop: Callable[[], Any]) -> None:
+        self.workers = workers
+        self._section = section
+        self._new_loop = loop
+        self._alive: dict[int, asyncio.Future[str]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending = b""
+
+    def __enter__(self) -> Processes:
+        if not hasattr(os, "fork"):
+            raise BuildError("workers= needs a system that can fork, which this one cannot")
+        ours, theirs = socket.socketpair()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if not self._pid:
+            ours.close()
+            _Nursery(theirs, self._section, self._new_loop).run()
+        theirs.close()
+        self._nursery = ours
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._nursery.close()
+        os.waitpid(self._pid, 0)
+
+    def open(
+        self,
+        worker: int,
+        section: Section,
+        window: int,
+        received: Callable[[Any], None],
+        lost: Callable[[str], None],
+    ) -> _Wire:
+        """Have a worker forked, which answers on a socket of its own."""
+        loop = asyncio.get_running_loop()
+        if not self._alive:
+            loop.add_reader(self._nursery, self._read_endings)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        request = json.dumps([worker, window]).encode() + b"\n"
+        socket.send_fds(self._nursery, [request], [theirs.fileno()])
+        theirs.close()
+        ending: asyncio.Future[str] = loop.create_future()
+        self._alive[worker] = ending
+        wire = _Wire(received, lambda: self._spawn(self._lost(ending, lost)))
+        self._spawn(_connect(wire, ours))
+        return wire
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        # Kept here, because a loop does not keep its tasks.
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _read_endings(self) -> None:
+        data = self._nursery.recv(1 << 16)
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._nursery)
+            for ending in self._alive.values():
+                if not ending.done():
+                    ending.set_result("the end of the process that starts workers")
+            return
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        for line in lines:
+            worker, status = json.loads(line)
+            found = self._alive.get(worker)
+            if found is not None and not found.done():
+                found.set_result(ending_of(status))
+
+    async def _lost(self, ending: asyncio.Future[str], lost: Callable[[str], None]) -> None:
+        lost(await ending)
+
+    async def close(self) -> None:
+        """Wait until the workers have ended."""
+        loop = asyncio.get_running_loop()
+        left = [ending for ending in self._alive.values() if not ending.done()]
+        if left:
+            await asyncio.wait(left, timeout=_PATIENCE)
+        if any(not ending.done() for ending in left):
+            self._nursery.send(b"kill\n")
+            await asyncio.wait(left, timeout=_PATIENCE)
+        loop.remove_reader(self._nursery)
+
+
+async def _connect(wire: _Wire, end: socket.socket) -> None:
+    await asyncio.get_running_loop().connect_accepted_socket(lambda: wire, end)
+
+
+class _Nursery:
+    """The process that forks workers. It reads requests, and writes how workers have ended."""
+
+    def __init__(self, parent: socket.socket, section: Section, loop: Callable[[], Any]) -> None:
+        self._parent = parent
+        self._section = section
+        self._new_loop = loop
+        self._workers: dict[int, int] = {}
+
+    def run(self) -> NoReturn:
+        """Fork until the parent has gone; never returns."""
+        status = 1
+        try:
+            self._serve()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            for pid in self._workers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            os._exit(status)
+
+    def _serve(self) -> None:
+        _leave_the_terminal()
+        gc.freeze()
+        ready, woken = os.pipe()
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(woken)
+        signal.signal(signal.SIGCHLD, _nothing)
+        while True:
+            readable, _, _ = select.select([self._parent.fileno(), ready], [], [])
+            if ready in readable:
+                os.read(ready, 4096)
+                self._reap()
+            if self._parent.fileno() in readable:
+                data, fds, _, _ = socket.recv_fds(self._parent, 4096, 16)
+                if not data:
+                    return
+                if data.startswith(b"kill"):
+                    for pid in self._workers:
+                        os.kill(pid, signal.SIGKILL)
+                    continue
+                for line, fd in zip(data.splitlines(), fds, strict=True):
+                    worker, window = json.loads(line)
+                    self._fork(worker, window, fd, [ready, woken])
+
+    def _fork(self, worker: int, window: int, fd: int, others: list[int]) -> None:
+        pid = os.fork()
+        if pid:
+            self._workers[pid] = worker
+            os.close(fd)
+            return
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            end_with_this_process()
+            self._parent.close()
+            for other in others:
+                os.close(other)
+            with asyncio.Runner(loop_factory=self._new_loop) as runner:
+                runner.run(_work(self._section, socket.socket(fileno=fd), window))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        while self._workers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            worker = self._workers.pop(pid)
+            line = json.dumps([worker, os.waitstatus_to_exitcode(status)]).encode() + b"\n"
+            with contextlib.suppress(BrokenPipeError):
+                self._parent.sendall(line)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """The wake-up descriptor does what is needed."""
+
+
+def _leave_the_terminal() -> None:
+    """Signals of the terminal and its input are for the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+async def _work(section: Section, end: socket.socket, window: int) -> None:
+    """One worker, until its last message is sent or its parent has gone."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    end.setblocking(False)
+    wire = _Wire(lambda message: child.received(message), over.set)
+    child = Child(section, wire, window, over.set)
+    await loop.connect_accepted_socket(lambda: wire, end)
+    await over.wait()
+    wire.close()
+    await asyncio.sleep(0)

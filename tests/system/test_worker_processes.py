@@ -1,0 +1,161 @@
+"""Worker processes of one pipeline: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+EVENTS, CLIENTS = 3000, 20
+
+SCRIPT = """
+import os, sys, time
+from penstock import *
+
+def work(event):
+    end = time.perf_counter() + 0.0005
+    while time.perf_counter() < end:
+        pass
+    if event["number"] == POISON and event["client"] == 3:
+        os.kill(os.getpid(), 9)
+    return {**event, "by": os.getpid()}
+
+pipeline = read_jsonl().pipe(
+    group_by("client"), spread(), adaptive_flat_map(work, on_error=ON_ERROR)
+).to(write_jsonl())
+
+if __name__ == "__main__":
+    report = run(pipeline, workers=2)
+    sys.exit(report.exit_status)
+"""
+
+
+class Started:
+    """A script that runs a pipeline with two workers on the events of a file."""
+
+    def __init__(self, folder: Path, poison: int = -1, on_error: str = "stop") -> None:
+        self.output = folder / "output.jsonl"
+        source = folder / "input.jsonl"
+        script = folder / "script.py"
+        script.write_text(f"POISON, ON_ERROR = {poison}, {on_error!r}\n{SCRIPT}")
+        lines = (
+            json.dumps({"client": number % CLIENTS, "number": number // CLIENTS})
+            for number in range(EVENTS)
+        )
+        source.write_text("".join(line + "\n" for line in lines))
+        with source.open() as lines_in, self.output.open("w") as lines_out:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script)],
+                stdin=lines_in,
+                stdout=lines_out,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+
+    def results(self) -> list[dict[str, int]]:
+        lines = self.output.read_bytes().split(b"\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def children(self) -> list[int]:
+        """The worker processes: they are children of the one that forks them."""
+        return [
+            child for nursery in children_of(self.process.pid) for child in children_of(nursery)
+        ]
+
+    def ended(self) -> tuple[int, str]:
+        _, said = self.process.communicate(timeout=60)
+        return self.process.returncode, said
+
+
+def children_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def in_order(results: list[dict[str, int]]) -> bool:
+    last = dict.fromkeys(range(CLIENTS), -1)
+    for result in results:
+        if result["number"] <= last[result["client"]]:
+            return False
+        last[result["client"]] = result["number"]
+    return True
+
+
+def wait_for_results(started: Started, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while len(started.results()) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_two_workers_share_the_clients_and_keep_the_order_of_each(tmp_path: Path) -> None:
+    started = Started(tmp_path)
+    status, said = started.ended()
+    assert (status, said) == (0, "")
+    results = started.results()
+    assert len(results) == EVENTS
+    assert in_order(results)
+    assert len({result["by"] for result in results}) == 2
+
+
+def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path, run_seed: int) -> None:
+    started = Started(tmp_path)
+    wait_for_results(started, 200 + 300 * (run_seed % 5))
+    os.kill(started.children()[run_seed % 2], signal.SIGKILL)
+    status, said = started.ended()
+    assert status == 0
+    assert "a worker process ended by SIGKILL" in said
+    results = started.results()
+    assert sorted({(result["client"], result["number"]) for result in results}) == [
+        (client, number) for client in range(CLIENTS) for number in range(EVENTS // CLIENTS)
+    ]
+    # The worker's last results may have been on their way: no event is there twice.
+    assert len(results) == EVENTS
+    assert in_order(results)
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_an_event_that_kills_its_worker_three_times_is_an_error_of_its_stage(
+    tmp_path: Path, on_error: str
+) -> None:
+    started = Started(tmp_path, poison=20, on_error=on_error)
+    status, said = started.ended()
+    assert "ended 3 times while it worked on this event, the last time by SIGKILL" in said
+    results = started.results()
+    assert in_order(results)
+    assert all(result["number"] != 20 for result in results if result["client"] == 3)
+    if on_error == "skip":
+        assert status == 3
+        assert len(results) == EVENTS - 1
+    else:
+        assert status == 1
+
+
+def test_workers_end_with_their_parent(tmp_path: Path) -> None:
+    started = Started(tmp_path)
+    wait_for_results(started, 100)
+    workers = [*children_of(started.process.pid), *started.children()]
+    assert len(workers) == 3
+    started.process.kill()
+    started.process.communicate(timeout=10)
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_signal_drains_and_the_workers_finish_what_they_have(tmp_path: Path) -> None:
+    started = Started(tmp_path)
+    wait_for_results(started, 100)
+    started.process.send_signal(signal.SIGTERM)
+    status, _ = started.ended()
+    results = started.results()
+    assert status == 4
+    assert in_order(results)
+    assert 100 <= len(results) < EVENTS

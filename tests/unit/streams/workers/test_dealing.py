@@ -1,0 +1,369 @@
+"""Pipelines with workers on virtual time: order, limits, failures, workers that end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Backoff,
+    Fixed,
+    Flowable,
+    adaptive_flat_map,
+    batch,
+    collect,
+    dead_letters,
+    from_iterable,
+    group_by,
+    ops,
+    retry,
+    route,
+    spread,
+)
+from penstock.streams.errors import JobFailed, NotPicklable, WorkerLost
+from penstock.streams.runtime.running import Report, Running
+from penstock.streams.testing.loop import run_virtual
+from tests.helpers.local_workers import LocalCrew, random_delay
+
+Event = tuple[int, int]
+
+
+def events(clients: int, each: int) -> list[Event]:
+    return [(client, number) for number in range(each) for client in range(clients)]
+
+
+def client_of(event: Event) -> int:
+    return event[0]
+
+
+class Handler:
+    """Takes a random time, and records what is in flight in all workers together."""
+
+    def __init__(self, seed: int = 0, seconds: float = 0.01) -> None:
+        self._random = random.Random(seed)
+        self._seconds = seconds
+        self.in_flight: Counter[int] = Counter()
+        self.most = self.most_of_a_client = 0
+        self.began: list[Event] = []
+
+    async def __call__(self, event: Event) -> Event:
+        client = event[0]
+        self.in_flight[client] += 1
+        self.began.append(event)
+        self.most = max(self.most, self.in_flight.total())
+        self.most_of_a_client = max(self.most_of_a_client, self.in_flight[client])
+        try:
+            await asyncio.sleep(self._random.uniform(0, 2 * self._seconds))
+        finally:
+            self.in_flight[client] -= 1
+        return event
+
+
+def run_with(
+    crew: LocalCrew,
+    stream: Flowable[Any],
+    beside: Callable[[Running], Any] | None = None,
+) -> tuple[list[Any], Report]:
+    into: list[Any] = []
+
+    async def main() -> Report:
+        async with stream.to(collect(into)).start(workers=crew) as running:
+            if beside is not None:
+                await beside(running)
+            return await running.wait()
+
+    return into, run_virtual(main())
+
+
+def in_order(results: list[Event]) -> bool:
+    last: dict[int, int] = {}
+    for client, number in results:
+        if number <= last.get(client, -1):
+            return False
+        last[client] = number
+    return True
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_clients_events_are_worked_on_one_at_a_time_and_in_order(
+    workers: int, seed: int
+) -> None:
+    handler, sent = Handler(seed), events(9, 30)
+    crew = LocalCrew(workers, random_delay(seed, 0.02))
+    stream = from_iterable(sent).pipe(
+        group_by(client_of, buffer=50), spread(), adaptive_flat_map(handler, limit=Fixed(4))
+    )
+    results, report = run_with(crew, stream)
+    assert sorted(results) == sorted(sent)
+    assert in_order(results)
+    assert in_order(handler.began)
+    assert handler.most_of_a_client == 1
+    assert handler.most <= 4
+    assert report.exit_status == 0
+    assert report.statistics["finished"] == len(sent)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_limit_is_that_of_all_workers_together(limit: int) -> None:
+    handler = Handler()
+    crew = LocalCrew(2, random_delay(1, 0.003))
+    stream = from_iterable(events(20, 10)).pipe(adaptive_flat_map(handler, limit=Fixed(limit)))
+    results, _ = run_with(crew, stream)
+    assert len(results) == 200
+    assert handler.most == limit
+
+
+def test_a_slot_that_one_worker_cannot_use_is_lent_to_the_other() -> None:
+    # Three keys with much to do, and one limit: whichever worker has them gets the slots.
+    handler = Handler(seconds=0.01)
+    sent = events(3, 100)
+    crew = LocalCrew(2)
+    stream = from_iterable(sent).pipe(
+        group_by(client_of), spread(), adaptive_flat_map(handler, limit=Fixed(3))
+    )
+    _, report = run_with(crew, stream)
+    assert handler.most == 3
+    assert report.statistics["seconds"] < 1.3
+
+
+@pytest.mark.parametrize(("before", "after"), [(6, 1), (1, 6), (6, 2)])
+def test_a_changed_limit_is_in_force_everywhere_within_20_ms(before: int, after: int) -> None:
+    handler = Handler(seconds=0.001)
+    crew = LocalCrew(3, random_delay(2, 0.004))
+    stream = from_iterable(events(40, 50)).pipe(
+        group_by(client_of, buffer=100), spread(), adaptive_flat_map(handler, limit=Fixed(before))
+    )
+    seen: list[int] = []
+
+    async def retune(running: Running) -> None:
+        await asyncio.sleep(0.1)
+        running.retune(Fixed(after))
+        await asyncio.sleep(0.02)
+        handler.most = 0
+        await asyncio.sleep(0.1)
+        seen.append(handler.most)
+
+    results, _ = run_with(crew, stream, retune)
+    assert len(results) == 2000
+    assert in_order(results)
+    assert seen == [after]
+
+
+def test_ordered_results_are_put_in_order_by_the_parent() -> None:
+    handler, sent = Handler(3), events(200, 1)
+    stream = from_iterable(sent).pipe(adaptive_flat_map(handler, limit=Fixed(8), ordered=True))
+    results, _ = run_with(LocalCrew(3, random_delay(3, 0.01)), stream)
+    assert results == sent
+
+
+def test_a_plain_handler_and_what_keeps_nothing_around_it_give_what_one_process_does() -> None:
+    stream = from_iterable(range(500)).pipe(
+        ops.map(lambda value: value + 1),
+        group_by(lambda value: value % 10),
+        spread(),
+        ops.filter(lambda value: value % 3),
+        adaptive_flat_map(lambda value: value * 2),
+        ops.flat_map(lambda value: [value, -value] if value % 4 else []),
+        ops.scan(lambda total, value: total + value, 0),
+    )
+    results, report = run_with(LocalCrew(2, random_delay(4, 0.002)), stream)
+    alone: list[int] = []
+    run_virtual(stream.to(collect(alone)).run())
+    assert results[-1] == alone[-1] == 0
+    assert len(results) == len(alone)
+    assert report.statistics["dropped"] == {"filter": 166, "flat_map": 167}
+
+
+async def several(value: int) -> AsyncIterator[int]:
+    for part in range(3):
+        await asyncio.sleep(0.001)
+        yield value * 10 + part
+
+
+def test_a_handler_with_several_results_gives_them_all_and_waits_for_demand() -> None:
+    stream = from_iterable(range(100)).pipe(
+        adaptive_flat_map(several, limit=Fixed(5), window=8),
+    )
+    results, report = run_with(LocalCrew(2, random_delay(5, 0.002)), stream)
+    assert sorted(results) == sorted(value * 10 + part for value in range(100) for part in range(3))
+    assert report.statistics["finished"] == 100
+
+
+async def doubled(values: list[int]) -> list[int]:
+    await asyncio.sleep(0.01)
+    return [2 * value for value in values]
+
+
+def test_batches_share_their_number_of_calls() -> None:
+    stream = from_iterable(range(300)).pipe(batch(doubled, max_size=10, parallel=3))
+    results, report = run_with(LocalCrew(2, random_delay(6, 0.002)), stream)
+    assert sorted(results) == [2 * value for value in range(300)]
+    assert [one["parallel"] for one in report.statistics["stages"][1]["workers"]] == [1, 2]
+
+
+# Failures.
+
+
+async def odd(value: int) -> int:
+    await asyncio.sleep(0.001)
+    if value % 2:
+        raise ValueError(f"odd: {value}")
+    return value
+
+
+def test_a_handler_that_fails_stops_the_pipeline_and_the_rest_is_returned() -> None:
+    into: list[int] = []
+    tens = from_iterable([*range(0, 40, 2), 1, *range(0, 400, 2)])
+    pipeline = tens.pipe(adaptive_flat_map(odd, limit=Fixed(2))).to(collect(into))
+
+    async def main() -> Report:
+        running = pipeline.start(workers=LocalCrew(2, random_delay(7, 0.002)))
+        with pytest.raises(ValueError, match="odd: 1") as error:
+            await running.wait()
+        assert "in stage 2 'adaptive_flat_map', on the event 1" in error.value.__notes__
+        return running.report()
+
+    numbers = run_virtual(main()).statistics
+    assert numbers["failed"] == 1
+    assert numbers["finished"] == len(into) >= 20
+    assert numbers["in"] == numbers["finished"] + numbers["failed"] + numbers["returned"]
+    assert numbers["returned"]
+
+
+def test_skipped_events_are_counted() -> None:
+    stream = from_iterable(range(100)).pipe(adaptive_flat_map(odd, limit=Fixed(4), on_error="skip"))
+    results, report = run_with(LocalCrew(2, random_delay(8, 0.002)), stream)
+    assert sorted(results) == list(range(0, 100, 2))
+    assert report.statistics["failed"] == 50
+    assert report.statistics["stages"][1]["skipped"] == 50
+    assert report.exit_status == 3
+
+
+def test_letters_are_written_by_the_parent_with_their_attempts(tmp_path: Any) -> None:
+    letters = tmp_path / "letters.jsonl"
+    policy = retry(3, Backoff(0.001), then=route(dead_letters(letters)))
+    stream = from_iterable(range(20)).pipe(adaptive_flat_map(odd, limit=Fixed(4), on_error=policy))
+    _, report = run_with(LocalCrew(2, random_delay(9, 0.002)), stream)
+    lines = letters.read_text().splitlines()
+    assert len(lines) == 10
+    assert all('"attempts":3' in line for line in lines)
+    assert report.statistics["failed"] == 10
+    assert report.statistics["stages"][1]["routed"] == 10
+
+
+class Odd(Exception):
+    def __init__(self, value: int, what: str) -> None:
+        super().__init__(f"{what} {value}")
+
+
+async def fails_with_an_error_that_cannot_be_copied(value: int) -> int:
+    raise Odd(value, "not even")
+
+
+def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
+    stream = from_iterable([1]).pipe(adaptive_flat_map(fails_with_an_error_that_cannot_be_copied))
+    with pytest.raises(JobFailed, match="Odd: 'not even 1'"):
+        run_with(LocalCrew(2), stream)
+
+
+def test_a_result_that_cannot_be_sent_is_an_error_that_says_so() -> None:
+    stream = from_iterable([1]).pipe(adaptive_flat_map(lambda value: lambda: value))
+    with pytest.raises(NotPicklable, match="the result of stage 2 'adaptive_flat_map' cannot be"):
+        run_with(LocalCrew(2), stream)
+
+
+def test_an_event_that_cannot_be_sent_is_an_error_that_says_so() -> None:
+    stream = from_iterable([1, lambda: 2]).pipe(adaptive_flat_map(str))
+    with pytest.raises(NotPicklable, match="an event cannot be sent to another process"):
+        run_with(LocalCrew(2), stream)
+
+
+def test_a_cancelled_pipeline_returns_everything() -> None:
+    async def cancel(running: Running) -> None:
+        await asyncio.sleep(0.05)
+        running.cancel()
+
+    stream = from_iterable(events(10, 100)).pipe(
+        group_by(client_of), spread(), adaptive_flat_map(Handler(), limit=Fixed(4))
+    )
+    results, report = run_with(LocalCrew(2, random_delay(10, 0.005)), stream, cancel)
+    numbers = report.statistics
+    assert report.exit_status == 5
+    assert numbers["unfinished"] == 0
+    assert numbers["finished"] == len(results)
+    assert numbers["returned"] == numbers["in"] - numbers["finished"] > 0
+
+
+def test_a_drain_finishes_what_is_in() -> None:
+    async def drain(running: Running) -> None:
+        await asyncio.sleep(0.05)
+        running.begin_drain(10, by_signal=True)
+
+    stream = from_iterable(events(10, 1000)).pipe(
+        group_by(client_of, buffer=40), spread(), adaptive_flat_map(Handler(), limit=Fixed(4))
+    )
+    results, report = run_with(LocalCrew(2, random_delay(11, 0.005)), stream, drain)
+    assert 0 < len(results) == report.statistics["in"] == report.statistics["finished"] < 10_000
+    assert report.exit_status == 4
+
+
+# Workers that end.
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_worker_that_dies_loses_nothing_and_breaks_no_order(seed: int) -> None:
+    handler, sent = Handler(seed, 0.002), events(8, 40)
+    crew = LocalCrew(3, random_delay(seed, 0.003))
+    draw = random.Random(seed)
+
+    async def kill(_: Running) -> None:
+        for _ in range(4):
+            await asyncio.sleep(draw.uniform(0, 0.05))
+            if crew.alive:
+                crew.kill(draw.choice(crew.alive))
+
+    stream = from_iterable(sent).pipe(
+        group_by(client_of, buffer=60), spread(), adaptive_flat_map(handler, limit=Fixed(5))
+    )
+    results, report = run_with(crew, stream, kill)
+    assert sorted(results) == sorted(sent)
+    assert in_order(results)
+    assert report.statistics["finished"] == len(sent)
+    assert crew.started > 3
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_an_event_that_kills_its_worker_three_times_is_an_error_of_its_stage(
+    on_error: Any,
+) -> None:
+    crew = LocalCrew(2)
+    killed: list[int] = []
+
+    async def deadly(value: int) -> int:
+        await asyncio.sleep(0.001)
+        if value == 7:
+            killed.append(value)
+            # Whichever worker has it.
+            for worker in crew.alive:
+                if 7 in crew.values(worker):
+                    crew.kill(worker)
+            await asyncio.sleep(1)
+        return value
+
+    stream = from_iterable(range(40)).pipe(
+        adaptive_flat_map(deadly, limit=Fixed(4), on_error=on_error)
+    )
+    if on_error == "stop":
+        with pytest.raises(WorkerLost, match="ended 3 times while it worked on this event"):
+            run_with(crew, stream)
+    else:
+        results, report = run_with(crew, stream)
+        assert sorted(results) == [value for value in range(40) if value != 7]
+        assert report.statistics["failed"] == 1
+    assert len(killed) == 3
