@@ -11,7 +11,7 @@ real-time properties with metric temporal logic" (1990), for the bounds in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -29,8 +29,10 @@ __all__ = [
     "Proposition",
     "Timed",
     "Unary",
+    "children",
     "is_boolean",
     "propositions",
+    "rebuilt",
     "timed_parts",
     "with_strong_next",
 ]
@@ -113,6 +115,35 @@ TRUE = Constant(True)
 FALSE = Constant(False)
 
 
+def children(formula: Formula) -> tuple[Formula, ...]:
+    """The formulas that a formula is made of, from the left; of a match, what is true after it."""
+    if isinstance(formula, Unary):
+        return (formula.operand,)
+    if isinstance(formula, Nary):
+        return formula.operands
+    if isinstance(formula, Binary | Timed):
+        return formula.left, formula.right
+    if isinstance(formula, Match):
+        return (formula.formula,)
+    return ()
+
+
+def rebuilt(formula: Formula, change: Callable[[Formula], Formula]) -> Formula:
+    """The same formula with each of its children changed."""
+    if isinstance(formula, Unary):
+        return Unary(formula.operator, change(formula.operand))
+    if isinstance(formula, Nary):
+        return Nary(formula.operator, tuple(map(change, formula.operands)))
+    if isinstance(formula, Binary):
+        return Binary(formula.operator, change(formula.left), change(formula.right))
+    if isinstance(formula, Timed):
+        left, right = change(formula.left), change(formula.right)
+        return Timed(formula.operator, left, right, formula.milliseconds)
+    if isinstance(formula, Match):
+        return Match(formula.operator, formula.sere, change(formula.formula))
+    return formula
+
+
 def is_boolean(formula: Formula) -> bool:
     """Whether it is about one event only."""
     if isinstance(formula, Constant | Proposition):
@@ -138,46 +169,24 @@ def propositions(formula: Formula) -> dict[str, int | None]:
 def _walk(formula: Formula) -> Iterator[Proposition]:
     if isinstance(formula, Proposition):
         yield formula
-    elif isinstance(formula, Unary):
-        yield from _walk(formula.operand)
-    elif isinstance(formula, Nary):
-        for operand in formula.operands:
-            yield from _walk(operand)
-    elif isinstance(formula, Binary | Timed):
-        yield from _walk(formula.left)
-        yield from _walk(formula.right)
-    elif isinstance(formula, Match):
+    if isinstance(formula, Match):
         for letter in formula.sere.letters():
             yield from _walk(letter)
-        yield from _walk(formula.formula)
+    for part in children(formula):
+        yield from _walk(part)
 
 
 def timed_parts(formula: Formula) -> Iterator[Timed]:
     """The operators with a bound in time; of nested ones the outermost."""
     if isinstance(formula, Timed):
         yield formula
-    elif isinstance(formula, Unary):
-        yield from timed_parts(formula.operand)
-    elif isinstance(formula, Nary):
-        for operand in formula.operands:
-            yield from timed_parts(operand)
-    elif isinstance(formula, Binary):
-        yield from timed_parts(formula.left)
-        yield from timed_parts(formula.right)
-    elif isinstance(formula, Match):
-        yield from timed_parts(formula.formula)
+    else:
+        for part in children(formula):
+            yield from timed_parts(part)
 
 
 def with_strong_next(formula: Formula) -> Formula:
     """The formula with `X` in place of each weak `next`."""
-    if isinstance(formula, Unary):
-        operator = "X" if formula.operator == "next" else formula.operator
-        return Unary(operator, with_strong_next(formula.operand))
-    if isinstance(formula, Nary):
-        return Nary(formula.operator, tuple(map(with_strong_next, formula.operands)))
-    if isinstance(formula, Binary):
-        left, right = with_strong_next(formula.left), with_strong_next(formula.right)
-        return Binary(formula.operator, left, right)
-    if isinstance(formula, Match):
-        return Match(formula.operator, formula.sere, with_strong_next(formula.formula))
-    return formula
+    if isinstance(formula, Unary) and formula.operator == "next":
+        return Unary("X", with_strong_next(formula.operand))
+    return rebuilt(formula, with_strong_next)

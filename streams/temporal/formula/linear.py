@@ -9,13 +9,13 @@ from penstock.streams.temporal.formula.formula import (
     FALSE,
     TRUE,
     Binary,
-    Constant,
     Formula,
     Match,
     Nary,
-    Proposition,
     Timed,
     Unary,
+    children,
+    rebuilt,
 )
 from penstock.streams.temporal.formula.sere import (
     Failure,
@@ -45,17 +45,9 @@ def to_ltl(formula: Formula) -> Formula:
     """
     if isinstance(formula, Timed):
         raise without_time(formula, "LTL has no time")
-    if isinstance(formula, Constant | Proposition):
-        return formula
-    if isinstance(formula, Unary):
-        return Unary(formula.operator, to_ltl(formula.operand))
-    if isinstance(formula, Nary):
-        return Nary(formula.operator, tuple(map(to_ltl, formula.operands)))
-    if isinstance(formula, Binary):
-        return Binary(formula.operator, to_ltl(formula.left), to_ltl(formula.right))
+    if not isinstance(formula, Match) or not _is_simple(formula.sere):
+        return rebuilt(formula, to_ltl)
     inner = to_ltl(formula.formula)
-    if not _is_simple(formula.sere):
-        return Match(formula.operator, formula.sere, inner)
     return _Unfolding(formula.operator == "|->").of(formula.sere, lambda: inner)
 
 
@@ -63,14 +55,7 @@ def left_matches(formula: Formula) -> list[Match]:
     """The matches in a formula, from the left; of nested ones the outermost."""
     if isinstance(formula, Match):
         return [formula]
-    inner: tuple[Formula, ...] = ()
-    if isinstance(formula, Unary):
-        inner = (formula.operand,)
-    elif isinstance(formula, Nary):
-        inner = formula.operands
-    elif isinstance(formula, Binary):
-        inner = (formula.left, formula.right)
-    return [match for part in inner for match in left_matches(part)]
+    return [match for part in children(formula) for match in left_matches(part)]
 
 
 def _is_simple(sere: Sere) -> bool:
