@@ -13,13 +13,14 @@ from penstock.streams.temporal.automata.hoa import to_hoa
 from penstock.streams.temporal.automata.lbtt import to_lbtt
 from penstock.streams.temporal.automata.translate import translate
 from penstock.streams.temporal.automata.words import Lasso
-from penstock.streams.temporal.errors import bounded_recursion
+from penstock.streams.temporal.errors import TimedFormula, bounded_recursion
 from penstock.streams.temporal.formula.formula import Formula, Unary, propositions
 from penstock.streams.temporal.formula.lexer import told_of_split_words
 from penstock.streams.temporal.formula.linear import left_matches, to_ltl
 from penstock.streams.temporal.formula.parser import parse
 from penstock.streams.temporal.formula.printer import quoted, to_text
 from penstock.streams.temporal.formula.simplify import simplify
+from penstock.streams.temporal.formula.timed_rules import split
 from penstock.streams.temporal.monitors.examples import (
     Trace,
     compare,
@@ -60,6 +61,7 @@ def call(options: Namespace, words: list[str]) -> int:
         automaton = translate(formula)
         text = _written(degeneralised(automaton) if options.ba else automaton, options)
     else:
+        _mention_unwatchable(formula)
         text = to_text(formula, unicode=options.unicode) + "\n"
     if options.output is None:
         return put(text) or found
@@ -78,6 +80,13 @@ def _refuse_ignored(options: Namespace) -> None:
 def _mention_split_words(options: Namespace) -> None:
     if said := told_of_split_words(f"{options.formula} {options.compare or ''}"):
         mention(said)
+
+
+def _mention_unwatchable(formula: Formula) -> None:
+    try:
+        split(formula)
+    except TimedFormula as error:
+        mention(f"no monitor accepts it: {error}")
 
 
 def _written(automaton: Automaton, options: Namespace) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 from orjson import loads
 
+from penstock.command.field_option import FieldOption
 from penstock.command.monitor import proposition
-from penstock.command.output import counted, put, write
+from penstock.command.output import counted, mention, put, write
 from penstock.command.run import Options, execute, warnings_to_standard_error
 from penstock.sinks.for_each import for_each
 from penstock.sources.jsonl import read_jsonl
@@ -51,6 +52,7 @@ def call(options: Namespace, words: list[str]) -> int:
             raise BuildError(f"{path} has no traces")
         read.append(traces)
         bad_lines = bad_lines or status == _BAD_LINES
+    letters.mention_unseen()
     if not letters.names:
         raise BuildError("there are no propositions: give --prop, --step or --fields")
     good, bad = read
@@ -70,7 +72,10 @@ class _Letters:
     """From events to letters; `names` are the propositions, more of which may come with events."""
 
     def __init__(self, options: Namespace) -> None:
-        self._tests: dict[str, Callable[[_Event], bool]] = dict(map(proposition, options.prop))
+        props = [(text, proposition(text)) for text in options.prop]
+        self._tests = {prop.name: prop.test for _, prop in props}
+        self._unseen = {prop.field: text for text, prop in props}
+        self._first: _Event = {}
         self._step: str | None = options.step
         self._fields: bool = options.fields
         self._by: str | None = options.by
@@ -82,6 +87,9 @@ class _Letters:
         """The propositions that hold of an event, as bits. Raises BuildError if they are too
         many."""
         letter = 0
+        self._first = self._first or event
+        if self._unseen:
+            self._unseen = {name: by for name, by in self._unseen.items() if name not in event}
         for name, test in self._tests.items():
             if test(event):
                 letter |= self._bits[name]
@@ -93,6 +101,12 @@ class _Letters:
                     bit = self._bit(name)
                     letter |= bit if value else 0
         return letter
+
+    def mention_unseen(self) -> None:
+        """Report the propositions about a field that no event had, which are never true."""
+        for field, text in self._unseen.items():
+            fields = ", ".join(self._first)
+            mention(f"--prop {text}: no event has the field {field!r}; the first has: {fields}")
 
     def _bit(self, name: str) -> int:
         if name not in self._bits:
@@ -113,7 +127,9 @@ def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, in
     """The traces of a file by key, or by number from 1, with an exit status."""
     traces: _Traces = {}
 
-    def add(one: tuple[Hashable, list[_Event]]) -> None:
+    def add(one: tuple[Hashable, list[_Event]] | None) -> None:
+        if one is None:
+            return
         key, events = one
         if key is None:
             key = len(traces) + 1
@@ -121,9 +137,12 @@ def _read(path: str, letters: _Letters, options: Namespace) -> tuple[_Traces, in
             traces[key] = array("I")
         traces[key].extend(map(letters.of, events))
 
-    decode = _list if options.by is None else _event_of(options.by)
-    pipeline = read_jsonl(path, decode=decode).to(for_each(add))
-    return traces, execute(pipeline, Options(report=options.report))
+    if options.by is None:
+        pipeline = read_jsonl(path, decode=_list).to(for_each(add))
+        return traces, execute(pipeline, Options(report=options.report))
+    key = FieldOption("--by", options.by)
+    pipeline = read_jsonl(path, decode=_event_of(options.by, key)).to(for_each(add))
+    return traces, key.end(execute(pipeline, Options(report=options.report)))
 
 
 def _list(line: bytes) -> tuple[Hashable, list[_Event]]:
@@ -133,15 +152,18 @@ def _list(line: bytes) -> tuple[Hashable, list[_Event]]:
     return None, events
 
 
-def _event_of(by: str) -> Callable[[bytes], tuple[Hashable, list[_Event]]]:
-    def read(line: bytes) -> tuple[Hashable, list[_Event]]:
+def _event_of(
+    by: str, needed: FieldOption
+) -> Callable[[bytes], tuple[Hashable, list[_Event]] | None]:
+    def read(line: bytes) -> tuple[Hashable, list[_Event]] | None:
         event: _Event = loads(line)
         if type(event) is not dict:
             raise ValueError("an event is needed, which is an object")
-        key = event.get(by)
+        if not needed.is_in(event):
+            return None
+        key = event[by]
         if not isinstance(key, str | int | float):
-            what = f"its {by!r} is {describe(key)}" if by in event else f"no field {by!r}"
-            raise ValueError(f"{what}: a key is needed (--by FIELD)")
+            raise ValueError(f"its {by!r} is {describe(key)}: a key is needed (--by FIELD)")
         return key, [event]
 
     return read

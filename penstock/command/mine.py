@@ -9,7 +9,8 @@ from orjson import loads
 
 from penstock.command.check_workflow import broken_by, check_picture, nothing, said_of
 from penstock.command.explain import explain, users_line
-from penstock.command.output import counted, put, write
+from penstock.command.field_option import FieldOption
+from penstock.command.output import counted, mention, put, write
 from penstock.command.rules import read_rules
 from penstock.command.run import Options, execute, warnings_to_standard_error
 from penstock.sinks.for_each import for_each
@@ -45,7 +46,13 @@ def call(options: Namespace, words: list[str]) -> int:
     miner = Miner(workflow, rules, max_keys=options.max_keys)
     warnings_to_standard_error()
 
-    def add(one: tuple[Hashable, str]) -> None:
+    needed = [FieldOption("--step", options.step)]
+    if options.by is not None:
+        needed.append(FieldOption("--by", options.by))
+
+    def add(one: tuple[Hashable, str] | None) -> None:
+        if one is None:
+            return
         try:
             miner.add(*one)
         except Exception as error:
@@ -54,11 +61,15 @@ def call(options: Namespace, words: list[str]) -> int:
             told = explain(error, whole=options.traceback)
             raise BuildError(f"{line}: a rule raised an error\n{told}") from error
 
-    pipeline = read_jsonl(decode=_reader(options.by, options.step)).to(for_each(add))
+    pipeline = read_jsonl(decode=_reader(options.by, options.step, needed)).to(for_each(add))
     # The output is the report's.
     status = execute(pipeline, Options(options.input, report=options.report))
+    for field in needed:
+        status = field.end(status)
     if status in _FAILED:
         return status
+    if status == 0 and not miner.events:
+        mention(f"{options.input or 'standard input'} has no events")
     miner.end()
     _check_applies(miner, options)
     of_rules, broken = _rules(miner, options)
@@ -78,25 +89,32 @@ def call(options: Namespace, words: list[str]) -> int:
     return unwritten or status
 
 
-def _reader(by: str | None, field: str) -> Callable[[bytes], tuple[Hashable, str]]:
-    """The function that reads the case and the step of a line; ValueError for a bad one."""
+def _reader(
+    by: str | None, field: str, needed: list[FieldOption]
+) -> Callable[[bytes], tuple[Hashable, str] | None]:
+    """The function that reads the case and the step of a line.
 
-    def read(line: bytes) -> tuple[Hashable, str]:
+    None for an event without a field that is needed; ValueError for a bad line.
+    """
+
+    def read(line: bytes) -> tuple[Hashable, str] | None:
         event: dict[str, object] = loads(line)
         if type(event) is not dict:
             raise ValueError("an object is needed")
-        step = event.get(field)
+        if [one for one in needed if not one.is_in(event)]:
+            return None
+        step = event[field]
         if type(step) is int:
             step = str(step)
         if type(step) is not str or not step:
-            what = f"its {field!r} is {describe(step)}" if field in event else f"no field {field!r}"
-            raise ValueError(f"{what}: the name of a step is needed (--step FIELD)")
+            raise ValueError(
+                f"its {field!r} is {describe(step)}: the name of a step is needed (--step FIELD)"
+            )
         if by is None:
             return None, step
-        key = event.get(by)
+        key = event[by]
         if not isinstance(key, str | int | float):
-            what = f"its {by!r} is {describe(key)}" if by in event else f"no field {by!r}"
-            raise ValueError(f"{what}: a key is needed (--by FIELD)")
+            raise ValueError(f"its {by!r} is {describe(key)}: a key is needed (--by FIELD)")
         return key, step
 
     return read

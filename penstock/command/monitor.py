@@ -7,10 +7,12 @@ import logging
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from reactivex import operators as ops
 
+from penstock.command.field_option import FieldOption
+from penstock.command.output import mention
 from penstock.command.pictures.monitor import MonitorPicture
 from penstock.command.run import Options, execute, nothing_beside, warnings_to_standard_error
 from penstock.operators.violations import violations_of
@@ -21,7 +23,7 @@ from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
 from penstock.streams.temporal.monitors.watching import Rule
 
-__all__ = ["call", "proposition"]
+__all__ = ["Proposition", "call", "proposition"]
 
 _VIOLATED = 1
 _FINE, _BAD_LINES = 0, 3
@@ -53,13 +55,24 @@ def call(options: Namespace, words: list[str]) -> int:
 
     rule = _rule(options)
     beside = nothing_beside
+    picture: MonitorPicture | None = None
     if options.draw is not None:
         picture = MonitorPicture(options.draw, rule.monitor, rule.text)
         rule = replace(rule, begun=picture.begin)
         beside = picture.kept
-    pipeline = read_jsonl().pipe(violations_of(rule, "skip"), ops.map(shown)).to(write_jsonl())
+    events = read_jsonl()
+    key = None if options.by is None else FieldOption("--by", options.by)
+    if key is not None:
+        events = events.pipe(ops.filter(key.is_in))
+    pipeline = events.pipe(violations_of(rule, "skip"), ops.map(shown)).to(write_jsonl())
     where = Options(options.input, options.output, report=options.report)
     status = execute(pipeline, where, beside)
+    if key is not None:
+        status = key.end(status)
+    if picture is not None:
+        for text in options.key:
+            if not picture.has_seen(_keys(text)):
+                mention(f"--key {text}: no event had this key")
     return _VIOLATED if found and status in (_FINE, _BAD_LINES) else status
 
 
@@ -78,7 +91,7 @@ def _rule(options: Namespace) -> Rule:
         max_keys=None,
         restart=options.restart,
         strict=not options.fields,
-        tests=dict(map(proposition, options.prop)),
+        tests={prop.name: prop.test for prop in map(proposition, options.prop)},
         time=options.time,
         lateness=options.lateness,
         follow=frozenset(key for text in options.key for key in _keys(text)),
@@ -96,15 +109,28 @@ def _keys(text: str) -> Iterator[Any]:
         yield value
 
 
-def proposition(text: str) -> tuple[str, Callable[[_Event], bool]]:
+class Proposition(NamedTuple):
+    """A name in the formula, and the test of an event's field that it stands for."""
+
+    name: str
+    field: str
+    test: Callable[[_Event], bool]
+
+
+def proposition(text: str) -> Proposition:
     """`NAME=FIELD:VALUE`, or `NAME=FIELD` for a field that is true."""
     name, equals, what = text.partition("=")
     field, colon, value = what.partition(":")
     if not name or not equals or not field:
         raise BuildError(f"--prop {text}: it should be NAME=FIELD:VALUE, or NAME=FIELD")
-    if colon:
-        return name, lambda event: field in event and _as_text(event[field]) == value
-    return name, lambda event: bool(event.get(field))
+
+    def has_value(event: _Event) -> bool:
+        return field in event and _as_text(event[field]) == value
+
+    def is_true(event: _Event) -> bool:
+        return bool(event.get(field))
+
+    return Proposition(name, field, has_value if colon else is_true)
 
 
 def _as_text(value: object) -> str:

@@ -149,4 +149,6 @@ def add_santa(add_parser: AddParser) -> None:
     santa.add_argument(
         "--seed", type=int, default=0, help="of the sizes of batches and the hill climb's steps"
     )
-    santa.add_argument("--plot", metavar="PATH", help="draw what happened as .svg or .png, too")
+    santa.add_argument(
+        "--plot", metavar="PATH", help="draw what happened as .svg, .png or .pdf, too"
+    )

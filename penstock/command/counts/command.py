@@ -11,9 +11,11 @@ from math import isfinite
 from typing import Any
 
 from penstock.command.counts.rows import Row, as_number, read_rows
+from penstock.command.field_option import FieldOption
 from penstock.command.output import counted, mention, put, write
 from penstock.command.pictures.steps import Steps, as_svg
 from penstock.streams.errors import BuildError
+from penstock.streams.sql_queue.url import redacted
 from penstock.streams.temporal.periods.counts import Periods, sequenced
 from penstock.streams.temporal.periods.intervals import Axis, IntervalError, amount, reader
 from penstock.streams.temporal.periods.slices import Month, as_of, by_month
@@ -37,6 +39,9 @@ def call(options: Namespace, words: list[str]) -> int:
     rows, unread = read_rows(options)
     if rows is None:
         return unread
+    if not rows and not unread:
+        source = "standard input" if options.source is None else redacted(options.source)
+        mention(f"{options.table or source} has no rows")
     periods, bad = _counted(rows, options)
     if periods.empty:
         mention(f"{counted(periods.empty, 'row')} skipped: open for no time")
@@ -77,7 +82,14 @@ def _good(rows: list[Row], options: Namespace) -> Iterator[Row]:
     begin, end = reader(options.begin), reader(options.end, optional=True)
     key = reader(options.by) if options.by else None
     of = reader(options.of) if options.of else None
+    needed = [
+        FieldOption(f"--{option}", field, "row")
+        for option in ("begin", "by", "of")
+        if (field := getattr(options, option))
+    ]
     for number, row in enumerate(rows, 1):
+        if [field for field in needed if not field.is_in(row)]:
+            continue
         try:
             if key is not None:
                 hash(key(row))
@@ -90,6 +102,8 @@ def _good(rows: list[Row], options: Namespace) -> Iterator[Row]:
                 mention(f"row {number} is left out: {error}")
         else:
             yield row
+    for field in needed:
+        field.end(_BAD_ROWS)
     if bad > _SHOWN:
         mention(f"{counted(bad - _SHOWN, 'more row')} left out")
 

@@ -48,6 +48,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         work = Work(options.handler_ms / 1000, options.sigma_ms / 1000, options.slow_client or 1)
     except ValueError as error:
         raise BuildError(f"kata: {error}") from error
+    _check_length(load, options)
     runs: list[Measured] = []
     interrupted = _run_variants(variants, load, work, options, runs)
     broken: list[str] | None = None
@@ -68,6 +69,20 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         flush()
         os._exit(status)
     return status
+
+
+def _check_length(load: Load, options: argparse.Namespace) -> None:
+    """Raise BuildError for a load of which nothing would be measured."""
+    if not len(load):
+        raise BuildError(
+            f"kata: {load.rate:g} events a second for {load.seconds:g} s are no event: give more "
+            "--seconds or a higher --rate"
+        )
+    if options.pause is not None and options.pause > load.seconds:
+        raise BuildError(
+            f"kata: a pause of {options.pause:g} s does not fit into a run of {load.seconds:g} s: "
+            "give more --seconds or a shorter --pause"
+        )
 
 
 def _observer(options: argparse.Namespace) -> Observer:

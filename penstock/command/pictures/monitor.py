@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,10 @@ class MonitorPicture:
     def begin(self, watch: Watch) -> None:
         """Draw this watch from now on."""
         self._watch = watch
+
+    def has_seen(self, keys: Iterable[Any]) -> bool:
+        """Whether an event had one of these keys, which are among the marked ones."""
+        return self._watch is not None and any(self._watch.walked[key] for key in keys)
 
     @contextmanager
     def kept(self, running: Running) -> Generator[None]:

@@ -16,6 +16,9 @@ __all__ = ["check", "plot", "plot_race"]
 # Enough for the width of a picture, and a small file.
 _POINTS = 240
 
+# Matplotlib has others, some of them only with further packages.
+_FORMS = (".svg", ".png", ".pdf")
+
 _SETTINGS = {
     # The same story gives the same file, and text stays text.
     "svg.hashsalt": "santa",
@@ -27,11 +30,9 @@ _SETTINGS = {
 
 def check(path: str) -> None:
     """Raise what `plot` would: the story takes a minute, too long to learn then that it cannot."""
-    pyplot = _pyplot()
-    forms = pyplot.figure().canvas.get_supported_filetypes()
-    pyplot.close()
+    _pyplot()
     place = Path(path)
-    if place.suffix.removeprefix(".").lower() not in forms:
+    if place.suffix.lower() not in _FORMS:
         raise CannotOpen(
             f"Cannot write {path}: the suffix says the form, and may be .svg, .png or .pdf"
         )

@@ -172,3 +172,10 @@ def test_a_bound_in_time_is_printed_and_nothing_else_can_be_done_with_it(
         assert (result.status, result.out) == (2, "")
         assert "F[<=2m] b is bounded in time: " in result.err
         assert "Traceback" not in result.err
+
+
+def test_a_bound_in_time_that_no_monitor_accepts_is_told(penstock: Penstock) -> None:
+    result = penstock("formula", "G(a -> F[<=3s](b & F[<=2s] c))")
+    assert (result.status, result.out) == (0, "G(a -> F[<=3s](b & F[<=2s] c))\n")
+    assert result.err.startswith("penstock: no monitor accepts it: F[<=3s](b & F[<=2s] c) is ")
+    assert penstock("formula", "G(a -> F[<=3s] b)").err == ""

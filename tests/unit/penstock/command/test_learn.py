@@ -115,7 +115,7 @@ def test_bad_lines_are_named_and_left_out_and_the_status_is_3(
     keyed = penstock("learn", *files([*steps(*GOOD), {"do": "pay"}, []], steps(*BAD)), "--by=k",
                      "--step=do")  # fmt: skip
     assert keyed.status == 3
-    assert "no field 'k': a key is needed (--by FIELD)" in keyed.err
+    assert "has no field 'k' (--by), left out: {'do': 'pay'}" in keyed.err
     assert keyed.out.startswith(RESPONSE)
 
 
@@ -151,3 +151,13 @@ def test_a_file_that_is_missing_is_named(penstock: Penstock, tmp_path: Path) -> 
     result = penstock("learn", tmp_path / "none.jsonl", tmp_path / "none.jsonl", "--step=do")
     assert result.status == 2
     assert "none.jsonl" in result.err
+
+
+def test_a_proposition_about_a_field_that_no_event_has_is_told(
+    penstock: Penstock, files: Files
+) -> None:
+    pair = files(lists(*GOOD), lists(*BAD))
+    result = penstock("learn", *pair, "--prop=p=do:pay", "--prop=q=Do:send")
+    assert result.err.splitlines() == [
+        "penstock: --prop q=Do:send: no event has the field 'Do'; the first has: do"
+    ]

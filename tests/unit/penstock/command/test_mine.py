@@ -165,8 +165,8 @@ def test_bad_lines_are_named_and_give_status_3_where_nothing_is_forbidden(
     for said in (
         "line 2 cannot be decoded",
         "line 3 cannot be decoded (ValueError: an object is needed)",
-        "line 4 cannot be decoded (ValueError: no field 'step': the name of a step is needed",
-        "line 5 cannot be decoded (ValueError: no field 'k': a key is needed",
+        "event 2 has no field 'step' (--step), left out: {'k': 1}",
+        "event 3 has no field 'k' (--by), left out: {'step': 'cart'}",
         "line 6 cannot be decoded (ValueError: its 'step' is ''",
         "line 7 cannot be decoded (ValueError: its 'k' is [1]",
     ):
@@ -323,3 +323,23 @@ def test_without_a_graph_the_drawing_has_only_counts(
     assert 'class="arc"' in text
     assert "arc dashed" not in text.partition("</style>")[2]
     assert " on" not in text.partition("</style>")[2]
+
+
+def test_a_field_that_no_event_has_is_told_once_with_a_count(
+    penstock: Penstock, files: Any
+) -> None:
+    _, events = files({1: "start cart pay"})
+    result = penstock("mine", "--by", "K", "--input", events)
+    assert (result.status, result.out.splitlines()[0]) == (3, "0 events of 0 cases")
+    first, rest = result.err.splitlines()
+    assert first.startswith("penstock: event 1 has no field 'K' (--by), left out: {'k': 1, ")
+    assert rest == "penstock: 2 more events have no field 'K' (--by), left out"
+
+
+def test_an_input_without_events_is_told_in_one_line_and_gives_status_0(
+    penstock: Penstock, files: Any
+) -> None:
+    _, events = files({})
+    result = penstock("mine", "--input", events)
+    assert (result.status, result.out) == (0, "0 events of 0 cases\n")
+    assert result.err == f"penstock: {events} has no events\n"

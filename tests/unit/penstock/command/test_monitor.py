@@ -114,7 +114,7 @@ def test_events_without_the_key_are_reported_and_give_status_3_where_nothing_was
     events: list[Any] = [{"a": 1}, {"a": 1, "k": 1}, {"a": 1, "k": [2]}]
     result = penstock("monitor", "G a", "--fields", "--by=k", "--input", lines(*events))
     assert (result.status, result.out) == (3, "")
-    assert "the event has no field 'k'" in result.err
+    assert "event 1 has no field 'k' (--by), left out: {'a': 1}" in result.err
     assert "of type list, cannot be a key" in result.err
     worse = [*events, {"a": 0, "k": 1}]
     result = penstock("monitor", "G a", "--fields", "--by=k", "--input", lines(*worse))
@@ -346,3 +346,26 @@ def test_a_picture_that_cannot_be_written_any_more_is_reported_once(
 
     run(story())
     assert capfd.readouterr().err.count("cannot write") == 1
+
+
+def test_a_wrong_name_of_the_key_is_told_once_with_a_count(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    path = lines({"a": 0}, {}, {"K": 1}, {"a": 0})
+    result = penstock("monitor", "G a", "--fields", "--by=k", "--input", path)
+    assert (result.status, result.out) == (3, "")
+    assert result.err.splitlines() == [
+        "penstock: event 1 has no field 'k' (--by), left out: {'a': 0}",
+        "penstock: 3 more events have no field 'k' (--by), left out",
+    ]
+
+
+def test_a_key_to_be_marked_that_no_event_had_is_told_at_the_end(
+    penstock: Penstock, lines: Callable[..., str], tmp_path: Path
+) -> None:
+    path = lines(*steps(7, "x", "paid", "sent"), *steps("8", "x"))
+    words = ["--prop=paid=type:paid", "--prop=sent=type:sent", "--by=order", "--input", path]
+    words += ["--draw", str(tmp_path / "live.svg"), "--key=7", "--key=8", "--key=9"]
+    for more in ([], ["--restart"]):
+        result = penstock("monitor", "G(paid -> X !sent)", *words, *more)
+        assert result.err == "penstock: --key 9: no event had this key\n"

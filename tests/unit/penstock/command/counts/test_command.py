@@ -209,3 +209,32 @@ def test_a_database_without_a_table_and_a_file_without_columns_say_what_is_missi
     result = penstock("counts", empty)
     assert (result.status, result.out) == (2, "")
     assert "empty.csv is empty: its first line must name the columns" in result.err
+
+
+def test_a_field_that_no_row_has_is_told_once_with_a_count(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"from": 1, "c": "a"}\n{"from": 2}\n{"from": 3}\n', encoding="utf-8")
+    result = penstock("counts", path, "--by", "client")
+    assert (result.status, result.out) == (3, "")
+    assert result.err.splitlines() == [
+        "penstock: row 1 has no field 'client' (--by), left out: {'from': 1, 'c': 'a'}",
+        "penstock: 2 more rows have no field 'client' (--by), left out",
+    ]
+    result = penstock("counts", path, "--by", "c")
+    assert (result.status, [line["key"] for line in lines(result)]) == (3, ["a"])
+
+
+def test_an_input_without_rows_is_told_in_one_line_and_gives_status_0(
+    penstock: Penstock, tmp_path: Path
+) -> None:
+    path = tmp_path / "orders.csv"
+    path.write_text("from,to\n", encoding="utf-8")
+    result = penstock("counts", path)
+    assert (result.status, result.out, result.err) == (0, "", f"penstock: {path} has no rows\n")
+    with sqlite3.connect(tmp_path / "work.db") as database:
+        database.execute('CREATE TABLE orders ("from", "to")')
+    database.close()
+    result = penstock("counts", f"sqlite:///{tmp_path}/work.db", "--table", "orders")
+    assert (result.status, result.out, result.err) == (0, "", "penstock: orders has no rows\n")

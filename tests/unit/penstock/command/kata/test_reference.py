@@ -115,7 +115,7 @@ def test_a_slow_client_has_the_latency_of_the_others_in_the_table(penstock: Pens
 
 def test_a_pause_stops_everything_at_half_of_the_time(penstock: Penstock) -> None:
     # 0.3 s of pause, which whatever arrived in it waited for.
-    result = penstock("kata", "--seconds", "0.2", "--rate", "200", "--pause", "0.3")
+    result = penstock("kata", "--seconds", "0.4", "--rate", "200", "--pause", "0.3")
     columns, row = (line.split() for line in result.out.splitlines()[3:])
     assert float(dict(zip(columns, row, strict=True))["max"]) > 150
 
@@ -239,3 +239,19 @@ def test_a_load_that_makes_no_sense_is_refused(
     result = penstock("kata", *words)
     assert result.status == 2
     assert complaint in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--seconds", "0"], "1000 events a second for 0 s are no event: give more --seconds"),
+        (["--seconds", "1", "--rate", "0.1"], "0.1 events a second for 1 s are no event"),
+        (["--seconds", "0.5", "--pause"], "a pause of 1 s does not fit into a run of 0.5 s"),
+    ],
+)
+def test_a_run_that_would_measure_nothing_is_a_mistake(
+    penstock: Penstock, words: list[str], said: str
+) -> None:
+    result = penstock("kata", *words)
+    assert (result.status, result.out) == (2, "")
+    assert said in result.err

@@ -353,6 +353,10 @@ def test_stats_by_kind_show_what_takes_the_time(penstock: Penstock, database: st
     assert shown == [("bill", 0, 3, 180), ("mail", 0, 6, 12), (None, 1, 0, 0)]
     text = penstock("queue", "stats", database, "--by", "kind", "--kind", "type").out
     assert [line.split()[7] for line in text.splitlines()[2:4]] == ["94%", "6%"]
+    wrong = penstock("queue", "stats", database, "--by", "kind", "--kind", "Type")
+    assert wrong.status == 0
+    said = "penstock: --kind Type: no payload has this field, and there is no such column\n"
+    assert (result.err, wrong.err) == ("", said)
 
 
 def test_hours_are_drawn(penstock: Penstock, database: str, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def test_letters_are_answered_in_processes_and_the_story_is_drawn(tmp_path: Path
         (("--batches", "0"), "at least 1"),
         (("--plot", "no/such/folder/santa.svg"), "Cannot write no/such/folder/santa.svg"),
         (("--plot", "santa.abc"), "Cannot write santa.abc"),
+        (("--plot", "santa.gif"), "the suffix says the form, and may be .svg, .png or .pdf"),
     ],
 )
 def test_a_wrong_option_is_reported_without_a_traceback(words: tuple[str, ...], said: str) -> None:
