@@ -32,7 +32,7 @@ from penstock.streams.protocol.event import (
     end_all,
     give_back_all,
 )
-from penstock.streams.protocol.stage import CLOSED, COMPLETING, OPEN, StageInfo, Subscriber
+from penstock.streams.protocol.stage import CLOSED, OPEN, StageInfo, Subscriber
 from penstock.streams.protocol.stage import FAILED as STOPPED
 from penstock.streams.runtime.context import Run
 from penstock.streams.workers.lending import Lending
@@ -98,7 +98,10 @@ class Crew(Protocol):
 
 
 class _Owner:
-    """A key that belongs to a worker, with how many events of it are there."""
+    """A key that belongs to a worker, with how many events of it are there.
+
+    Events without a key have an owner that never ends.
+    """
 
     __slots__ = ("count", "key", "peer")
 
@@ -108,7 +111,7 @@ class _Owner:
         self.count = 0
 
 
-_Dealt = tuple[Event[Any], _Owner | None]
+_Dealt = tuple[Event[Any], _Owner]
 
 
 class Peer:
@@ -136,6 +139,8 @@ class Peer:
 
         self.load = 0
         """The events that it has, or will have."""
+        self.keyless = _Owner(self, None)
+        self.keyless.count = 1
 
 
 class Dealing(DemandStage):
@@ -161,7 +166,8 @@ class Dealing(DemandStage):
         self._kills: dict[Event[Any], int] = {}
         bound = section.bound(run.limit)
         self._bound = 1 << 20 if bound is None else bound
-        self._out = 0
+        # Whether events hold turns, which end with their calls.
+        self._has_turns = section.above.turns
         self._policies = {
             stage.number: ErrorPolicy(stage.policy or "stop", run, stage)
             for stage in section.infos
@@ -178,8 +184,11 @@ class Dealing(DemandStage):
         # Those that get new keys.
         self._ready = self._peers[:1]
         self._evened = 0.0
+        # How many workers may have calls; whether each gets its slots once, as a stage needs that
+        # has a number of calls and no limiter.
+        self._most = 0
+        self._is_dealt_once = work.limiter is None
         self._is_open = False
-        self._acts_after_drain = True
         if work.limiter is not None:
             run.tunable[section.working.number] = self.retune
         for stage in section.infos:
@@ -194,6 +203,11 @@ class Dealing(DemandStage):
         self._learns = not isinstance(limiter, Fixed)
         # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
         self._is_free = work.is_plain and self._learns
+
+    @property
+    def _out(self) -> int:
+        """The events that workers have, or will have."""
+        return sum([peer.load for peer in self._peers])
 
     @property
     def _limit(self) -> int:
@@ -237,24 +251,28 @@ class Dealing(DemandStage):
         lending = self._lending
         lending.limit = self._limit
         most = min(len(self._peers), lending.limit)
-        active = range(most)
+        if most != self._most:
+            self._activate(most)
         for peer in self._peers[most:]:
-            if peer.is_active:
-                peer.is_active = False
-                self._withdraw(peer)
             if not peer.out:
                 lending.lost(peer.number)
-        for peer in self._peers[:most]:
-            peer.is_active = True
-        self._choose_ready()
-        if self._section.work.limiter is None and not changed:
+        if self._is_dealt_once and not changed:
             return
-        told = lending.balance([self._need(peer) for peer in self._peers], active)
+        told = lending.balance([self._need(peer) for peer in self._peers], most)
         for number in range(most) if changed else told:
             if number < most:
                 peer = self._peers[number]
                 peer.grants += 1
                 self._send(peer, Grant(peer.grants, lending.granted[number], self._learns))
+
+    def _activate(self, most: int) -> None:
+        """Let so many workers have calls; what the others have not begun goes to these."""
+        self._most = most
+        for peer in self._peers:
+            was_active, peer.is_active = peer.is_active, peer.number < most
+            if was_active and not peer.is_active:
+                self._withdraw(peer)
+        self._choose_ready()
 
     def _choose_ready(self) -> None:
         active = [peer for peer in self._peers if peer.is_active]
@@ -301,14 +319,14 @@ class Dealing(DemandStage):
     # Events.
 
     def take(self, events: list[Event[Any]], /) -> None:
-        begun: list[Event[Any]] = []
-        for event in events:
-            turn = event.turn
-            if turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event):
-                self._deal(event)
-                begun.append(event)
-        self._results.begin(begun)
+        if self._has_turns:
+            events = [event for event in events if self._may_begin(event)]
+        self._deal(events)
         self._ship()
+
+    def _may_begin(self, event: Event[Any]) -> bool:
+        turn = event.turn
+        return turn is None or turn.holders < 2 or self._siblings.may_begin(turn, event)
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self.state:
@@ -317,35 +335,38 @@ class Dealing(DemandStage):
         else:
             super().on_events(events)
 
-    def _deal(self, event: Event[Any]) -> None:
-        """Choose the worker of an event."""
-        owner: _Owner | None = None
-        if self._key is not None:
-            try:
-                owner = self._owner_of(event.value)
-            except Exception:
-                # Its `group_by` says what is wrong.
-                owner = None
-        peer = self._least() if owner is None else owner.peer
-        if owner is not None:
+    def _deal(self, events: list[Event[Any]]) -> None:
+        """Choose the worker of each event."""
+        self._results.begin(events)
+        find, key = self._keys.get, self._key
+        for event in events:
+            if key is None:
+                owner = self._least().keyless
+            else:
+                try:
+                    found = key.get(event.value)
+                    owner = find(found) or self._begin_key(found)
+                except Exception:
+                    owner = self._owner_of(key, event.value)
             owner.count += 1
-        self._out += 1
-        peer.load += 1
-        peer.waiting.append((event, owner))
+            owner.peer.load += 1
+            owner.peer.waiting.append((event, owner))
 
-    def _owner_of(self, value: Any) -> _Owner:
-        assert self._key is not None
-        try:
-            key = self._key.get(value)
-        except Exception:
-            if not self._key.adapts(value):
-                raise
-            key = self._key.get(value)
-        owner = self._keys.get(key)
-        if owner is None:
-            owner = self._keys[key] = _Owner(self._least(), key)
-            owner.peer.keys += 1
+    def _begin_key(self, key: Any) -> _Owner:
+        owner = self._keys[key] = _Owner(self._least(), key)
+        owner.peer.keys += 1
         return owner
+
+    def _owner_of(self, key: Key, value: Any) -> _Owner:
+        """The owner of an event whose key is read otherwise, or cannot be read."""
+        try:
+            if key.adapts(value):
+                found = key.get(value)
+                return self._keys.get(found) or self._begin_key(found)
+        except Exception:
+            pass
+        # Its `group_by` says what is wrong.
+        return self._least().keyless
 
     def _least(self) -> Peer:
         """The worker with the fewest events."""
@@ -389,7 +410,7 @@ class Dealing(DemandStage):
                 self._cannot_be_sent(peer, *dealt[0], error)
 
     def _cannot_be_sent(
-        self, peer: Peer, event: Event[Any], owner: _Owner | None, error: NotPicklable
+        self, peer: Peer, event: Event[Any], owner: _Owner, error: NotPicklable
     ) -> None:
         self._release(peer, owner)
         told = NotPicklable(f"an event {error}")
@@ -450,37 +471,53 @@ class Dealing(DemandStage):
         """An event has ended in its worker."""
         event, owner = peer.out.pop(number)
         self._release(peer, owner)
-        if self._kills and self._kills.pop(event, 0) and peer.suspects:
+        if self._kills:
+            self._acquit(peer, event)
+        return event
+
+    def _acquit(self, peer: Peer, event: Event[Any]) -> None:
+        """A worker has survived an event."""
+        if self._kills.pop(event, 0) and peer.suspects:
             peer.suspects -= 1
             if not peer.suspects:
                 self._choose_ready()
-        return event
 
-    def _release(self, peer: Peer, owner: _Owner | None) -> None:
-        self._out -= 1
+    def _release(self, peer: Peer, owner: _Owner) -> None:
         peer.load -= 1
-        if owner is not None:
-            owner.count -= 1
-            if not owner.count:
-                owner.peer.keys -= 1
-                del self._keys[owner.key]
+        owner.count -= 1
+        if not owner.count:
+            self._end_key(owner)
+
+    def _end_key(self, owner: _Owner) -> None:
+        owner.peer.keys -= 1
+        del self._keys[owner.key]
 
     def _ended(self, peer: Peer, message: Ended) -> None:
         peer.false_starts = 0
-        peer.room += len(message.numbers)
+        out = peer.out
         events: list[Event[Any]] = []
         for number, result, started, ended in zip(*message, strict=True):
-            event = self._pop(peer, number)
+            event, owner = out.pop(number)
+            owner.count = count = owner.count - 1
+            if not count:
+                self._end_key(owner)
             event.value = result
             event.started = started
             event.ended = ended
             events.append(event)
+        peer.room += len(events)
+        peer.load -= len(events)
+        if self._kills:
+            for event in events:
+                self._acquit(peer, event)
         turns = self._turns_of(events)
         self._results.complete(events)
         self._end_turns(turns)
 
     def _turns_of(self, events: Iterable[Event[Any]]) -> list[Turn]:
         turns: list[Turn] = []
+        if not self._has_turns:
+            return turns
         for event in events:
             if event.turn is not None:
                 turns.append(event.turn)
@@ -492,10 +529,7 @@ class Dealing(DemandStage):
             return
         release(turns)
         following = [self._siblings.next(turn) for turn in turns]
-        begun = [event for event in following if event is not None]
-        for event in begun:
-            self._deal(event)
-        self._results.begin(begun)
+        self._deal([event for event in following if event is not None])
 
     def _family(self, event: Event[Any]) -> Family:
         family = self._families.get(event)
@@ -572,19 +606,26 @@ class Dealing(DemandStage):
         if now < self._evened + _EVEN or all(peer.load for peer in self._ready):
             return
         fullest = max(self._ready, key=_load)
-        if fullest.load >= _MUCH and (self._key is None or fullest.keys > 1):
+        if (
+            fullest.load >= _MUCH
+            and not fullest.suspects
+            and (self._key is None or fullest.keys > 1)
+        ):
             self._evened = now
             self._withdraw(fullest)
 
     def _move(self, peer: Peer) -> None:
         """Deal anew what waits for a worker, but for keys of which it has an event."""
-        busy = {owner for _, owner in peer.out.values() if owner is not None}
+        busy = {owner for _, owner in peer.out.values()}
         waiting = list(peer.waiting)
         peer.waiting.clear()
         moved: dict[_Owner, Peer] = {}
         for event, owner in waiting:
-            if owner is None:
+            if owner is peer.keyless:
                 other = self._least()
+                peer.keyless.count -= 1
+                owner = other.keyless
+                owner.count += 1
             elif owner in busy:
                 other = peer
             elif owner in moved:
@@ -693,11 +734,6 @@ class Dealing(DemandStage):
         else:
             self.downstream.on_error(self.error)
 
-    def _after_drain(self) -> None:
-        """Let batches that wait for more events begin: there are none."""
-        if self.state is COMPLETING and not any(peer.waiting for peer in self._peers):
-            self._complete_peers(Complete())
-
     def _complete_peers(self, message: Complete | Cancel) -> None:
         for peer in self._peers:
             if not peer.is_told or isinstance(message, Cancel):
@@ -715,8 +751,8 @@ class Dealing(DemandStage):
             left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
             peer.out.clear()
             peer.waiting.clear()
+            peer.load = 0
         self._keys.clear()
-        self._out = 0
         self._results.give_back()
         for event in [*left, *self._siblings.clear()]:
             family = self._families.pop(event, None)

@@ -46,22 +46,19 @@ class Lending:
         """Slots that no worker can have in use; below 0 after the limit fell."""
         return self.limit - sum(self.held)
 
-    def balance(self, needs: Sequence[int], active: Sequence[int]) -> list[int]:
-        """Grant slots by need to the `active` workers, and none to others; returns those that must
-        be told.
+    def balance(self, needs: Sequence[int], active: int) -> list[int]:
+        """Grant slots by need to the first `active` workers, and none to others; returns those that
+        must be told.
 
         `needs` are the most calls that each worker could have in flight now. Nothing changes while
-        none lacks a slot.
+        none lacks a slot that it should have.
         """
         granted = self.granted
-        lacking = any(needs[at] > granted[at] or not granted[at] for at in active)
-        if not lacking and self.free >= 0 and sum(map(bool, granted)) == len(active):
+        if self._is_balanced(needs, active):
             return []
         wanted = [0] * len(needs)
         # A worker without work has a slot, so that it may begin at once.
-        asked = [max(1, needs[at]) for at in active]
-        for at, share in zip(active, shares(self.limit, asked), strict=True):
-            wanted[at] = share
+        wanted[:active] = shares(self.limit, [max(1, need) for need in needs[:active]])
         told: list[int] = []
         for at, share in enumerate(wanted):
             if share < granted[at]:
@@ -76,6 +73,22 @@ class Lending:
                 self.held[at] = max(self.held[at], granted[at])
                 told.append(at)
         return told
+
+    def _is_balanced(self, needs: Sequence[int], active: int) -> bool:
+        """Whether no worker lacks a slot, or nobody has one to spare. Time: O(workers)."""
+        free, granted = self.free, self.granted
+        if free < 0 or any(granted[active:]):
+            return False
+        least = most = None
+        spare = free > 0
+        for need, slots in zip(needs[:active], granted, strict=False):
+            if need > slots or not slots:
+                least = slots if least is None or slots < least else least
+            elif need < slots and slots > 1:
+                spare = True
+            if most is None or slots > most:
+                most = slots
+        return least is None or not (spare or (most or 0) > least + 1)
 
     def confirmed(self, worker: int) -> None:
         """A worker has no more slots in use than it was granted last."""

@@ -54,7 +54,7 @@ def test_no_more_calls_than_the_limit_are_in_flight_whenever_messages_are_read(
     most = lending.limit
 
     def balance() -> None:
-        active = range(min(n, lending.limit))
+        active = min(n, lending.limit)
         needs = [worker.events for worker in workers]
         for at in lending.balance(needs, active):
             workers[at].unread.append(lending.granted[at])
@@ -90,19 +90,19 @@ def test_no_more_calls_than_the_limit_are_in_flight_whenever_messages_are_read(
 
 def test_a_slot_that_may_be_in_use_is_not_lent_again_before_it_is_free() -> None:
     lending = Lending(4, 2)
-    assert lending.balance([4, 0], range(2)) == [0, 1]
+    assert lending.balance([4, 0], 2) == [0, 1]
     assert lending.granted == [3, 1]
     # The first has begun three calls; now the second has as much to do.
-    assert lending.balance([4, 4], range(2)) == [0]
+    assert lending.balance([4, 4], 2) == [0]
     assert lending.granted == [2, 1]
     lending.confirmed(0)
-    assert lending.balance([4, 4], range(2)) == [1]
+    assert lending.balance([4, 4], 2) == [1]
     assert lending.granted == [2, 2]
 
 
 def test_a_slot_that_cannot_be_in_use_is_lent_at_once() -> None:
     lending = Lending(4, 2)
-    lending.balance([1, 0], range(2))
+    lending.balance([1, 0], 2)
     assert lending.granted == [2, 2]
-    assert lending.balance([1, 4], range(2)) == [0, 1]
+    assert lending.balance([1, 4], 2) == [0, 1]
     assert lending.granted == [1, 3]
