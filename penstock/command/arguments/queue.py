@@ -11,6 +11,7 @@ from penstock.command.arguments.parsers import (
     add_report,
     number,
     plain,
+    positive,
     seconds,
 )
 
@@ -51,7 +52,7 @@ def _add_stats(add_parser: AddParser, name: str) -> None:
     stats.add_argument("--json", action="store_true", help="as a line of JSON")
     stats.add_argument(
         "--watch",
-        type=_positive,
+        type=positive,
         nargs="?",
         const=1.0,
         metavar="SECONDS",
@@ -164,13 +165,6 @@ def _age(text: str) -> float:
 
 def _span(text: str) -> float:
     found = _age(text)
-    if not found:
-        raise argparse.ArgumentTypeError("more than 0 seconds are needed")
-    return found
-
-
-def _positive(text: str) -> float:
-    found = seconds(text)
     if not found:
         raise argparse.ArgumentTypeError("more than 0 seconds are needed")
     return found
