@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal counts-picture kata-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata test test-system soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -64,6 +64,9 @@ bench-plants: .venv/.bench  ## the default limit on real servers, next to the be
 
 bench-cluster: .venv/.ready  ## pipelines and work on many machines, with real servers
 	$(BIN)/python -m benchmarks.cluster $(ARGS)
+
+bench-workers: .venv/.ready  ## worker processes, next to one process and to in_processes
+	$(BIN)/python -m benchmarks.workers $(ARGS)
 
 bench-temporal: .venv/.ready  ## monitors, workflow paths, learning and counts over time, next to their bounds
 	$(BIN)/python -m benchmarks.temporal $(ARGS)

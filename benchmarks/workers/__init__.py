@@ -1,0 +1,1 @@
+"""Pipelines on several cores: worker processes next to one process and to `in_processes`."""
