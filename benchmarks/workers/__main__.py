@@ -1,8 +1,8 @@
 """``python -m benchmarks.workers``: worker processes, next to one process and to `in_processes`.
 
-Each row alternates its subjects in fresh processes. A model made of the measured shares, the parent's
-and the workers' processor time an event, predicts two workers on the cores that are here, which is
-compared with what was measured, and then more of them on eight cores.
+Each row alternates its subjects in fresh processes. A model made of the measured shares, the
+processor time an event of the parent and of the workers, predicts two workers on the cores that are
+here, which is compared with what was measured, and then more of them on eight cores.
 """
 
 from __future__ import annotations
