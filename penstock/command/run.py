@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from penstock.command.explain import explain
 from penstock.command.load import load
 from penstock.command.output import flush, mention, say
-from penstock.command.report import as_json, as_text
+from penstock.command.report import as_json
 from penstock.command.status import on_a_terminal, status
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
@@ -242,7 +242,7 @@ def tell(report: Report, options: Options) -> int:
     if report.error is not None:
         mention(explain(report.error, whole=options.traceback))
     if options.report == "text":
-        say(as_text(report))
+        say(str(report))
     return status
 
 

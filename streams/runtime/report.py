@@ -9,6 +9,7 @@ from typing import Any, Literal
 from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run, Statistics
+from penstock.streams.runtime.report_text import as_text
 
 __all__ = ["Outcome", "Report", "State", "snapshot"]
 
@@ -18,11 +19,12 @@ State = Literal["running", "paused", "draining"]
 _TOTALS = ("in", "finished", "failed", "returned")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """How a pipeline ended; before the end, its present state.
 
-    `statistics` is the last snapshot; `error` is what stopped the pipeline.
+    `statistics` is the last snapshot; `error` is what stopped the pipeline. `str(report)` is the
+    text that `penstock run` prints: a few lines, however long the pipeline ran.
     """
 
     outcome: Outcome | State
@@ -46,6 +48,15 @@ class Report:
         if numbers["failed"] or numbers["bad_lines"]:
             return 3
         return 4 if self.outcome == "drained" else 0
+
+    def __str__(self) -> str:
+        return as_text(self.outcome, self.statistics)
+
+    def __repr__(self) -> str:
+        numbers = self.statistics
+        counts = f"{numbers['in']:,} in, {numbers['finished']:,} finished"
+        why = "" if self.error is None else f" by {type(self.error).__name__}"
+        return f"<Report {self.outcome}{why}: {counts}>"
 
 
 def snapshot(

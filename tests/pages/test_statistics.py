@@ -11,10 +11,10 @@ from typing import get_args
 
 import pytest
 
-from penstock.command.report import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
 from penstock.streams.diagnostics.histogram import Summary
 from penstock.streams.keyed.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
 from penstock.streams.runtime.report import _TOTALS, Outcome, Report  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.runtime.report_text import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
 
 HOME = Path(__file__).parents[2]
 PAGE = (HOME / "docs/statistics.md").read_text(encoding="utf-8")

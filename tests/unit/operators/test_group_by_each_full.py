@@ -26,7 +26,6 @@ from penstock import (
     route,
     spread,
 )
-from penstock.command.report import as_text
 from penstock.streams.errors import BuildError, HoldExceeded
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
@@ -124,13 +123,13 @@ def test_early_closings_are_counted_by_cause_and_reported() -> None:
     assert "stage 2 'group_by'" in warning
     assert "a part of its events" in warning
     assert "buffer=" in warning
-    assert "7 groups closed early (buffer)" in as_text(report)
+    assert "7 groups closed early (buffer)" in str(report)
     report = run_virtual(story(max_groups=8))
     assert report.statistics["closed_early"] == {"max_groups": 2}
     assert "max_groups=" in warnings[1]
     report = run_virtual(story())
     assert report.statistics["closed_early"] == {}
-    assert "early" not in as_text(report)
+    assert "early" not in str(report)
     assert len(warnings) == 2
 
 
