@@ -1,40 +1,56 @@
-"""Pass at most `rate` events per period, by withholding demand; none is dropped.
+"""Pass at most `rate` events per period, or events of at most that cost, by withholding demand.
 
-Items:   every event, in order.
-Time:    a token bucket (RFC 2697) that holds `burst` tokens and gains `rate` each `per` seconds:
-         an event takes one. In any `per` seconds at most `rate + burst` events pass. One timer.
-Memory:  the one event that is next and waits for its token.
+Items:   every event, in order; none is dropped.
+Time:    a token bucket (RFC 2697) that holds `burst` tokens and gains `rate` each `per` seconds: an
+         event takes one, or as many as it costs, when it passes. In any `per` seconds events of at
+         most `rate + burst` tokens pass, what `RateLimit.charge` took or gave back included. Stages
+         that share a limit are served in the order in which their events came: a dear one is not
+         overtaken for ever. One timer.
+Memory:  the one event that is next and waits for its tokens.
 Demand:  one event at a time; the next is requested when the last has passed.
 Ends:    with the source, after the waiting event. Cancel returns that one.
-Errors:  passes the source's on at once; the waiting event is returned.
+Errors:  passes the source's on at once; the waiting event is returned. A cost that cannot be read,
+         that is not a number of at least 0, or that is above `burst` (CostTooHigh: it could never
+         pass) fails its event: the pipeline stops, or `on_error="skip"` or `route(sink)` go on.
 
-    source              a-b-c-d------|
-    rate_limit(1, 1)    a---b---c---d|     a tick is a quarter of a second
+    source                        a-b-c-d------|
+    rate_limit(1, 1)              a---b---c---d|     a tick is a quarter of a second
+    rate_limit(1, 1, 2, cost=f)   a-b-----c---d|     c costs 2, the others 1
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from math import inf, isfinite
+from typing import Any, TypeVar, cast
 
-from penstock.streams.errors import BuildError
+from penstock.streams.clock import clock_of, monotonic, running_loop
+from penstock.streams.errors import BuildError, CostTooHigh, NoLoop, WrongType, describe
+from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.key import KeyFaults, key_function, key_name
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.validation import is_count, is_positive
+from penstock.streams.validation import is_at_least, is_count, is_positive
 
 __all__ = ["RateLimit", "rate_limit"]
 
 T = TypeVar("T")
 
+Cost = str | Callable[[T], float]
+
+# A bucket refilled in many steps may miss a token by a rounding error, as a part of the bucket.
+_ROUNDING = 1e-9
+
 
 class RateLimit:
     """A rate that several stages, also of several pipelines on one loop, may share.
 
-    Assigning `rate` changes it from the next token on. Source: the token bucket of RFC 2697.
+    Assigning `rate` changes it from the next event on. Source: the token bucket of RFC 2697.
     """
 
     def __init__(self, rate: float, per: float = 1.0, burst: int = 1) -> None:
@@ -43,6 +59,10 @@ class RateLimit:
         self.rate = rate
         self._tokens = float(burst)
         self._at: float | None = None
+        # The loop of its stages, its clock, and those of them that wait, in order.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._now = monotonic
+        self._line: deque[_Bucket] = deque()
 
     @property
     def rate(self) -> float:
@@ -58,39 +78,90 @@ class RateLimit:
             )
         self._rate = rate
 
-    def take(self, now: float) -> bool:
-        """Take a token, if there is one at `now` (seconds)."""
-        self._refill(now)
-        if self._tokens < 1 - _ROUNDING:
+    def charge(self, cost: float) -> None:
+        """Take `cost` more tokens now, for an event that passed and cost more than was estimated.
+
+        A negative cost gives tokens back, at most as many as the bucket has room for. There may be
+        fewer than none; what comes next waits until they are gained. Call it on the loop of the
+        pipeline, as an async handler is. Raises ValueError for a cost that is no number, and NoLoop
+        in another thread or process, where it would have no effect.
+        """
+        if not (is_at_least(cost, -inf) and isfinite(cost)):
+            raise ValueError(f"RateLimit.charge({describe(cost)}): a number is needed")
+        if self._loop is None or running_loop() is not self._loop:
+            raise NoLoop(
+                "RateLimit.charge: no stage on this event loop uses the limit. Call it in an async "
+                "handler, or, if the handler runs in a thread or another process, in a map() after "
+                "it."
+            )
+        self._refill()
+        self._tokens = min(float(self.burst), self._tokens - float(cost))
+        self._wake_first()
+
+    # What its stages call.
+
+    def join(self) -> None:
+        """A stage on the running loop begins to use the limit."""
+        loop = running_loop()
+        if loop is not self._loop:
+            # What waits on a loop that was closed would never leave the line.
+            self._line.clear()
+            self._loop, self._now = loop, clock_of(loop)
+
+    def take(self, stage: _Bucket) -> bool:
+        """Take the tokens for the event of `stage`, or let it wait in line until it is woken."""
+        if self._line and self._line[0] is not stage:
+            self._line.append(stage)
             return False
-        self._tokens -= 1
+        self._refill()
+        if self._tokens < stage.cost - _ROUNDING * self.burst:
+            if not self._line:
+                self._line.append(stage)
+            self._wake_first()
+            return False
+        self._tokens -= stage.cost
+        self.leave(stage)
         return True
 
-    def wait(self, now: float) -> float:
-        """Seconds until the next token."""
-        self._refill(now)
-        # A shorter wait might not move the clock at all.
-        return max(_ROUNDING, (1 - self._tokens) * self.per / self._rate)
+    def leave(self, stage: _Bucket) -> None:
+        """`stage` waits no longer."""
+        if stage in self._line:
+            self._line.remove(stage)
+            self._refill()
+            self._wake_first()
 
-    def _refill(self, now: float) -> None:
+    def _wake_first(self) -> None:
+        """Wake the first in line when there will be enough tokens for its event."""
+        if self._line:
+            first = self._line[0]
+            seconds = (first.cost - self._tokens) * self.per / self._rate
+            # A shorter wait might not move the clock at all.
+            first.wake_in(max(_ROUNDING, seconds))
+
+    def _refill(self) -> None:
+        now = self._now()
         if self._at is not None and now > self._at:
             gained = (now - self._at) * self._rate / self.per
             self._tokens = min(float(self.burst), self._tokens + gained)
         self._at = now
 
 
-# A bucket refilled in many steps may miss the whole token by a rounding error.
-_ROUNDING = 1e-9
-
-
 def rate_limit(
-    rate: float | RateLimit, per: float = 1.0, burst: int = 1
+    rate: float | RateLimit,
+    per: float = 1.0,
+    burst: int = 1,
+    cost: Cost[T] | None = None,
+    *,
+    on_error: OnError = "stop",
 ) -> Callable[[Flowable[T]], Flowable[T]]:
     """Let `rate` events pass each `per` seconds, and `burst` at once after a pause.
 
-    Give a `RateLimit` instead of a number to share it between stages or to change it while it
-    runs; it has its own `per` and `burst`. Raises BuildError unless the rate and `per` are
-    positive and `burst` at least 1.
+    With `cost`, a field's name or a function of the value, it is events of that cost together: such
+    as tokens per minute, where `burst` is at least the cost of the dearest event. Give a
+    `RateLimit` instead of a number to share it between stages, to change it while it runs, or to
+    correct an estimated cost when the true one is known (`charge`); it has its own `per` and
+    `burst`. Several limits are several stages, one after the other. Raises BuildError unless the
+    rate and `per` are positive and `burst` at least 1.
     """
     if not isinstance(rate, RateLimit):
         limit = RateLimit(rate, per, burst)
@@ -101,37 +172,76 @@ def rate_limit(
             f"rate_limit(RateLimit(...), per={per!r}, burst={burst!r}): a RateLimit has its "
             "own per and burst, give them there"
         )
+    if cost is not None and not (isinstance(cast(Any, cost), str) or callable(cost)):
+        raise WrongType(
+            f"rate_limit(cost={cost!r}): give a field's name or a function of the value, such as "
+            f"lambda value: {cost!r}"
+        )
+    check_policy(on_error, "rate_limit")
+    if cost is None and on_error != "stop":
+        raise BuildError("rate_limit(on_error=...): only a cost can fail, and there is no cost=")
 
     def make(downstream: Subscriber[T], run: Run, info: StageInfo) -> _Bucket:
         own = rate if isinstance(rate, RateLimit) else RateLimit(limit.rate, per, burst)
-        return _Bucket(downstream, run, info, own)
+        return _Bucket(downstream, run, info, own, cost, on_error)
 
-    detail = f"{limit.rate:g} per {limit.per:g} s, burst {limit.burst}"
-    info = StageInfo("rate_limit", detail, 1)
+    detail = f"{limit.rate:,.9g} per {limit.per:g} s, burst {limit.burst:,}"
+    if cost is not None:
+        detail += f", cost {key_name(cost)}"
+    info = StageInfo("rate_limit", detail, 1, routed=routed_by(on_error))
     return lambda source: source.then(make, info, mappings=source.mappings)
 
 
 class _Bucket(DemandStage):
-    """Holds one event until it gets its token.
+    """Holds one event until it gets its tokens.
 
-    The token is taken when the event passes, not when it is requested: a stage with an idle source
-    keeps no token from others that share the limit.
+    They are taken when the event passes, not when it is requested: a stage with an idle source
+    keeps no tokens from others that share the limit.
     """
 
     def __init__(
-        self, downstream: Subscriber[Any], run: Run, info: StageInfo, limit: RateLimit
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        limit: RateLimit,
+        cost: Cost[Any] | None,
+        on_error: OnError,
     ) -> None:
         super().__init__(downstream, run, info)
+        self.cost = 1.0
         self._limit = limit
+        self._cost_of = None if cost is None else key_function(cost)
+        self._faults = KeyFaults(on_error, run, info, cost, use=_checked, unfit="cannot be a cost")
         self._held: Event[Any] | None = None
+        self._waits = False
         self._timer: asyncio.TimerHandle | None = None
+        limit.join()
 
     def take(self, events: list[Event[Any]], /) -> None:
-        (self._held,) = events
+        (event,) = events
+        if self._cost_of is not None:
+            try:
+                self.cost = self._affordable(_checked(self._cost_of(event.value)))
+            except Exception as error:
+                if not self._faults.survives(event, error):
+                    self.fail(error)
+                return
+        self._held = event
+
+    def _affordable(self, cost: float) -> float:
+        burst = self._limit.burst
+        if cost > burst:
+            raise CostTooHigh(
+                f"the event costs {cost:,.9g}, and can never pass: {self.info} holds at most "
+                f"{burst:,}. Give a burst= that is at least the cost of the dearest event, or go "
+                'on without it: on_error="skip", or on_error=route(sink).'
+            )
+        return cost
 
     def step(self) -> bool:
         if self._held is not None:
-            return self._timer is None and self._pass_on(self._held)
+            return not self._waits and self._pass_on(self._held)
         if self.state:
             self.complete()
         elif self.demand and not self.asked:
@@ -141,25 +251,42 @@ class _Bucket(DemandStage):
         return True
 
     def _pass_on(self, event: Event[Any]) -> bool:
-        now = self.run.now()
-        if self._limit.take(now):
-            self._held = None
-            self.send(event)
-            return True
-        self._timer = self.run.call_later(self._limit.wait(now), self.info, self._due)
-        return False
+        if not self._limit.take(self):
+            self._waits = True
+            return False
+        self._held = None
+        self.send(event)
+        return True
+
+    def wake_in(self, seconds: float) -> None:
+        """Try again after this time, and not before."""
+        self._stop_timer()
+        self._timer = self.run.call_later(seconds, self.info, self._due)
 
     def _due(self) -> None:
         self._timer = None
+        self._waits = False
         self._drain()
 
     def release(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._stop_timer()
         held, self._held = self._held, None
+        self._limit.leave(self)
         if held is not None:
             held.give_back()
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def statistics(self) -> dict[str, Any]:
-        """The present `rate`, and the event that waits for a token."""
-        return {"rate": self._limit.rate, "waiting": int(self._held is not None)}
+        """The present `rate`, and the event that waits for its tokens."""
+        waiting = int(self._held is not None)
+        return {"rate": self._limit.rate, "waiting": waiting, **self._faults.statistics()}
+
+
+def _checked(cost: Any) -> float:
+    if not is_at_least(cost, 0):
+        raise ValueError(f"{describe(cost)} is not a cost: a number of at least 0 is needed")
+    return float(cost)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         spread,
         violations,
     )
+    from penstock.operators.rate_limit import RateLimit
     from penstock.sinks import (
         collect,
         dead_letters,
@@ -81,6 +82,7 @@ __all__ = [
     "Inbox",
     "PenstockError",
     "Pipeline",
+    "RateLimit",
     "Report",
     "Running",
     "Shared",
@@ -140,6 +142,7 @@ _PUBLIC = {
         "spread",
         "violations",
     ),
+    "operators.rate_limit": ("RateLimit",),
     "sinks": (
         "collect",
         "dead_letters",

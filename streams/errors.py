@@ -17,6 +17,7 @@ __all__ = [
     "CannotConnect",
     "CannotOpen",
     "ColumnMissing",
+    "CostTooHigh",
     "DatabaseUnavailable",
     "DrainTimeout",
     "EventOmitted",
@@ -104,6 +105,10 @@ class BufferFull(PenstockError):
 
 class HoldExceeded(PenstockError):
     """A stage would have to hold more events than allowed."""
+
+
+class CostTooHigh(PenstockError):
+    """An event costs more than its rate limit ever lets pass at once."""
 
 
 class UnfinishedResult(PenstockError):

@@ -112,6 +112,7 @@ class KeyFaults(ErrorPolicy):
     wrong.
 
     Both are read again when one has failed, so that there is no extra cost as long as all is well.
+    `use` is what a key is for: it raises for one that is `unfit`.
     """
 
     def __init__(
@@ -121,9 +122,14 @@ class KeyFaults(ErrorPolicy):
         info: StageInfo,
         by: By[Any] | None,
         time: By[Any] | None = None,
+        *,
+        use: Callable[[Any], object] = hash,
+        unfit: str = "cannot be a key",
     ) -> None:
         super().__init__(policy, run, info)
         self._by = by
+        self._use = use
+        self._unfit = unfit
         self._time = time
         self._stops = policy == "stop"
 
@@ -155,8 +161,8 @@ class KeyFaults(ErrorPolicy):
         blame(error, self._info, event)
         lack = None
         if self._by is not None:
-            lack = _lack(event.value, self._by, hash, "cannot be a key")
-        if callable(self._by) and str(error).startswith("unhashable type"):
+            lack = _lack(event.value, self._by, self._use, self._unfit)
+        if callable(self._by) and self._use is hash and str(error).startswith("unhashable type"):
             lack = "a key must be hashable, as strings, numbers and tuples of them are"
         if lack is None and self._time is not None:
             lack = _lack(event.value, self._time, seconds_of, "cannot be read as a time")

@@ -25,6 +25,7 @@ from penstock import (
     in_threads,
     inbox,
     monitor,
+    rate_limit,
     spread,
 )
 from penstock.streams.errors import as_raised
@@ -53,6 +54,7 @@ NAMED = {
     "adaptive_flat_map async": [adaptive_flat_map(async_out_of_items)],
     "batch": [batch(lambda values: [out_of_items(n) for n in values])],
     "count_over_time": [count_over_time(by=out_of_items, begin=lambda n: n, end=lambda n: n + 1)],
+    "rate_limit": [rate_limit(9, burst=9, cost=out_of_items)],
     "monitor": [monitor("G a", a=lambda n: out_of_items(n) > 0)],
 }
 

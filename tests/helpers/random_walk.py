@@ -195,7 +195,8 @@ class RandomWalk:
         flow: Any = self.source
         if rng.random() < 0.25:
             self.made_of.append("paced")
-            flow = flow.pipe(rate_limit(rng.choice([5, 20]), burst=rng.choice([1, 3])))
+            cost = rng.choice([None, lambda _: rng.choice([0, 0.5, 1])])
+            flow = flow.pipe(rate_limit(rng.choice([5, 20]), burst=rng.choice([1, 3]), cost=cost))
         for _ in range(1 if self._is_usual else rng.choice([1, 1, 2, 2, 3])):
             make = rng.choice(
                 [

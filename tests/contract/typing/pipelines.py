@@ -96,6 +96,7 @@ assert_type(orders.pipe(group_by(lambda order: order.client)), Flowable[Group[st
 assert_type(orders.pipe(group_by("client")), Flowable[Group[Any, Order]])
 assert_type(orders.pipe(group_by("client"), spread()), Flowable[Order])
 assert_type(orders.pipe(rate_limit(100)), Flowable[Order])
+assert_type(orders.pipe(rate_limit(100, cost=lambda order: order.number)), Flowable[Order])
 assert_type(
     orders.pipe(monitor("G p", by="client", p=lambda order: order.number > 1)), Flowable[Order]
 )

@@ -306,6 +306,7 @@ OPERATORS = [
         lambda n: _lists(n, 2),
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
+    _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),
     _operator("filter", ops.filter(lambda number: number % 2 == 0), lambda n: list(range(0, n, 2))),
     _operator("flat_map", ops.flat_map(lambda number: [number, number]), _doubled, sees_end=False),
