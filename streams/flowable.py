@@ -210,6 +210,12 @@ class Flowable(Fluent[T_co]):
         names = " > ".join(stage.info.name for stage in self.chain())
         return f"<Flowable {names}>"
 
+    def _repr_svg_(self) -> str:
+        """The picture of its stages, as an SVG document, which notebooks show."""
+        from penstock.streams.picture import as_svg
+
+        return as_svg([stage.info for stage in self.chain()], [], repr(self))
+
 
 def _cannot_read_groups(info: StageInfo, above: Flowable[Any]) -> str:
     grouping = next(stage.info for stage in above.chain()[::-1] if stage.info.name == "group_by")

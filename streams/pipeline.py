@@ -166,6 +166,13 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"<Pipeline {' > '.join(stage.name for stage in self.describe())}>"
 
+    def _repr_svg_(self) -> str:
+        """The picture of its stages, as an SVG document, which notebooks show."""
+        from penstock.streams.picture import as_svg
+
+        stages, sinks = self.describe(), len(self.sinks)
+        return as_svg(stages[:-sinks], stages[-sinks:], repr(self))
+
 
 def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
     """The files of the sinks of dead letters; one shared by several stages is opened once."""

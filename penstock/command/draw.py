@@ -8,20 +8,18 @@ from typing import Literal
 from penstock.command.load import load
 from penstock.command.output import counted, put, write
 from penstock.streams.errors import BuildError
+from penstock.streams.picture import as_svg, bound_text, feeders_drawn, total_text
 from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.stage import StageInfo
 
 __all__ = [
     "as_mermaid",
     "as_text",
-    "bound_text",
     "call",
     "check_limit",
     "draw",
-    "feeders_drawn",
     "most_held",
     "parts_of",
-    "total_text",
 ]
 
 Format = Literal["text", "mermaid", "svg"]
@@ -44,9 +42,8 @@ def draw(
     written.
     """
     if form == "svg":
-        from penstock.command.pictures.pipeline import as_svg
-
-        picture = as_svg(pipeline, limit)
+        stages, sinks = pipeline.describe(limit), len(pipeline.sinks)
+        picture = as_svg(stages[:-sinks], stages[-sinks:], repr(pipeline))
     else:
         picture = (as_mermaid if form == "mermaid" else as_text)(pipeline, limit)
     if output is None:
@@ -111,16 +108,6 @@ def parts_of(stage: StageInfo) -> list[tuple[str, str]]:
     ]
 
 
-_MOST_FEEDERS = 4
-
-
-def feeders_drawn(feeders: int) -> list[str]:
-    """The names of the feeders in a picture, at most four; one may stand for many."""
-    if feeders <= _MOST_FEEDERS:
-        return [str(n) for n in range(1, feeders + 1)]
-    return ["1", "2", "…", f"{feeders:,}"]
-
-
 def _mermaid_parts(number: int, label: str, feeders: int) -> list[str]:
     """The dispatcher, the feeders and the spreader, in a box with this label."""
     names = [(f"s{number}f{at}", name) for at, name in enumerate(feeders_drawn(feeders), 1)]
@@ -134,29 +121,10 @@ def _mermaid_parts(number: int, label: str, feeders: int) -> list[str]:
     ]
 
 
-def bound_text(stage: StageInfo) -> str:
-    """What a stage may hold; nothing for one that passes events on at once."""
-    if stage.holds is None:
-        return "no bound"
-    return "" if stage.holds == 0 else counted(stage.holds, "event")
-
-
 def most_held(stages: list[StageInfo]) -> int | None:
     """The most events of the sources that can be unfinished at once; None without a bound."""
     held = [stage.holds for stage in stages]
     return None if None in held else sum(n for n in held if n is not None)
-
-
-def total_text(stages: list[StageInfo]) -> str:
-    """The most events that the pipeline can hold."""
-    bounded = sum(stage.bounded for stage in stages)
-    open_ended = [str(stage) for stage in stages if stage.holds is None]
-    if open_ended:
-        return (
-            f"Holds {counted(bounded, 'event')}, and what {' and '.join(open_ended)} may hold, "
-            "for which you set no bound."
-        )
-    return f"Holds at most {counted(bounded, 'event')} at once."
 
 
 def _escaped(text: str) -> str:

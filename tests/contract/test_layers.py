@@ -22,6 +22,7 @@ ORDER = [
     "extras",
     "pages",
     "protocol",
+    "picture",
     "failures",
     "limits",
     "diagnostics",

@@ -25,7 +25,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("pages", "errors", "clock"),
     ("extras", "protocol", "validation"),
     ("failures", "diagnostics", "limits"),
-    (None, "runtime", None),
+    (None, "runtime", "picture"),
     (None, "boundary", None),
     (None, "flowable", None),
     (None, "keyed", None),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.command.cluster_status import as_text
-from penstock.command.draw import bound_text, total_text
 from penstock.command.pool_status import pool_as_text
 from penstock.streams.nats.cluster.view import View
+from penstock.streams.picture import bound_text, total_text
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.work_pulling.view import Epic, PoolView
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from penstock.command.draw import bound_text, feeders_drawn, total_text
-from penstock.streams.pipeline import Pipeline
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["as_svg"]
+__all__ = ["as_svg", "bound_text", "feeders_drawn", "total_text"]
 
 # All in pixels. Text is not measured; this is the width of a letter relative to its size.
 _LETTER = 0.58
@@ -54,11 +52,12 @@ _PARTS = """
 """
 
 
-def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
-    """An SVG document, readable on light and dark backgrounds."""
-    stages = pipeline.describe(limit)
-    sinks = stages[-len(pipeline.sinks) :]
-    column = stages[: -len(pipeline.sinks)]
+def as_svg(column: list[StageInfo], sinks: list[StageInfo], label: str) -> str:
+    """An SVG document, readable on light and dark backgrounds; `column` begins with the source.
+
+    Without sinks it is the picture of a stream. `label` is for screen readers.
+    """
+    stages = column + sinks
     row = len(sinks) * _WIDTH + (len(sinks) - 1) * _MARGIN
     total = total_text(stages)
     notes = max((_text_width(line, _SMALL) for s in column for line in _lines(s)), default=0)
@@ -79,12 +78,12 @@ def as_svg(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
         left = middle - row / 2 + at * (_WIDTH + _MARGIN)
         parts.append(_pipe(middle, bottom - _GAP, left + _WIDTH / 2, bottom))
         parts.append(_box(sink, left, bottom, "ends"))
-    height = bottom + _HEIGHT + 2 * _MARGIN + 10
+    height = (bottom + _HEIGHT if sinks else bottom - _GAP) + 2 * _MARGIN + 10
     style = _STYLE + (_PARTS if any(stage.feeders for stage in column) else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
-        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(repr(pipeline))}">\n'
+        f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n'
         f"  <style>{style}  </style>\n"
         f'  <rect class="sheet" width="{width:g}" height="{height:g}" rx="12"/>\n'
         + "".join(f"  {part}\n" for part in parts)
@@ -183,3 +182,36 @@ def _text_width(text: str, size: int) -> float:
 def _shortened(text: str, size: int, room: float) -> str:
     most = int(room / (size * _LETTER))
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+_MOST_FEEDERS = 4
+
+
+def feeders_drawn(feeders: int) -> list[str]:
+    """The names of the feeders in a picture, at most four; one may stand for many."""
+    if feeders <= _MOST_FEEDERS:
+        return [str(n) for n in range(1, feeders + 1)]
+    return ["1", "2", "…", f"{feeders:,}"]
+
+
+def bound_text(stage: StageInfo) -> str:
+    """What a stage may hold; nothing for one that passes events on at once."""
+    if stage.holds is None:
+        return "no bound"
+    return "" if stage.holds == 0 else _events(stage.holds)
+
+
+def total_text(stages: list[StageInfo]) -> str:
+    """The most events that the pipeline can hold."""
+    bounded = sum(stage.bounded for stage in stages)
+    open_ended = [str(stage) for stage in stages if stage.holds is None]
+    if open_ended:
+        return (
+            f"Holds {_events(bounded)}, and what {' and '.join(open_ended)} may hold, "
+            "for which you set no bound."
+        )
+    return f"Holds at most {_events(bounded)} at once."
+
+
+def _events(number: int) -> str:
+    return f"{number:,} event" if number == 1 else f"{number:,} events"
