@@ -84,8 +84,11 @@ class Flowable(Fluent[T_co]):
         stream.
         """
         stage, run.attaching = run.attaching, self.info
+        below: Subscriber[Any] = guarded(subscriber, stage, run)
+        if run.observer is not None:
+            below = run.observer.arrow(self.info, below)
         try:
-            run.overrides.in_place_of(self)._attach(guarded(subscriber, stage, run), run)
+            run.overrides.in_place_of(self)._attach(below, run)
         finally:
             run.attaching = stage
 

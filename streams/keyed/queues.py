@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from heapq import nlargest
 from typing import Any
 from weakref import WeakSet
 
@@ -319,6 +320,10 @@ class KeyedQueues:
     def held(self) -> int:
         """The turns that are held. Time: O(queues)."""
         return sum(queue.holders > 0 for queue in self._queues.values())
+
+    def fullest(self, n: int) -> list[KeyQueue]:
+        """The `n` queues with the most events, the fullest first. Time: O(queues)."""
+        return nlargest(n, self._queues.values(), lambda queue: len(queue.events))
 
     def hottest(self) -> tuple[Any, int]:
         """The key with the most events, and how many; (None, 0) if there is no queue."""

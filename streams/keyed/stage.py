@@ -21,6 +21,9 @@ from penstock.streams.runtime.context import Run
 
 __all__ = ["KeyedStage"]
 
+# Keys whose numbers are among the statistics.
+_HOTTEST = 5
+
 
 class KeyedStage(DemandStage):
     """Subscriber to the stream of events, subscription of the stage that works on them.
@@ -137,9 +140,18 @@ class KeyedStage(DemandStage):
             "peak_groups": max(self._peak_groups, len(queues)),
             "hottest": hottest,
             "hottest_waiting": waiting,
+            "hottest_keys": self._hottest_keys(),
             "closed_early": {},
         }
         return numbers | self._faults.statistics()
+
+    def _hottest_keys(self) -> list[dict[str, Any]]:
+        now = self.run.now()
+        return [
+            {"key": queue.key, "waiting": len(queue.events), "age": now - queue.events[0].created}
+            for queue in self.queues.fullest(_HOTTEST)
+            if queue.events
+        ]
 
     def spread_statistics(self) -> dict[str, Any]:
         """Groups `ready` for their next event, and those `outside` the feeders."""

@@ -11,7 +11,7 @@ import logging
 from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.streams.clock import clock_of, running_loop
 from penstock.streams.diagnostics.loop_lag import Blocks
@@ -19,7 +19,7 @@ from penstock.streams.errors import NoLoop, cancelled_inside
 from penstock.streams.failures.dead_letters import DeadLetterChannels
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
-from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.pauses import Pauses, Source
@@ -28,7 +28,7 @@ from penstock.streams.runtime.tasks import Tasks
 if TYPE_CHECKING:
     from penstock.streams.protocol.time_slice import TimeSlice
 
-__all__ = ["Run", "Statistics"]
+__all__ = ["Observer", "Run", "Statistics"]
 
 Statistics = Callable[[], dict[str, Any]]
 """Plain numbers by documented names; `waiting` and `in_flight` count events."""
@@ -36,6 +36,14 @@ Statistics = Callable[[], dict[str, Any]]
 _Step = Callable[[], Coroutine[Any, Any, None]]
 _Info = StageInfo | None
 _Callback = Callable[..., object]
+
+
+class Observer(Protocol):
+    """Sees what the stages of a running send to each other."""
+
+    def arrow(self, info: StageInfo, below: Subscriber[Any], /) -> Subscriber[Any]:
+        """What receives the signals of the stage `info` in place of `below`, and passes them on."""
+        ...
 
 
 class Run:
@@ -72,7 +80,9 @@ class Run:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
-        # Its own. `on_failed` is called with an error that no subscriber can receive.
+        # Its own. An observer is there from before the stages are attached, or not at all;
+        # `on_failed` is called with an error that no subscriber can receive.
+        self.observer: Observer | None = None
         self.on_failed: Callable[[BaseException], None] | None = None
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []

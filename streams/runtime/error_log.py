@@ -11,6 +11,8 @@ __all__ = ["ErrorLog", "in_a_line"]
 
 # Errors of each kind that are reported; the rest are only counted.
 _SHOWN = 10
+# Types of errors that are counted by themselves.
+_KINDS = 100
 # Characters of an error's text in a warning.
 _SHOWN_TEXT = 2_000
 
@@ -24,7 +26,11 @@ class ErrorLog:
         self.on_stopping: Callable[[BaseException], None] | None = None
         self.ended_by: BaseException | None = None
         """The error that ends the running pipeline, once it is known."""
+        self.on_failure: Callable[[BaseException], None] | None = None
+        """Called with the error of each event that failed in a stage that goes on."""
         self.failed_events = 0
+        self.kinds: dict[str, int] = {}
+        """The events that failed so, by the type of the error."""
         self.bad_lines = 0
         self.closed_early: dict[str, int] = {}
         """Groups that were ended early, by cause."""
@@ -36,6 +42,12 @@ class ErrorLog:
     def count(self, error: BaseException) -> None:
         """Count an event that failed in a stage that goes on; the first ones are reported."""
         self.failed_events += 1
+        kind = type(error).__name__
+        if kind not in self.kinds and len(self.kinds) >= _KINDS:
+            kind = "other"
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        if self.on_failure is not None:
+            self.on_failure(error)
         if self._shows(self.failed_events, "more events have failed; they"):
             notes = "; ".join(getattr(error, "__notes__", ()))
             self.warn(f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})")

@@ -94,6 +94,7 @@ def snapshot(
         "limit_reason": "; ".join(reason for _, reason in limits if reason),
         "groups": sum(groups) if groups else None,
         "closed_early": dict(run.errors.closed_early),
+        "errors": dict(run.errors.kinds),
         "latency": latencies[0] if latencies else None,
         "stages": stages,
     }

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from penstock.streams.boundary.user_stage import guarded
 from penstock.streams.clock import is_virtual
@@ -20,11 +20,18 @@ from penstock.streams.errors import BuildError, DrainTimeout, OutputClosed, as_r
 from penstock.streams.flowable import Flowable
 from penstock.streams.limits.choice import Limit, limiter_for
 from penstock.streams.protocol.sink_stage import Sink, SinkStage
+from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.broadcast import Broadcast
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, snapshot
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from penstock.streams.telemetry.recorder import Recorder
+    from penstock.streams.telemetry.serving import Serving
 
 __all__ = ["Outcome", "Report", "Running"]
 
@@ -45,6 +52,8 @@ class Running:
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping
         self._flowable = flowable
+        self._bounds = limit
+        self._recorder: Recorder | None = None
         last = flowable.info.number
         self._plan = [(s.info.at(last + i), s) for i, s in enumerate(sinks, 1)]
         self._sinks: list[SinkStage[Any]] = []
@@ -284,6 +293,8 @@ class Running:
             WATCHDOG.leave(self._run.loop, self._run.blocks)
             self._ended = self._run.now()
             self._state = "closed"
+            if self._recorder is not None:
+                self._recorder.end()
             if self._error is not None and not self._waiting:
                 # A later `wait` raises it too, but there may never be one.
                 text = f"a pipeline has ended with {in_a_line(self._error)}"
@@ -304,4 +315,92 @@ class Running:
         """
         now = self._run.now() if self._ended is None else self._ended
         sinks = [(stage.info, stage.statistics) for stage in self._sinks]
-        return snapshot(self._run, sinks, self._state, now - self._started)
+        numbers = snapshot(self._run, sinks, self._state, now - self._started)
+        if self._recorder is not None:
+            self._recorder.add_to(numbers)
+        return numbers
+
+    def describe(self) -> list[StageInfo]:
+        """All stages with their bounds in this running, source first, sinks last."""
+        stages = [stream.info.limited(self._bounds) for stream in self._flowable.chain()]
+        return stages + [info for info, _ in self._plan]
+
+    # Telemetry.
+
+    def record(self) -> Recorder:
+        """Record what a live page and metrics show, from the first event on.
+
+        To be called before anything is awaited after `start`; later it is a BuildError, unless it
+        was called before. Costs an addition for each list of events between two stages, and the
+        measuring of about a thousand events a second.
+        """
+        if self._recorder is None:
+            if self._beginning is None:
+                raise BuildError(
+                    "a running is recorded from its first event on: call serve() or web_app() "
+                    "right after start(), before anything is awaited"
+                )
+            from penstock.streams.telemetry.recorder import Recorder
+
+            last = self._flowable.info.number
+            self._recorder = Recorder(self._run, self.statistics, last)
+        return self._recorder
+
+    def serve(
+        self,
+        port: int = 9464,
+        host: str = "127.0.0.1",
+        *,
+        token: str | None = None,
+        allow_control: bool = False,
+        hosts: tuple[str, ...] = (),
+        title: str | None = None,
+        show_values: bool = False,
+    ) -> Serving:
+        """Serve a live page, metrics and health: `async with running.serve() as serving`.
+
+        `serving.url` is the address of the page; port 0 takes a free one. Beyond the loopback
+        interface, and to control the pipeline, a `token` is needed, which is made if none is given
+        and is part of `url`. `hosts` are further names of this machine by which it may be asked,
+        `title` stands above the page, and `show_values` shows values of events, keys among them. To
+        be called right after `start`. Raises BuildError if it is called later, or the address is
+        taken, and MissingExtra.
+        """
+        from penstock.streams.telemetry.serving import Serving
+
+        return Serving(self, port, host, token, allow_control, hosts, title, show_values)
+
+    def web_app(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        token: str | None = None,
+        allow_control: bool = False,
+        hosts: tuple[str, ...] = (),
+        title: str | None = None,
+        show_values: bool = False,
+    ) -> Starlette:
+        """What `serve` serves, as an ASGI application for a server of one's own, on this loop.
+
+        `host` is the address on which that listens. To be called right after `start`. Raises
+        BuildError if it is called later, or without a token where one is needed, and MissingExtra.
+        """
+        from penstock.streams.telemetry.access import Access
+        from penstock.streams.telemetry.web_app import web_app
+
+        access = Access(host, token, allow_control, hosts)
+        if token is None and (allow_control or access.needs_token):
+            raise BuildError(
+                "web_app(): give it a token, to control or beyond the loopback interface"
+            )
+        return web_app(self, access, title=title, show_values=show_values)[0]
+
+    @property
+    def state(self) -> str:
+        """What it does: "running", "paused", "draining" or "closed"."""
+        return self._state
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes events: it has begun, and does not drain."""
+        return self._beginning is None and self._state in ("running", "paused")

@@ -36,6 +36,7 @@ ORDER = [
     "temporal",
     "sql_queue",
     "workers",
+    "telemetry",
     "pipeline",
     "nats",
     "work_pulling",
@@ -57,6 +58,7 @@ EXCEPTIONS = {
     ("keyed", "rx"): "operators inside groups may be stock ones, some of which need no stage",
     ("protocol", "runtime"): "a source's and a sink's stage are given their running, for types",
     ("runtime", "boundary"): "a running puts a user's stage behind its guard",
+    ("runtime", "telemetry"): "a running serves its own page, lazily",
     ("runtime", "flowable"): "a running attaches to a stream; an engine is one's source",
 }
 

@@ -26,7 +26,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("extras", "protocol", "validation"),
     ("failures", "diagnostics", "limits"),
     (None, "runtime", "picture"),
-    (None, "boundary", None),
+    (None, "boundary", "telemetry"),
     (None, "flowable", None),
     (None, "keyed", None),
     ("io", "execution", "testing"),

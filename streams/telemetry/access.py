@@ -1,0 +1,68 @@
+"""Who may see a live page, and who may control a pipeline through it.
+
+On the loopback interface everybody on the machine may look; elsewhere a token is needed, and to
+control it is needed everywhere. It is sent as `Authorization: Bearer`, never in a query, where logs
+and histories would keep it. A page of another site that has its name resolve to this machine (DNS
+rebinding) is told apart by `Host`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+from dataclasses import dataclass, field
+
+__all__ = ["Access", "is_loopback", "new_token"]
+
+
+def new_token() -> str:
+    """A token that cannot be guessed: 128 random bits."""
+    return secrets.token_urlsafe(16)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class Access:
+    """What a server allows. `host` is the address that it listens on, `hosts` further names."""
+
+    host: str
+    token: str | None = field(default=None, repr=False)
+    allows_control: bool = False
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether looking needs the token."""
+        return not is_loopback(self.host)
+
+    def is_authorized(self, header: str | None) -> bool:
+        """Whether the `Authorization` header of a request has the token."""
+        kind, _, given = (header or "").partition(" ")
+        if self.token is None or kind.lower() != "bearer":
+            return False
+        return hmac.compare_digest(given.strip().encode(), self.token.encode())
+
+    def is_for_us(self, header: str | None, address: str | None) -> bool:
+        """Whether a request's `Host` names this server, whose own address in it is `address`."""
+        name = _without_port(header or "").lower()
+        if name in {self.host.lower(), *(host.lower() for host in self.hosts)}:
+            return True
+        if is_loopback(self.host):
+            return name == "localhost" or is_loopback(name)
+        return address is not None and name.strip("[]") == address.strip("[]")
+
+
+def _without_port(header: str) -> str:
+    if header.startswith("["):
+        return header.partition("]")[0] + "]"
+    return header.partition(":")[0]

@@ -1,0 +1,119 @@
+"""What a live page shows, as a document for JSON: made of the statistics, and sent as differences.
+
+A difference is a merge patch (RFC 7396): what has changed, with null for what has gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.running import Running
+
+__all__ = ["Document", "difference"]
+
+_Object = dict[str, Any]
+
+# Characters of a name, a detail, a key or an error that are sent.
+_SHOWN = 300
+
+# Of a latency that are sent.
+_PERCENTILES = ("count", "median", "p99", "p999", "max")
+
+# Numbers of a stage that the page does not need: lists that may be long.
+_LEFT_OUT = frozenset({"returned_tokens", "latency", "distances", "workers", "hottest"})
+
+
+class Document:
+    """The document about one running. Values of events are in it only with `show_values`."""
+
+    def __init__(
+        self, running: Running, recorder: Recorder, title: str | None, show_values: bool
+    ) -> None:
+        self._running = running
+        self._title = title
+        self._recorder = recorder
+        self._show_values = show_values
+
+    def fixed(self) -> dict[str, Any]:
+        """What never changes, and the samples so far."""
+        last = self._recorder.last
+        stages = self._running.describe()
+        return {
+            "title": _short(self._title or " > ".join(stage.name for stage in stages)),
+            "stages": [_described(stage, last) for stage in stages],
+            "latencies": LATENCIES,
+            "values": self._show_values,
+            "samples": [self.sample(sample) for sample in self._recorder.samples],
+        }
+
+    def now(self) -> dict[str, Any]:
+        """What changes: the statistics, with the stages by their numbers."""
+        numbers = self._running.statistics()
+        latency = numbers["latency"]
+        if latency is not None:
+            numbers["latency"] = {
+                name: {of: summary[of] for of in _PERCENTILES} for name, summary in latency.items()
+            }
+        numbers["stages"] = {str(stage["stage"]): self._shown(stage) for stage in numbers["stages"]}
+        numbers["examples"] = {
+            kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}
+            for kind, one in self._recorder.examples.items()
+        }
+        if numbers["state"] == "closed":
+            report = self._running.report()
+            numbers["outcome"] = report.outcome
+        return numbers
+
+    def _shown(self, stage: dict[str, Any]) -> dict[str, Any]:
+        shown = {name: number for name, number in stage.items() if name not in _LEFT_OUT}
+        if "hottest_keys" in stage:
+            shown["hottest_keys"] = [
+                {**key, "key": _short(str(key["key"])) if self._show_values else None}
+                for key in stage["hottest_keys"]
+            ]
+        if "workers" in stage:
+            shown["workers"] = {str(at): one for at, one in enumerate(stage["workers"], 1)}
+        return shown
+
+    @staticmethod
+    def sample(sample: Sample) -> list[Any]:
+        """A sample as the page reads it."""
+        return list(sample)
+
+
+def _described(stage: StageInfo, last: int) -> dict[str, Any]:
+    kind = "source" if stage.number == 1 else "sink" if stage.number > last else "stage"
+    return {
+        "stage": stage.number,
+        "name": _short(stage.name),
+        "detail": _short(stage.detail),
+        "note": _short(stage.note),
+        "holds": stage.holds,
+        "kind": kind,
+        "routes": [_short(sink.detail or sink.name) for sink in stage.routed],
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that makes `new` of `old`; empty if they are equal."""
+    patch: dict[str, Any] = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        if name not in old:
+            patch[name] = value
+            continue
+        before = old[name]
+        if value == before:
+            continue
+        if isinstance(value, dict) and isinstance(before, dict):
+            patch[name] = difference(cast(_Object, before), cast(_Object, value))
+        else:
+            patch[name] = value
+    return patch

@@ -1,0 +1,115 @@
+"""The numbers of a running in the text format OpenMetrics 1.0, for Prometheus and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from penstock.streams.telemetry.recorder import Recorder
+
+__all__ = ["exposition"]
+
+
+# Any: the samples of prometheus-client.
+def exposition(numbers: dict[str, Any], recorder: Recorder) -> bytes:
+    """The metrics of one running, from its statistics. Needs prometheus-client."""
+    # Without types.
+    from prometheus_client.openmetrics import exposition as openmetrics
+    from prometheus_client.registry import CollectorRegistry
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(numbers, recorder))
+    text: bytes = cast(Any, openmetrics).generate_latest(registry)
+    return text
+
+
+class _Collected:
+    def __init__(self, numbers: dict[str, Any], recorder: Recorder) -> None:
+        self._numbers = numbers
+        self._recorder = recorder
+
+    def collect(self) -> Iterator[Any]:
+        """The families, each with its samples."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+            StateSetMetricFamily,
+        )
+
+        numbers = self._numbers
+        arrived = CounterMetricFamily("penstock_events_in", "Events that the sources have emitted")
+        arrived.add_metric([], numbers["in"])
+        yield arrived
+        events = CounterMetricFamily(
+            "penstock_events", "Events that have ended, by how", labels=["outcome"]
+        )
+        for outcome in ("finished", "failed", "returned"):
+            events.add_metric([outcome], numbers[outcome])
+        events.add_metric(["dropped"], sum(numbers["dropped"].values()))
+        yield events
+        drops = CounterMetricFamily(
+            "penstock_events_dropped", "Events that were dropped on purpose", labels=["cause"]
+        )
+        for cause, count in numbers["dropped"].items():
+            drops.add_metric([cause], count)
+        yield drops
+        errors = CounterMetricFamily(
+            "penstock_errors", "Events that failed in a stage that goes on", labels=["type"]
+        )
+        for kind, count in numbers["errors"].items():
+            errors.add_metric([kind], count)
+        yield errors
+        bad = CounterMetricFamily("penstock_bad_lines", "Lines from which no event could be made")
+        bad.add_metric([], numbers["bad_lines"])
+        yield bad
+        yield GaugeMetricFamily(
+            "penstock_waiting", "Events that are in no call of a handler", numbers["waiting"]
+        )
+        yield GaugeMetricFamily(
+            "penstock_in_flight", "Events in calls of handlers", numbers["in_flight"]
+        )
+        if numbers["groups"] is not None:
+            yield GaugeMetricFamily(
+                "penstock_groups", "Keys that have an event or a turn", numbers["groups"]
+            )
+        state = StateSetMetricFamily("penstock_state", "What the pipeline does")
+        states = ("running", "paused", "draining", "closed")
+        state.add_metric([], {name: name == numbers["state"] for name in states})
+        yield state
+        labels = ["stage", "name"]
+        waiting, in_flight, limit = (
+            GaugeMetricFamily(name, text, labels=labels)
+            for name, text in (
+                ("penstock_stage_waiting", "Events that wait in a stage"),
+                ("penstock_stage_in_flight", "Calls under way in a stage"),
+                ("penstock_limit", "Calls that a stage may have under way at once"),
+            )
+        )
+        sent = CounterMetricFamily(
+            "penstock_stage_sent", "Events that a stage has sent on", labels=labels
+        )
+        for stage in numbers["stages"]:
+            values = [str(stage["stage"]), stage["name"]]
+            for name, family in (
+                ("waiting", waiting),
+                ("in_flight", in_flight),
+                ("limit", limit),
+                ("sent", sent),
+            ):
+                if name in stage:
+                    family.add_metric(values, stage[name])
+        yield from (waiting, in_flight, limit, sent)
+        latency = HistogramMetricFamily(
+            "penstock_latency",
+            "Of measured events: waiting for the handler, service by it, and both",
+            labels=["part"],
+            unit="seconds",
+        )
+        for part, (buckets, total) in self._recorder.buckets().items():
+            latency.add_metric([part], [(_bound(bound), count) for bound, count in buckets], total)
+        yield latency
+
+
+def _bound(seconds: float) -> str:
+    return "+Inf" if seconds == float("inf") else repr(float(seconds))

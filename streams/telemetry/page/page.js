@@ -1,0 +1,446 @@
+// The live page of a pipeline: reads lines of JSON from `stream` and shows them.
+// The first line of a connection is the whole document, each later one a merge patch (RFC 7396).
+"use strict";
+
+const byId = (id) => document.getElementById(id);
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+const headers = token ? { Authorization: `Bearer ${token}` } : {};
+const SVG = "http://www.w3.org/2000/svg";
+const KEPT = 900;
+
+let fixed = null;
+let now = {};
+let samples = [];
+let boxes = new Map();
+
+// Elements. Text is only ever set as text.
+
+function element(tag, name, text) {
+  const made = document.createElement(tag);
+  if (name) made.className = name;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+function put(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function shape(tag, attributes) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  return made;
+}
+
+function rows(table, cells) {
+  const body = byId(table).tBodies[0];
+  while (body.rows.length > cells.length) body.deleteRow(-1);
+  cells.forEach((row, at) => {
+    const line = body.rows[at] ?? body.insertRow();
+    row.forEach((cell, column) => {
+      const place = line.cells[column] ?? line.insertCell();
+      if (cell instanceof Node) place.replaceChildren(cell);
+      else put(place, cell);
+    });
+  });
+}
+
+// Numbers.
+
+const count = (n) => (n ?? 0).toLocaleString("en");
+
+function rate(n) {
+  return n >= 100 || n === 0 ? Math.round(n).toLocaleString("en") : n.toPrecision(2);
+}
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds === 0) return "0";
+  if (seconds < 1e-3) return `${(seconds * 1e6).toPrecision(3).replace(/\.0+$/, "")} µs`;
+  if (seconds < 1) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
+  if (seconds < 120) return `${Number(seconds.toPrecision(3))} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function patched(old, patch) {
+  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
+  const made = old !== null && typeof old === "object" && !Array.isArray(old) ? { ...old } : {};
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) delete made[name];
+    else made[name] = patched(made[name], value);
+  }
+  return made;
+}
+
+// A sample is a list, in the order in which the recorder writes it.
+const sample = ([at, arrived, finished, dropped, failed, waiting, inFlight, calls, sent, latency, heat]) => ({
+  at, arrived, finished, dropped, failed, waiting, inFlight, calls, sent, latency, heat,
+});
+
+// The pipeline.
+
+function build() {
+  boxes = new Map();
+  const list = byId("stages");
+  list.replaceChildren();
+  const sinks = element("li", "sinks");
+  for (const stage of fixed.stages) {
+    const box = element(stage.kind === "sink" ? "div" : "li", "stage");
+    box.dataset.kind = stage.kind;
+    const head = element("div", "head");
+    const level = element("span", "level");
+    head.append(element("span", "number", stage.stage), element("span", "name", stage.name), level);
+    box.append(head);
+    if (stage.detail) box.append(element("div", "detail", stage.detail));
+    const parts = { stage, box, level };
+    if (stage.holds !== 0 || stage.kind === "stage") {
+      const bar = element("div", "bar");
+      parts.bar = bar.appendChild(element("i"));
+      parts.frame = box.appendChild(bar);
+    }
+    const line = box.appendChild(element("div", "numbers"));
+    parts.left = line.appendChild(element("span"));
+    parts.right = line.appendChild(element("span"));
+    parts.why = box.appendChild(element("div", "why"));
+    for (const route of stage.routes) box.append(element("div", "facts", `failed events go to ${route}`));
+    if (stage.kind === "sink") {
+      sinks.append(box);
+    } else {
+      list.append(box);
+      const arrow = element("li", "arrow");
+      parts.rate = arrow.appendChild(element("b"));
+      parts.arrow = arrow;
+      list.append(arrow);
+    }
+    boxes.set(stage.stage, parts);
+  }
+  list.append(sinks);
+}
+
+function levelOf(share) {
+  return share >= 0.9 ? "full" : share >= 0.5 ? "busy" : "calm";
+}
+
+function showStages() {
+  const last = samples[samples.length - 1];
+  for (const [number, parts] of boxes) {
+    const numbers = now.stages?.[number] ?? {};
+    let used;
+    let bound;
+    let text = "";
+    if (numbers.limit !== undefined) {
+      used = numbers.in_flight;
+      bound = numbers.limit;
+      text = `${count(used)} of ${count(bound)} calls`;
+    } else {
+      used = numbers.waiting ?? numbers.read_ahead;
+      bound = numbers.bound ?? parts.stage.holds;
+      if (used !== undefined && bound) text = `${count(used)} of ${count(bound)} wait`;
+      else if (numbers.keys !== undefined) text = `${count(numbers.keys)} keys`;
+    }
+    const share = bound ? Math.min(1, used / bound) : null;
+    if (parts.frame) parts.frame.hidden = share === null || Number.isNaN(share);
+    if (share !== null && !Number.isNaN(share)) {
+      const level = levelOf(share);
+      parts.box.dataset.level = level;
+      put(parts.level, level);
+      parts.bar.style.width = `${(100 * share).toFixed(1)}%`;
+    }
+    put(parts.left, text);
+    put(parts.right, factsOf(parts.stage, numbers));
+    if (numbers.limit !== undefined) {
+      put(parts.why, numbers.limit_reason ? `limit: ${numbers.limit_reason}` : "");
+      spark(parts, number);
+    }
+    if (parts.rate) {
+      const each = last?.sent[number];
+      parts.arrow.classList.toggle("unknown", each === undefined);
+      put(parts.rate, each === undefined ? "" : `${rate(perSecond(each))}/s`);
+      parts.arrow.classList.toggle("still", !each);
+    }
+  }
+}
+
+function factsOf(stage, numbers) {
+  const facts = [];
+  if (stage.kind === "source") {
+    facts.push(`${count(numbers.in)} read`);
+    if (numbers.bytes_total) {
+      facts.push(`${Math.floor((100 * numbers.bytes_read) / numbers.bytes_total)} %`, eta(numbers));
+    }
+  }
+  if (numbers.groups) facts.push(numbers.groups === 1 ? "1 key" : `${count(numbers.groups)} keys`);
+  if (numbers.skipped) facts.push(`${count(numbers.skipped)} skipped`);
+  if (numbers.routed) facts.push(`${count(numbers.routed)} dead letters`);
+  if (numbers.reverted) facts.push(`${count(numbers.reverted)} reverted`);
+  if (numbers.retrying) facts.push(`${count(numbers.retrying)} to be tried again`);
+  if (numbers.stuck) facts.push(`${count(numbers.stuck)} stuck`);
+  return facts.filter(Boolean).join(" · ");
+}
+
+function eta(numbers) {
+  const left = numbers.bytes_total - numbers.bytes_read;
+  const speed = numbers.bytes_read / now.seconds;
+  return left > 0 && speed > 0 ? `${duration(left / speed)} left` : "";
+}
+
+// Seconds between the last two samples, which a busy loop may stretch.
+function perSecond(events) {
+  const [before, last] = samples.slice(-2);
+  const seconds = last ? last.at - before.at : 1;
+  return seconds > 0 ? events / seconds : 0;
+}
+
+function spark(parts, number) {
+  const points = samples.filter((one) => one.calls[number]).slice(-300);
+  if (!parts.spark) {
+    parts.spark = shape("svg", { class: "spark", viewBox: "0 0 300 34", preserveAspectRatio: "none", role: "img" });
+    parts.spark.append(shape("path", { class: "used" }), shape("path", { class: "limit" }));
+    parts.box.insertBefore(parts.spark, parts.why);
+  }
+  const top = Math.max(1, ...points.map((one) => Math.max(one.calls[number][0], one.calls[number][1])));
+  const step = 300 / Math.max(60, points.length);
+  const x = (at) => (300 - (points.length - 1 - at) * step).toFixed(1);
+  const y = (value) => (32 - (30 * value) / top).toFixed(1);
+  const used = points.map((one, at) => `L${x(at)} ${y(one.calls[number][0])}`).join("");
+  const limit = points.map((one, at) => `${at ? "L" : "M"}${x(at)} ${y(one.calls[number][1])}`).join("");
+  parts.spark.setAttribute("aria-label", `The limit in the last ${duration(points.length)}, at most ${top}`);
+  parts.spark.children[0].setAttribute("d", points.length ? `M${x(0)} 32${used}L300 32Z` : "");
+  parts.spark.children[1].setAttribute("d", limit);
+}
+
+// The panels.
+
+function showTotals() {
+  const last = samples[samples.length - 1];
+  const shown = [
+    ["finished", last ? `${rate(perSecond(last.finished))}/s` : "–"],
+    ["in all", count(now.finished)],
+    ["waiting", count(now.waiting)],
+    ["in flight", now.limit === null || now.limit === undefined ? count(now.in_flight) : `${count(now.in_flight)} / ${count(now.limit)}`],
+    ["running for", duration(now.seconds)],
+  ];
+  const list = byId("totals");
+  if (!list.children.length) {
+    for (const [name] of shown) {
+      const pair = element("div");
+      pair.append(element("dt", "", name), element("dd"));
+      list.append(pair);
+    }
+  }
+  shown.forEach(([, text], at) => put(list.children[at].lastChild, text));
+}
+
+function showThroughput() {
+  const shown = samples.slice(1);
+  const speeds = shown.map((one, at) => {
+    const seconds = Math.max(1e-3, one.at - samples[at].at);
+    return [one.arrived / seconds, one.finished / seconds];
+  });
+  const top = Math.max(1, ...speeds.flat());
+  const step = 600 / Math.max(60, speeds.length);
+  const x = (at) => (600 - (speeds.length - 1 - at) * step).toFixed(1);
+  const y = (value) => (126 - (120 * value) / top).toFixed(1);
+  const curve = (which) => speeds.map((pair, at) => `${at ? "L" : "M"}${x(at)} ${y(pair[which])}`).join("");
+  const picture = byId("throughput");
+  if (!picture.children.length) {
+    for (const line of [6, 66, 126]) picture.append(shape("path", { class: "grid", d: `M0 ${line}H600` }));
+    picture.append(shape("path", { class: "area" }), shape("path", { class: "curve arrived" }), shape("path", { class: "curve finished" }));
+  }
+  const [, , , area, arrived, finished] = picture.children;
+  area.setAttribute("d", speeds.length ? `M${x(0)} 126${curve(1).replace(/^M/, "L")}L600 126Z` : "");
+  arrived.setAttribute("d", curve(0));
+  finished.setAttribute("d", curve(1));
+  const span = Math.max(60, speeds.length);
+  put(byId("throughput-from"), `${duration(span)} ago`);
+  put(byId("throughput-top"), `highest ${rate(top)}/s`);
+  put(byId("span"), `the last ${duration(span)}`);
+}
+
+function showLatency() {
+  const parts = now.latency ?? {};
+  rows("latency", ["waiting", "service", "total"].filter((part) => parts[part]).map((part) => [
+    part, ...["median", "p99", "p999", "max"].map((name) => duration(parts[part].count ? parts[part][name] : null)),
+  ]));
+}
+
+function showHeat() {
+  const canvas = byId("heat");
+  const used = samples.flatMap((one) => Object.keys(one.heat).map(Number));
+  const lowest = used.length ? Math.max(0, Math.min(...used) - 1) : 6;
+  const highest = used.length ? Math.min(fixed.latencies.length - 1, Math.max(...used) + 1) : 15;
+  const columns = Math.max(60, Math.min(samples.length, 300));
+  // Several seconds a column, where there are more than fit.
+  const each = Math.max(1, Math.ceil(samples.length / columns));
+  const width = Math.ceil(Math.max(samples.length, 60) / each);
+  const height = highest - lowest + 1;
+  canvas.width = width;
+  canvas.height = height;
+  const ink = getComputedStyle(document.documentElement).getPropertyValue("--heat").split(",").map(Number);
+  const image = canvas.getContext("2d").createImageData(width, height);
+  const cells = new Map();
+  samples.forEach((one, at) => {
+    const column = width - 1 - Math.floor((samples.length - 1 - at) / each);
+    for (const [row, n] of Object.entries(one.heat)) {
+      const place = (height - 1 - (row - lowest)) * width + column;
+      cells.set(place, (cells.get(place) ?? 0) + n);
+    }
+  });
+  const most = Math.log1p(Math.max(1, ...cells.values()));
+  for (const [place, n] of cells) {
+    image.data.set([...ink, Math.round(30 + (225 * Math.log1p(n)) / most)], 4 * place);
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  const scale = [highest, Math.round((highest + lowest) / 2), lowest].map((row) => duration(fixed.latencies[row]));
+  byId("heat-scale").replaceChildren(...scale.map((text) => element("span", "", text)));
+  put(byId("heat-from"), `${duration(Math.max(60, samples.length))} ago`);
+  const last = samples[samples.length - 1]?.latency;
+  canvas.setAttribute("aria-label", last ? `Latency; in the last second the median was ${duration(last[0])}` : "Latency of the last minutes");
+}
+
+function showKeys() {
+  const found = Object.values(now.stages ?? {}).filter((stage) => stage.hottest_keys?.length);
+  byId("keys-panel").hidden = !found.length;
+  byId("keys-hidden").hidden = fixed.values;
+  rows("keys", found.flatMap((stage) => stage.hottest_keys.map((key, at) => {
+    const share = stage.waiting ? key.waiting / stage.waiting : 0;
+    const cell = element("span");
+    const bar = element("span", "share");
+    bar.appendChild(element("i")).style.width = `${(100 * Math.min(1, share)).toFixed(0)}%`;
+    cell.append(bar, `${(100 * share).toFixed(0)} %`);
+    return [key.key ?? `key ${at + 1}`, count(key.waiting), cell, duration(key.age)];
+  })));
+}
+
+function showAccount() {
+  const of = (n) => (now.in ? `${((100 * n) / now.in).toFixed(n && n / now.in < 0.01 ? 2 : 0)} %` : "");
+  const line = (name, n) => [name, count(n), of(n)];
+  const shown = [line("in", now.in), line("finished", now.finished)];
+  for (const [cause, n] of Object.entries(now.dropped ?? {})) shown.push(line(`dropped: ${cause}`, n));
+  if (now.failed) shown.push(line("failed", now.failed));
+  if (now.returned) shown.push(line("returned", now.returned));
+  shown.push(line("waiting", now.waiting), line("in flight", now.in_flight));
+  if (now.bad_lines) shown.push(["bad lines (not in)", count(now.bad_lines), ""]);
+  rows("account", shown);
+}
+
+function showErrors() {
+  const kinds = Object.entries(now.errors ?? {}).sort((a, b) => b[1] - a[1]);
+  byId("errors-panel").hidden = !kinds.length;
+  rows("errors", kinds.map(([kind, n]) => {
+    const last = now.examples?.[kind];
+    return [kind, count(n), last ? last.text || last.where : ""];
+  }));
+}
+
+function showWorkers() {
+  const stage = Object.values(now.stages ?? {}).find((one) => one.workers && one.limit !== undefined);
+  byId("workers-panel").hidden = !stage;
+  rows("workers", Object.entries(stage?.workers ?? {}).map(([name, numbers]) => [
+    name, count(numbers.in_flight), count(numbers.waiting),
+  ]));
+}
+
+function show() {
+  setState(now.state === "closed" && now.outcome ? "closed" : now.state, now.outcome);
+  showTotals();
+  showStages();
+  showThroughput();
+  showLatency();
+  showHeat();
+  showKeys();
+  showAccount();
+  showErrors();
+  showWorkers();
+}
+
+// The connection.
+
+function setState(state, outcome) {
+  const node = byId("state");
+  node.dataset.state = state;
+  put(node, outcome && state === "closed" ? outcome : state);
+  for (const button of document.querySelectorAll("button[data-do]")) {
+    button.disabled = !{ pause: ["running"], resume: ["paused"], drain: ["running", "paused"] }[button.dataset.do].includes(state);
+  }
+}
+
+function say(text) {
+  byId("message").hidden = !text;
+  put(byId("message"), text);
+}
+
+function read(line) {
+  const message = JSON.parse(line);
+  if (message.fixed) {
+    fixed = message.fixed;
+    now = message.now;
+    samples = fixed.samples.map(sample);
+    put(byId("title"), fixed.title);
+    document.title = `${fixed.title} – penstock`;
+    build();
+  } else {
+    now = patched(now, message.change);
+    samples.push(sample(message.sample));
+    if (samples.length > KEPT) samples.shift();
+  }
+  show();
+}
+
+async function connect() {
+  const response = await fetch("stream", { headers });
+  if (!response.ok) {
+    setState("refused");
+    say(response.status === 401
+      ? "This page needs the token that penstock has printed: open the address with #token=… at its end."
+      : `The server refuses: ${await response.text()}`);
+    return false;
+  }
+  say("");
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return true;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    lines.forEach(read);
+  }
+}
+
+async function follow() {
+  for (;;) {
+    try {
+      if (!(await connect())) return;
+    } catch (error) {
+      if (!(error instanceof TypeError || error instanceof DOMException)) console.error(error);
+    }
+    if (now.state === "closed") return;
+    setState("gone");
+    await new Promise((done) => setTimeout(done, 1000));
+  }
+}
+
+async function control(wanted) {
+  const response = await fetch("control", {
+    method: "POST",
+    headers: { ...headers, "Content-Type": "application/json" },
+    body: JSON.stringify({ do: wanted }),
+  });
+  if (response.ok) setState((await response.json()).state);
+  else say(response.status === 401 ? "To control the pipeline, open the address with its token." : await response.text());
+}
+
+async function begin() {
+  for (const button of document.querySelectorAll("button[data-do]")) {
+    button.addEventListener("click", () => control(button.dataset.do));
+  }
+  addEventListener("hashchange", () => location.reload());
+  fetch("may", { headers }).then((response) => response.json()).then((may) => {
+    byId("buttons").hidden = !may.control;
+  }).catch(() => {});
+  await follow();
+}
+
+begin();

@@ -1,0 +1,243 @@
+"""The recorder of a running pipeline: what goes over each arrow, latencies, a sample a second.
+
+It stands on the arrows between the stages, where a list of events costs one more call and an
+addition. Of the events that reach the sinks about a thousand a second are measured, chosen by their
+place alone, so that a busy pipeline pays no more than a quiet one.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from itertools import accumulate
+from math import ceil, inf
+from typing import Any, NamedTuple
+
+from penstock.streams.diagnostics.histogram import LatencyHistogram
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.error_log import in_a_line
+
+__all__ = ["KEPT", "LATENCIES", "Example", "Recorder", "Sample"]
+
+KEPT = 900
+"""Samples that are kept, one a second: fifteen minutes."""
+
+LATENCIES = tuple(digit * 10**power for power in range(-5, 4) for digit in (1, 2, 5))
+"""The lower bounds, in seconds, of the rows of a heat map of latencies."""
+
+_Measure = Callable[[list[Event[Any]]], None]
+
+# Types of errors of which an example is kept.
+_EXAMPLES = 20
+
+# Events that are measured in a second, if there are more.
+_MEASURED = 1_000
+
+
+class Sample(NamedTuple):
+    """The numbers of one second. Counts of events are those of this second."""
+
+    at: float
+    """Seconds since the start."""
+    arrived: int
+    finished: int
+    dropped: int
+    failed: int
+    waiting: int
+    """Now, as all that follow but for the latencies."""
+    in_flight: int
+    calls: dict[int, tuple[int, int, str]]
+    """For each stage with a limit: calls in flight, the limit and its reason."""
+    sent: dict[int, int]
+    """For each stage but the sinks: the events that it has sent on."""
+    latency: tuple[float, float, float] | None
+    """Seconds from creation to the end of the handler: median, 99 % and 99.9 %."""
+    heat: dict[int, int]
+    """How many of the measured events were in each row of `LATENCIES`."""
+
+
+class Example(NamedTuple):
+    """An error: the stage in which it was raised, and its text, which may show an event."""
+
+    where: str
+    text: str
+
+
+class Recorder:
+    """Records one running, from before it has begun.
+
+    Time: O(1) a list of events, and O(stages) a second. Memory: 900 samples, each of a few numbers
+    and of three more a stage.
+    """
+
+    def __init__(self, run: Run, statistics: Callable[[], dict[str, Any]], last: int) -> None:
+        """`last` is the number of the stage above the sinks."""
+        self._run = run
+        self._statistics = statistics
+        self.last = last
+        self.examples: dict[str, Example] = {}
+        """The last error of each type with which an event failed in a stage that goes on."""
+        self._arrows: dict[int, _Arrow] = {}
+        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self._whole = {name: LatencyHistogram() for name in ("waiting", "service", "total")}
+        self._second = LatencyHistogram()
+        # Every so many events one is measured; `_skipped` have not been since the last.
+        self._stride = 1
+        self._skipped = 0
+        self._measured = 0
+        self._before: dict[str, Any] | None = None
+        self._sent_before: dict[int, int] = {}
+        self._timer: TimerHandle | None = None
+        self.on_sample: list[Callable[[], None]] = []
+        """Called after each sample."""
+        run.observer = self
+        run.errors.on_failure = self._failed
+        self._later()
+
+    # Arrows.
+
+    def arrow(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
+        """What stands between the stage `info` and the one `below` it."""
+        if info.within is not None:
+            return below
+        measure = self._measure if info.number == self.last else None
+        arrow = self._arrows[info.number] = _Arrow(below, measure)
+        return arrow
+
+    def _measure(self, events: list[Event[Any]]) -> None:
+        first = self._stride - 1 - self._skipped
+        chosen = events[first :: self._stride] if first < len(events) else []
+        self._skipped = (self._skipped + len(events)) % self._stride
+        if not chosen:
+            return
+        now = self._run.now()
+        waiting: list[float] = []
+        service: list[float] = []
+        for event in chosen:
+            started = event.started
+            if started is None:
+                started = ended = now
+            else:
+                ended = event.ended
+            waiting.append((started - event.created) * 1e6)
+            service.append((ended - started) * 1e6)
+        total = [a + b for a, b in zip(waiting, service, strict=True)]
+        self._whole["waiting"].count(waiting)
+        self._whole["service"].count(service)
+        self._whole["total"].count(total)
+        self._second.count(total)
+        self._measured += len(chosen)
+
+    def add_to(self, numbers: dict[str, Any]) -> None:
+        """Add to statistics what each stage has `sent`; the latency, unless a sink measures it."""
+        for stage in numbers["stages"]:
+            arrow = self._arrows.get(stage["stage"])
+            if arrow is not None:
+                stage["sent"] = arrow.count
+        if numbers["latency"] is None:
+            numbers["latency"] = {
+                name: asdict(histogram.snapshot()) for name, histogram in self._whole.items()
+            }
+
+    def buckets(self) -> dict[str, tuple[list[tuple[float, int]], float]]:
+        """Of each part of the latency: how many took at most so many seconds, and their sum."""
+        found: dict[str, tuple[list[tuple[float, int]], float]] = {}
+        for name, histogram in self._whole.items():
+            cells = histogram.cells()
+            counts = [0] * (len(LATENCIES) + 1)
+            for microseconds, count in cells:
+                counts[bisect_left(LATENCIES, microseconds / 1e6)] += count
+            summary = histogram.snapshot()
+            bounds = [*LATENCIES, inf]
+            found[name] = (
+                list(zip(bounds, accumulate(counts), strict=True)),
+                summary.mean * summary.count,
+            )
+        return found
+
+    def _failed(self, error: BaseException) -> None:
+        kind = type(error).__name__
+        if kind in self.examples or len(self.examples) < _EXAMPLES:
+            notes = getattr(error, "__notes__", ())
+            where = next((note for note in notes if note.startswith("in stage ")), "")
+            self.examples[kind] = Example(where.partition(", on the event ")[0], in_a_line(error))
+
+    # Samples.
+
+    def _later(self) -> None:
+        self._timer = self._run.call_later(1.0, None, self._tick)
+
+    def _tick(self) -> None:
+        self._sample()
+        self._later()
+
+    def _sample(self) -> None:
+        numbers = self._statistics()
+        before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
+        sent = {number: arrow.count for number, arrow in self._arrows.items()}
+        cells = self._second.cells()
+        summary = self._second.snapshot() if cells else None
+        self._second.reset()
+        heat: dict[int, int] = {}
+        for microseconds, count in cells:
+            row = max(0, bisect_right(LATENCIES, microseconds / 1e6) - 1)
+            heat[row] = heat.get(row, 0) + count
+        self.samples.append(
+            Sample(
+                numbers["seconds"],
+                numbers["in"] - before["in"],
+                numbers["finished"] - before["finished"],
+                sum(numbers["dropped"].values()) - sum(before["dropped"].values()),
+                numbers["failed"] - before["failed"],
+                numbers["waiting"],
+                numbers["in_flight"],
+                {
+                    stage["stage"]: (stage["in_flight"], stage["limit"], stage["limit_reason"])
+                    for stage in numbers["stages"]
+                    if "limit" in stage
+                },
+                {
+                    number: count - self._sent_before.get(number, 0)
+                    for number, count in sent.items()
+                },
+                None if summary is None else (summary.median, summary.p99, summary.p999),
+                heat,
+            )
+        )
+        # As many are measured as in the last second, whether or not that was a whole one.
+        seen = self._measured * self._stride
+        self._stride, self._skipped, self._measured = max(1, ceil(seen / _MEASURED)), 0, 0
+        self._before, self._sent_before = numbers, sent
+        for call in self.on_sample:
+            call()
+
+    def end(self) -> None:
+        """The running has ended: take the last sample."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._sample()
+
+
+class _Arrow:
+    """Counts the events of one stage on their way to the next."""
+
+    __slots__ = ("_measure", "_on_events", "count", "on_completed", "on_error", "on_subscribe")
+
+    def __init__(self, below: Subscriber[Any], measure: _Measure | None) -> None:
+        self.count = 0
+        self._measure = measure
+        self._on_events = below.on_events
+        self.on_subscribe = below.on_subscribe
+        self.on_error = below.on_error
+        self.on_completed = below.on_completed
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self.count += len(events)
+        if self._measure is not None:
+            self._measure(events)
+        self._on_events(events)

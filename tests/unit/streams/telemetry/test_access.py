@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from penstock.streams.telemetry.access import Access, is_loopback, new_token
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1", "[::1]"])
+def test_addresses_of_this_machine_alone(host: str) -> None:
+    assert is_loopback(host)
+    assert not Access(host).needs_token
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org", ""])
+def test_other_addresses_need_a_token(host: str) -> None:
+    assert not is_loopback(host)
+    assert Access(host).needs_token
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        ("Bearer right", True),
+        ("bearer right", True),
+        ("Bearer wrong", False),
+        ("Bearer rightx", False),
+        ("Bearer ", False),
+        ("Basic right", False),
+        ("right", False),
+        ("Bearer résumé", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_the_token_is_sent_as_a_bearer(header: str | None, allowed: bool) -> None:
+    assert Access("127.0.0.1", "right").is_authorized(header) is allowed
+
+
+@pytest.mark.parametrize("header", ["Bearer ", "Bearer None", None])
+def test_without_a_token_nobody_is_authorized(header: str | None) -> None:
+    assert not Access("127.0.0.1").is_authorized(header)
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "header", "allowed"),
+    [
+        ("127.0.0.1", (), "127.0.0.1:9464", True),
+        ("127.0.0.1", (), "localhost:9464", True),
+        ("127.0.0.1", (), "LOCALHOST", True),
+        ("::1", (), "[::1]:9464", True),
+        ("127.0.0.1", (), "evil.example", False),
+        ("127.0.0.1", (), "127.0.0.1.evil.example", False),
+        ("127.0.0.1", (), "localhost.evil.example:9464", False),
+        ("127.0.0.1", (), "", False),
+        ("127.0.0.1", (), None, False),
+        ("0.0.0.0", (), "10.0.0.7:9464", True),
+        ("0.0.0.0", (), "10.0.0.8:9464", False),
+        ("0.0.0.0", (), "evil.example:9464", False),
+        ("0.0.0.0", ("box.example",), "Box.example:9464", True),
+        ("10.0.0.7", (), "10.0.0.7", True),
+        ("10.0.0.7", (), "localhost", False),
+    ],
+)
+def test_a_request_names_this_server(
+    host: str, hosts: tuple[str, ...], header: str | None, allowed: bool
+) -> None:
+    assert Access(host, hosts=hosts).is_for_us(header, "10.0.0.7") is allowed
+
+
+def test_a_token_is_not_shown_by_its_owner_and_differs_each_time() -> None:
+    assert "secret" not in repr(Access("127.0.0.1", "secret"))
+    assert new_token() != new_token()
+    assert len(new_token()) >= 20

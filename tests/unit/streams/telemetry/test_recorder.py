@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock import (
+    Fixed,
+    Pipeline,
+    adaptive_flat_map,
+    distinct_within,
+    for_each,
+    from_iterable,
+    group_by,
+    latency_histogram,
+    ops,
+    spread,
+)
+from penstock.streams.errors import BuildError
+from penstock.streams.runtime.running import Running
+from penstock.streams.telemetry.recorder import KEPT, LATENCIES, Recorder
+from penstock.streams.testing.plugin import Run
+
+
+async def in_a_tenth(value: Any) -> Any:
+    if value == "bad":
+        raise ValueError("it is bad")
+    return await asyncio.sleep(0.1, value)
+
+
+async def in_some_time(value: Any) -> Any:
+    return await asyncio.sleep(0.15, value)
+
+
+def recorded(
+    run: Run, pipeline: Pipeline, look: Callable[[Running, Recorder], None] | None = None
+) -> tuple[dict[str, Any], Recorder]:
+    """The last statistics of a running, which `look` sees twice a second, and its recorder."""
+
+    async def story() -> tuple[dict[str, Any], Recorder]:
+        async with pipeline.start() as running:
+            recorder = running.record()
+            while look is not None and running.state != "closed":
+                await asyncio.sleep(0.5)
+                look(running, recorder)
+        return running.statistics(), recorder
+
+    return run(story())
+
+
+def sent(numbers: dict[str, Any]) -> dict[str, int]:
+    return {stage["name"]: stage["sent"] for stage in numbers["stages"] if "sent" in stage}
+
+
+def test_what_each_stage_has_sent_is_counted(run: Run) -> None:
+    stream = from_iterable([1, 2, 2, 3, 4]).pipe(
+        distinct_within(10, by=lambda n: n),
+        ops.filter(lambda n: n > 1),
+        adaptive_flat_map(in_a_tenth),
+    )
+    numbers, _ = recorded(run, stream.to(for_each(bool), for_each(bool)))
+    assert sent(numbers) == {
+        "from_iterable": 5,
+        "distinct_within": 4,
+        "filter": 3,
+        "adaptive_flat_map": 3,
+    }
+
+
+def test_what_a_group_sends_inside_is_not_counted_as_what_the_pipeline_sends(run: Run) -> None:
+    counted = group_by(
+        "k", each=lambda group: group.pipe(ops.map(lambda e: e), ops.count()), idle=1
+    )
+    stream = from_iterable([{"k": 1}, {"k": 2}, {"k": 1}]).pipe(counted, spread())
+    numbers, _ = recorded(run, stream.to(for_each(bool)))
+    assert sent(numbers) == {"from_iterable": 3, "spread": 2}, numbers["stages"]
+
+
+def test_a_running_without_a_recorder_has_no_number_more(run: Run) -> None:
+    numbers = run(from_iterable([1]).to(for_each(bool)).run()).statistics
+    assert sent(numbers) == {}
+    assert numbers["latency"] is None
+
+
+def test_a_sample_a_second_has_the_events_of_that_second(run: Run) -> None:
+    stream = from_iterable(range(25)).pipe(adaptive_flat_map(in_a_tenth, Fixed(1)))
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    samples = list(recorder.samples)
+    assert [round(sample.at, 3) for sample in samples] == [1.0, 2.0, 2.5]
+    # The tenth call of each second ends as the sample is taken.
+    assert sum(sample.finished for sample in samples) == numbers["finished"] == 25
+    assert [sample.sent[2] for sample in samples] == [sample.finished for sample in samples]
+    assert samples[0].calls == {2: (1, 1, "fixed")}
+    assert samples[-1].calls == {2: (0, 1, "fixed")}
+    assert 9 <= samples[0].finished <= 10
+
+
+def test_latency_is_measured_from_creation_to_the_end_of_the_handler(run: Run) -> None:
+    stream = from_iterable(range(3)).pipe(
+        group_by(lambda _: "all"), spread(), adaptive_flat_map(in_some_time, Fixed(1))
+    )
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    latency = numbers["latency"]
+    assert latency["service"]["count"] == 3
+    assert latency["service"]["median"] == pytest.approx(0.15, rel=0.001)
+    assert latency["total"]["max"] == pytest.approx(0.45, rel=0.001)
+    (sample,) = recorder.samples
+    rows = {LATENCIES[row]: count for row, count in sample.heat.items()}
+    assert rows == {0.1: 1, 0.2: 2}
+    assert sample.latency is not None
+    assert sample.latency[0] == pytest.approx(0.3, rel=0.001)
+
+
+def test_the_buckets_of_a_latency_are_cumulative_and_have_its_sum(run: Run) -> None:
+    stream = from_iterable(range(3)).pipe(adaptive_flat_map(in_a_tenth, Fixed(1)))
+    _, recorder = recorded(run, stream.to(for_each(bool)))
+    buckets, total = recorder.buckets()["service"]
+    assert total == pytest.approx(0.3, rel=0.001)
+    at_most = dict(buckets)
+    assert (at_most[0.05], at_most[0.2], at_most[float("inf")]) == (0, 3, 3)
+    assert [count for _, count in buckets] == sorted(count for _, count in buckets)
+
+
+def test_a_sink_that_measures_latency_is_not_measured_again(run: Run) -> None:
+    stream = from_iterable(range(3)).pipe(adaptive_flat_map(in_a_tenth, Fixed(3)))
+    numbers, _ = recorded(run, stream.to(latency_histogram(None, report=None)))
+    assert numbers["latency"] == numbers["stages"][-1]["latency"]
+
+
+def test_of_many_events_a_second_about_a_thousand_are_measured(run: Run) -> None:
+    async def at_once(value: int) -> int:
+        return await asyncio.sleep(0.001, value)
+
+    stream = from_iterable(range(40_000)).pipe(adaptive_flat_map(at_once, Fixed(10)))
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    heats = [sum(sample.heat.values()) for sample in recorder.samples]
+    speeds = [sample.finished for sample in recorder.samples]
+    # All of the first second, which shows how many there are.
+    assert heats[0] == pytest.approx(speeds[0], abs=10)
+    assert [900 <= heat <= 1100 for heat in heats[1:-1]] == [True] * len(heats[1:-1])
+    assert numbers["latency"]["total"]["count"] == sum(heats)
+
+
+def test_samples_of_a_quarter_of_an_hour_are_kept(run: Run) -> None:
+    async def slow(value: int) -> int:
+        return await asyncio.sleep(10, value)
+
+    stream = from_iterable(range(100)).pipe(adaptive_flat_map(slow, Fixed(1)))
+    _, recorder = recorded(run, stream.to(for_each(bool)))
+    assert len(recorder.samples) == KEPT == 900
+    assert recorder.samples[0].at == pytest.approx(101, abs=1)
+
+
+def test_the_last_error_of_each_type_is_an_example(run: Run) -> None:
+    stream = from_iterable(["bad", "good"]).pipe(adaptive_flat_map(in_a_tenth, on_error="skip"))
+    numbers, recorder = recorded(run, stream.to(for_each(bool)))
+    assert numbers["errors"] == {"ValueError": 1}
+    example = recorder.examples["ValueError"]
+    assert example.where == "in stage 2 'adaptive_flat_map'"
+    assert example.text == (
+        "ValueError: it is bad (in stage 2 'adaptive_flat_map', on the event 'bad')"
+    )
+
+
+def test_a_running_is_recorded_from_its_beginning_or_not_at_all(run: Run) -> None:
+    async def story() -> None:
+        async with from_iterable([1]).to(for_each(bool)).start() as running:
+            await asyncio.sleep(0)
+            with pytest.raises(BuildError, match=r"right after start\(\)"):
+                running.record()
+
+    run(story())
+
+
+def test_it_is_recorded_once_for_all_that_ask(run: Run) -> None:
+    async def story() -> None:
+        async with from_iterable([1]).to(for_each(bool)).start() as running:
+            first = running.record()
+            await asyncio.sleep(0)
+            assert running.record() is first
+
+    run(story())
+
+
+def test_what_is_recorded_adds_up_while_it_runs(run: Run) -> None:
+    """Of a pipeline with two sinks, operators inside groups and a stage that fails."""
+
+    def look(running: Running, recorder: Recorder) -> None:
+        numbers = running.statistics()
+        flow = sent(numbers)
+        looked.append(numbers["in"])
+        assert flow["from_iterable"] == numbers["in"]
+        assert flow["adaptive_flat_map"] <= flow["spread"]
+        assert sum(sample.finished for sample in recorder.samples) <= numbers["finished"]
+
+    async def work(pair: tuple[int, int]) -> int:
+        await asyncio.sleep(0.05)
+        return 1 // (pair[0] % 5)
+
+    looked: list[int] = []
+    each = group_by(lambda n: n % 7, each=lambda group: group.pipe(ops.pairwise()), idle=30)
+    stream = from_iterable(range(300)).pipe(
+        each, spread(), adaptive_flat_map(work, Fixed(3), on_error="skip")
+    )
+    numbers, recorder = recorded(run, stream.to(for_each(bool), for_each(bool)), look)
+    assert len(looked) > 4
+    assert sum(sample.arrived for sample in recorder.samples) == numbers["in"] == 300
+    assert sum(sample.failed for sample in recorder.samples) == numbers["failed"]
+    assert sum(sample.sent[4] for sample in recorder.samples) == sent(numbers)["adaptive_flat_map"]
