@@ -144,11 +144,32 @@ class Flowable(Fluent[T_co]):
 
         return iterate(self)
 
+    async def to_list(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, limit: int | None = None
+    ) -> list[T_co]:
+        """`await stream.to_list(limit=10)`: run the stream, and return its first values.
+
+        With `limit` it requests so many events, and when their values have come it cancels the
+        stream: calls of handlers that are under way are cancelled, and their events returned to the
+        source. A shorter list has all values. Without `limit` it reads to the end of the stream,
+        and the list has no bound. An event is finished when its value is in the list. Raises the
+        error of the stream, and BuildError for a `limit` below 1.
+
+        Inside a pipeline `ops.to_list()` makes one list of all values.
+        """
+        from penstock.streams.boundary.consume import values_of
+        from penstock.streams.validation import require_count
+
+        if limit is not None:
+            require_count("to_list", limit=limit)
+        return await values_of(self, limit)
+
     def __iter__(self) -> NoReturn:
         # Without this Python would use stream[0], stream[1], ... as the items, without end.
         raise WrongType(
             "a stream cannot be iterated by a plain `for` or list(): its values are still to come. "
-            "Write `async for value in stream`, or end it with .to(collect(into)) and run that"
+            "Write `async for value in stream`, `await stream.to_list()`, or end it with "
+            ".to(collect(into)) and run that"
         )
 
     def __contains__(self, value: object) -> NoReturn:

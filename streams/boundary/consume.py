@@ -16,7 +16,7 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import UNBOUNDED, Subscription
 from penstock.streams.runtime.context import Run
 
-__all__ = ["iterate", "subscribe_observer"]
+__all__ = ["iterate", "subscribe_observer", "values_of"]
 
 T = TypeVar("T")
 
@@ -99,3 +99,49 @@ class _Iterating:
     def _wake(self) -> None:
         if self._signalled is not None and not self._signalled.done():
             self._signalled.set_result(None)
+
+
+async def values_of(source: Flowable[T], limit: int | None) -> list[T]:
+    """All values of `source`, or the first `limit`, after which it is cancelled."""
+    run = Run()
+    reader = _Gathering(limit)
+    subscription = connect(source, reader, run)
+    try:
+        error = await reader.ended
+    finally:
+        subscription.cancel()
+        await run.close()
+    if error is not None:
+        raise as_raised(error)
+    return reader.values
+
+
+class _Gathering:
+    """Keeps the values; `ended` has the error of the stream, or None."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._missing = UNBOUNDED if limit is None else limit
+        self.values: list[Any] = []
+        self.ended: asyncio.Future[BaseException | None]
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        subscription.request(self._missing)
+
+    def on_next(self, event: Event[Any], /) -> None:
+        self.values.append(event.value)
+        event.finish()
+        self._missing -= 1
+        if not self._missing:
+            self._end(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(error)
+
+    def on_completed(self) -> None:
+        self._end(None)
+
+    def _end(self, error: BaseException | None) -> None:
+        # A stream may end with the last value, or after the wait was cancelled.
+        if not self.ended.done():
+            self.ended.set_result(error)

@@ -152,6 +152,7 @@ async def loop() -> None:
         assert_type(receipt, Receipt)
     async for number in from_async_iterable(numbers):
         assert_type(number, int)
+    assert_type(await whole.to_list(limit=3), list[Receipt])
 
 
 # Lines, and values decoded from them.

@@ -125,7 +125,7 @@ FLUENT: dict[str, tuple[Callable[[Any], Any], list[Any]]] = {
     "sum of keys": (lambda s: s.sum(lambda n: n * 2), [20]),
     "slice": (lambda s: s[1:3], [2, 3]),
     "index": (lambda s: s[2], [3]),
-    "to_list": (lambda s: s.to_list(), [[1, 2, 3, 4]]),
+    "to_set": (lambda s: s.to_set(), [{1, 2, 3, 4}]),
     "distinct_until_changed": (lambda s: s.distinct_until_changed(), [1, 2, 3, 4]),
     "reduce": (lambda s: s.reduce(max), [4]),
     "buffer_with_count": (lambda s: s.buffer_with_count(3), [[1, 2, 3], [4]]),
