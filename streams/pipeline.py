@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, cast
@@ -21,6 +20,7 @@ from penstock.streams.protocol.blame import is_ours
 from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.protocol.time_slice import LARGEST
+from penstock.streams.runtime.loading import check_not_loading
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.running import Report, Running
@@ -30,28 +30,7 @@ if TYPE_CHECKING:
     from penstock.streams.runtime.overrides import Engine
     from penstock.streams.workers.dealing import Crew
 
-__all__ = ["Pipeline", "PipelineRun", "loading", "new_event_loop", "run"]
-
-# Whether a command is importing the file of a pipeline, to run it.
-_loading = ContextVar("loading", default=False)
-
-
-@contextmanager
-def loading() -> Generator[None]:
-    """Inside, the file of a pipeline is being imported: running one is a BuildError."""
-    token = _loading.set(True)
-    try:
-        yield
-    finally:
-        _loading.reset(token)
-
-
-def _check_not_loading() -> None:
-    if _loading.get():
-        raise BuildError(
-            "the file runs a pipeline while it is loaded, which is for the command to do. Put "
-            'code for scripts only under `if __name__ == "__main__":`'
-        )
+__all__ = ["Pipeline", "PipelineRun", "new_event_loop", "run"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +82,7 @@ class Pipeline:
         left alone. Raises BuildError if the pipeline would write into the file it reads, or two of
         its outputs into one file, unless both append.
         """
-        _check_not_loading()
+        check_not_loading()
         self.check_files()
         chain = self.flowable.chain()
         overrides = Overrides(chain[0], engine)
@@ -119,7 +98,7 @@ class Pipeline:
         Raises the error that stopped it, else returns the report. Like a coroutine, it begins when
         it is awaited or made a task, and warns if it never was.
         """
-        _check_not_loading()
+        check_not_loading()
         return PipelineRun(self, drain_deadline)
 
     async def __aenter__(self) -> NoReturn:
@@ -260,7 +239,7 @@ def run(
     there are cores.
     """
 
-    _check_not_loading()
+    check_not_loading()
     if isinstance(pipeline, Flowable):
         raise BuildError(
             f"run(pipeline) takes a pipeline, not the stream {pipeline!r}: end it in a sink, as in "

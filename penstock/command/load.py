@@ -19,7 +19,8 @@ from typing import TypeVar
 from penstock.command.explain import explain, users_line
 from penstock.streams.errors import BuildError, MissingExtra
 from penstock.streams.flowable import Flowable
-from penstock.streams.pipeline import Pipeline, loading
+from penstock.streams.pipeline import Pipeline
+from penstock.streams.runtime.loading import loading
 
 __all__ = ["load", "load_module", "path_and_name"]
 

@@ -13,76 +13,24 @@ import contextlib
 import gc
 import json
 import os
-import pickle
 import select
 import signal
 import socket
-import struct
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from penstock.streams.errors import BuildError
 from penstock.streams.runtime.lifeline import end_with_this_process, ending_of
-from penstock.streams.workers.child import Child
-from penstock.streams.workers.messages import packed
 from penstock.streams.workers.placement import Section
+from penstock.streams.workers.wire import Wire, work
 
 __all__ = ["Processes"]
 
-_LENGTH = struct.Struct("<I")
-
 # Seconds that workers have to end after the last message.
 _PATIENCE = 5.0
-
-
-class _Wire(asyncio.Protocol):
-    """Messages over a socket, each behind its length."""
-
-    def __init__(self, received: Callable[[Any], None], ended: Callable[[], None]) -> None:
-        self._received = received
-        self._ended = ended
-        self._buffer = bytearray()
-        self._transport: asyncio.Transport | None = None
-        self._early: list[bytes] = []
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.writelines(self._early)
-        self._early.clear()
-
-    def data_received(self, data: bytes) -> None:
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        while len(buffer) - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(buffer, start)
-            end = start + _LENGTH.size + length
-            if len(buffer) < end:
-                break
-            with memoryview(buffer) as view:
-                message = pickle.loads(view[start + _LENGTH.size : end])
-            start = end
-            self._received(message)
-        del buffer[:start]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._ended()
-
-    def send(self, message: Any) -> None:
-        data = packed(message)
-        whole = _LENGTH.pack(len(data)) + data
-        if self._transport is None:
-            self._early.append(whole)
-        elif not self._transport.is_closing():
-            self._transport.write(whole)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
 
 
 class Processes:
@@ -96,7 +44,6 @@ class Processes:
         self._section = section
         self._new_loop = loop
         self._alive: dict[int, asyncio.Future[str]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._pending = b""
 
     def __enter__(self) -> Processes:
@@ -124,27 +71,22 @@ class Processes:
         window: int,
         received: Callable[[Any], None],
         lost: Callable[[str], None],
-    ) -> _Wire:
+    ) -> Wire:
         """Have a worker forked, which answers on a socket of its own."""
         loop = asyncio.get_running_loop()
         if not self._alive:
             loop.add_reader(self._nursery, self._read_endings)
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
         request = json.dumps([worker, window]).encode() + b"\n"
         socket.send_fds(self._nursery, [request], [theirs.fileno()])
         theirs.close()
         ending: asyncio.Future[str] = loop.create_future()
         self._alive[worker] = ending
-        wire = _Wire(received, lambda: self._spawn(self._lost(ending, lost)))
-        self._spawn(_connect(wire, ours))
+        wire = Wire(
+            received, lambda: ending.add_done_callback(lambda ending: lost(ending.result()))
+        )
+        wire.connect(ours)
         return wire
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # Kept here, because a loop does not keep its tasks.
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _read_endings(self) -> None:
         data = self._nursery.recv(1 << 16)
@@ -161,9 +103,6 @@ class Processes:
             if found is not None and not found.done():
                 found.set_result(ending_of(status))
 
-    async def _lost(self, ending: asyncio.Future[str], lost: Callable[[str], None]) -> None:
-        lost(await ending)
-
     async def close(self) -> None:
         """Wait until the workers have ended."""
         loop = asyncio.get_running_loop()
@@ -174,10 +113,6 @@ class Processes:
             self._nursery.send(b"kill\n")
             await asyncio.wait(left, timeout=_PATIENCE)
         loop.remove_reader(self._nursery)
-
-
-async def _connect(wire: _Wire, end: socket.socket) -> None:
-    await asyncio.get_running_loop().connect_accepted_socket(lambda: wire, end)
 
 
 class _Nursery:
@@ -242,7 +177,7 @@ class _Nursery:
             for other in others:
                 os.close(other)
             with asyncio.Runner(loop_factory=self._new_loop) as runner:
-                runner.run(_work(self._section, socket.socket(fileno=fd), window))
+                runner.run(work(self._section, socket.socket(fileno=fd), window))
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -274,16 +209,3 @@ def _leave_the_terminal() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
-
-
-async def _work(section: Section, end: socket.socket, window: int) -> None:
-    """One worker, until its last message is sent or its parent has gone."""
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-    end.setblocking(False)
-    wire = _Wire(lambda message: child.received(message), over.set)
-    child = Child(section, wire, window, over.set)
-    await loop.connect_accepted_socket(lambda: wire, end)
-    await over.wait()
-    wire.close()
-    await asyncio.sleep(0)

@@ -1,0 +1,86 @@
+"""Messages over a socket: a worker's way to its parent, and the parent's to it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+from penstock.streams.workers.child import Child
+from penstock.streams.workers.messages import packed
+from penstock.streams.workers.placement import Section
+
+__all__ = ["Wire", "work"]
+
+_LENGTH = struct.Struct("<I")
+
+
+class Wire(asyncio.Protocol):
+    """Messages over a socket, each behind its length.
+
+    `received` is called with each message, and `ended` once, after the last one.
+    """
+
+    def __init__(self, received: Callable[[Any], None], ended: Callable[[], None]) -> None:
+        self.received = received
+        self._ended = ended
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._early: list[bytes] = []
+
+    def connect(self, end: socket.socket) -> None:
+        """Begin to use a socket; what is sent before that is done is kept."""
+        end.setblocking(False)
+        loop = asyncio.get_running_loop()
+        # Kept here, because a loop does not keep its tasks.
+        self._connecting = loop.create_task(loop.connect_accepted_socket(lambda: self, end))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.writelines(self._early)
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            end = start + _LENGTH.size + length
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view:
+                message = pickle.loads(view[start + _LENGTH.size : end])
+            start = end
+            self.received(message)
+        del buffer[:start]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._ended()
+
+    def send(self, message: Any) -> None:
+        data = packed(message)
+        whole = _LENGTH.pack(len(data)) + data
+        if self._transport is None:
+            self._early.append(whole)
+        elif not self._transport.is_closing():
+            self._transport.write(whole)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def work(section: Section, end: socket.socket, window: int) -> None:
+    """One worker, until its last message is sent or its parent has gone."""
+    over = asyncio.Event()
+    wire = Wire(lambda message: child.received(message), over.set)
+    child = Child(section, wire, window, over.set)
+    wire.connect(end)
+    await over.wait()
+    wire.close()
+    await asyncio.sleep(0)
