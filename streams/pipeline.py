@@ -70,7 +70,7 @@ class Pipeline:
         drain_deadline: float = 20.0,
         limit: tuple[int, int] | None = None,
         engine: Engine | None = None,
-        workers: Crew | None = None,
+        workers: int | Literal["auto"] | Crew | None = None,
     ) -> Running:
         """Start a run on the running loop: `async with pipeline.start() as running`.
 
@@ -78,9 +78,13 @@ class Pipeline:
         exception cancels it. `drain_deadline` is the seconds that in-flight work gets after an
         error, and for which a sink of dead letters may accept nothing at the end; `limit`, a pair
         (floor, ceiling), replaces the limits of all working stages, from the first event on;
-        `engine` is where it runs, if not on its own. The loop's signal handlers and logging are
+        `engine` is where it runs, if not on its own. With `workers`, a number or "auto", the
+        handler and the stages around it run in so many processes, as described for `run`. They
+        begin with nothing, because a process with a loop cannot be forked: each imports the module
+        that has the pipeline at its top level, so code that is to run once belongs under
+        `if __name__ == "__main__":`. The loop's signal handlers and logging are
         left alone. Raises BuildError if the pipeline would write into the file it reads, or two of
-        its outputs into one file, unless both append.
+        its outputs into one file, unless both append, and if other processes cannot find it.
         """
         check_not_loading()
         self.check_files()
@@ -89,17 +93,22 @@ class Pipeline:
         if workers is not None:
             from penstock.streams.workers.parent import in_workers
 
+            if isinstance(workers, int | str):
+                workers = _spawned(self, workers, "in a running loop")
             overrides = in_workers(chain, workers)
         return Running(self.flowable, self.sinks, drain_deadline, limit, overrides)
 
-    def run(self, *, drain_deadline: float = 20.0) -> PipelineRun:
+    def run(
+        self, *, drain_deadline: float = 20.0, workers: int | Literal["auto"] | None = None
+    ) -> PipelineRun:
         """`await pipeline.run()`: run to the end of the input.
 
-        Raises the error that stopped it, else returns the report. Like a coroutine, it begins when
+        Raises the error that stopped it, else returns the report; the arguments are those of
+        `start`. Like a coroutine, it begins when
         it is awaited or made a task, and warns if it never was.
         """
         check_not_loading()
-        return PipelineRun(self, drain_deadline)
+        return PipelineRun(self, drain_deadline, workers)
 
     async def __aenter__(self) -> NoReturn:
         raise WrongType(
@@ -168,16 +177,18 @@ def _files_of_letters(stages: list[StageInfo]) -> list[Written]:
 class PipelineRun(Coroutine[Any, Any, Report]):
     """The result of `Pipeline.run()`, used like a coroutine: awaited once."""
 
-    def __init__(self, pipeline: Pipeline, drain_deadline: float) -> None:
+    def __init__(
+        self, pipeline: Pipeline, drain_deadline: float, workers: int | Literal["auto"] | None
+    ) -> None:
         self._pipeline = pipeline
         # Its real type, which mypy cannot express.
         self._coroutine: CoroutineType[Any, Any, Report] = self._run(  # type: ignore[assignment]
-            drain_deadline
+            drain_deadline, workers
         )
         self._is_used = False
 
-    async def _run(self, drain_deadline: float) -> Report:
-        async with self._pipeline.start(drain_deadline=drain_deadline) as running:
+    async def _run(self, drain_deadline: float, workers: int | Literal["auto"] | None) -> Report:
+        async with self._pipeline.start(drain_deadline=drain_deadline, workers=workers) as running:
             return await running.wait()
 
     def __await__(self) -> Generator[Any, Any, Report]:
@@ -234,9 +245,10 @@ def run(
     Returns the report; raises the error that stopped the pipeline. In async code use
     `await pipeline.run()` instead.
 
-    With `workers`, so many processes are forked, which run the handler and the stages around it
-    that keep nothing from one event to the next; all else stays in this one. "auto": as many as
-    there are cores.
+    With `workers`, so many processes run the handler and the stages around it that keep nothing
+    from one event to the next; all else stays in this one. "auto": as many as there are cores. They
+    are forked, so the handler may be any function. In a process that has threads, or on a system
+    without fork, they are started as for `Pipeline.start`.
     """
 
     check_not_loading()
@@ -269,20 +281,37 @@ def in_processes_of(
 ) -> Generator[Crew | None]:
     """The worker processes of a running that begins inside; None where there are none.
 
-    Raises BuildError for a wrong number, and for a pipeline with nothing that they could do.
+    Raises BuildError for a wrong number, for a pipeline with nothing that they could do, and if
+    this process cannot be forked and others cannot find the pipeline.
     """
     if workers is None:
         yield None
         return
-    if workers != "auto" and not is_count(workers):
-        raise BuildError(f'workers={workers!r}: give a number of at least 1, or "auto"')
+    number = _number(workers)
     from penstock.streams.workers.placement import section_of
-    from penstock.streams.workers.processes import Processes
+    from penstock.streams.workers.processes import Processes, unforkable
 
     section = section_of(pipeline.flowable.chain())
-    number = cores() if workers == "auto" else workers
+    where = unforkable()
+    if where is not None:
+        yield _spawned(pipeline, workers, where)
+        return
     with Processes(section, number, new_event_loop) as crew:
         yield crew
+
+
+def _spawned(pipeline: Pipeline, workers: int | Literal["auto"], where: str) -> Crew:
+    """Workers of a pipeline in a process that cannot be forked, in words `where` that is."""
+    number = _number(workers)
+    from penstock.streams.workers.spawned import Spawned
+
+    return Spawned(pipeline, number, new_event_loop, where)
+
+
+def _number(workers: int | Literal["auto"]) -> int:
+    if workers != "auto" and not is_count(workers):
+        raise BuildError(f'workers={workers!r}: give a number of at least 1, or "auto"')
+    return cores() if workers == "auto" else workers
 
 
 def cores() -> int:

@@ -21,7 +21,14 @@ import threading
 import time
 from collections.abc import Sequence
 
-__all__ = ["Lifeline", "bound", "end_with_parent", "end_with_this_process", "ending_of"]
+__all__ = [
+    "Lifeline",
+    "bound",
+    "end_with_parent",
+    "end_with_pipe",
+    "end_with_this_process",
+    "ending_of",
+]
 
 # prctl(2).
 _PR_SET_PDEATHSIG = 1
@@ -99,6 +106,13 @@ def end_with_parent() -> None:
     threading.Thread(target=_end_after_parent, name="penstock parent", daemon=True).start()
 
 
+def end_with_pipe(pipe: int) -> None:
+    """End this process when its parent ends, which has the other end of `pipe`."""
+    _ask_the_kernel()
+    arguments = (os.dup(pipe),)
+    threading.Thread(None, _end_after_pipe, "penstock parent", arguments, daemon=True).start()
+
+
 def end_with_this_process() -> None:
     """Have the kernel end a process that was just forked when the process that forked it ends.
 
@@ -114,6 +128,12 @@ def _end_after_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+def _end_after_pipe(pipe: int) -> None:
+    while os.read(pipe, 1):
+        pass
+    os._exit(1)
 
 
 def _ask_the_kernel() -> None:

@@ -89,7 +89,7 @@ class Crew(Protocol):
         """Start a worker, or one in place of another that has ended.
 
         `received` is called with each of its messages, `lost` once, with how it ended, after all
-        of them, unless the link was closed before.
+        of them, unless the link was closed before. Raises WorkerLost if the system cannot start it.
         """
         ...
 
@@ -283,18 +283,17 @@ class Dealing(DemandStage):
     def _begin(self) -> None:
         self._is_open = True
         for peer in self._peers:
-            self._start(peer)
+            if self.state < STOPPED:
+                self._start(peer)
         self._lend(changed=True)
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
-        peer.link = self._crew.open(
-            peer.number,
-            self._section,
-            self._window,
-            partial(self.received, peer),
-            partial(self.lost, peer),
-        )
+        received, lost = partial(self.received, peer), partial(self.lost, peer)
+        try:
+            peer.link = self._crew.open(peer.number, self._section, self._window, received, lost)
+        except WorkerLost as error:
+            self.stop(error)
 
     def request(self, n: int, /) -> None:
         if self.state >= CLOSED:

@@ -27,6 +27,7 @@ __all__ = [
     "Numbers",
     "Over",
     "Part",
+    "Ready",
     "Room",
     "Stop",
     "Stopping",
@@ -81,6 +82,10 @@ class Cancel(NamedTuple):
 
 
 # From a worker to its parent.
+
+
+class Ready(NamedTuple):
+    """The first message of a process that had to import the pipeline."""
 
 
 class Ended(NamedTuple):

@@ -17,20 +17,36 @@ import select
 import signal
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Callable
-from types import FrameType
 from typing import Any, NoReturn
 
-from penstock.streams.errors import BuildError
 from penstock.streams.runtime.lifeline import end_with_this_process, ending_of
 from penstock.streams.workers.placement import Section
-from penstock.streams.workers.wire import Wire, work
+from penstock.streams.workers.wire import Wire
+from penstock.streams.workers.worker import leave_the_terminal, nothing, work
 
-__all__ = ["Processes"]
+__all__ = ["Processes", "unforkable"]
 
 # Seconds that workers have to end after the last message.
 _PATIENCE = 5.0
+
+
+def unforkable() -> str | None:
+    """Why this process cannot be forked, in words that follow "workers="; None if it can.
+
+    A copy of a process with threads may wait for ever for what one of them had locked.
+    """
+    if not hasattr(os, "fork"):
+        return "on a system without fork"
+    threads = [
+        thread.name
+        for thread in threading.enumerate()
+        # Our own hold nothing that a worker needs.
+        if thread is not threading.current_thread() and not thread.name.startswith("penstock")
+    ]
+    return f"in a process with threads ({', '.join(threads)})" if threads else None
 
 
 class Processes:
@@ -47,8 +63,6 @@ class Processes:
         self._pending = b""
 
     def __enter__(self) -> Processes:
-        if not hasattr(os, "fork"):
-            raise BuildError("workers= needs a system that can fork, which this one cannot")
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -139,12 +153,12 @@ class _Nursery:
             os._exit(status)
 
     def _serve(self) -> None:
-        _leave_the_terminal()
+        leave_the_terminal()
         gc.freeze()
         ready, woken = os.pipe()
         os.set_blocking(woken, False)
         signal.set_wakeup_fd(woken)
-        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGCHLD, nothing)
         while True:
             readable, _, _ = select.select([self._parent.fileno(), ready], [], [])
             if ready in readable:
@@ -196,16 +210,3 @@ class _Nursery:
             line = json.dumps([worker, os.waitstatus_to_exitcode(status)]).encode() + b"\n"
             with contextlib.suppress(BrokenPipeError):
                 self._parent.sendall(line)
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """The wake-up descriptor does what is needed."""
-
-
-def _leave_the_terminal() -> None:
-    """Signals of the terminal and its input are for the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)

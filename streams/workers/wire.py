@@ -9,11 +9,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
-from penstock.streams.workers.child import Child
 from penstock.streams.workers.messages import packed
-from penstock.streams.workers.placement import Section
 
-__all__ = ["Wire", "work"]
+__all__ = ["Wire", "framed"]
 
 _LENGTH = struct.Struct("<I")
 
@@ -63,8 +61,7 @@ class Wire(asyncio.Protocol):
         self._ended()
 
     def send(self, message: Any) -> None:
-        data = packed(message)
-        whole = _LENGTH.pack(len(data)) + data
+        whole = framed(message)
         if self._transport is None:
             self._early.append(whole)
         elif not self._transport.is_closing():
@@ -75,12 +72,7 @@ class Wire(asyncio.Protocol):
             self._transport.close()
 
 
-async def work(section: Section, end: socket.socket, window: int) -> None:
-    """One worker, until its last message is sent or its parent has gone."""
-    over = asyncio.Event()
-    wire = Wire(lambda message: child.received(message), over.set)
-    child = Child(section, wire, window, over.set)
-    wire.connect(end)
-    await over.wait()
-    wire.close()
-    await asyncio.sleep(0)
+def framed(message: Any) -> bytes:
+    """The bytes of a message behind their length. Raises NotPicklable."""
+    data = packed(message)
+    return _LENGTH.pack(len(data)) + data

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.system.children import children_of, wait_until_gone
+
 EVENTS, CLIENTS = 3000, 20
 
 SCRIPT = """
@@ -71,11 +73,6 @@ class Started:
     def ended(self) -> tuple[int, str]:
         _, said = self.process.communicate(timeout=60)
         return self.process.returncode, said
-
-
-def children_of(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in text.split()]
 
 
 def in_order(results: list[dict[str, int]]) -> bool:
@@ -144,10 +141,7 @@ def test_workers_end_with_their_parent(tmp_path: Path) -> None:
     assert len(workers) == 3
     started.process.kill()
     started.process.communicate(timeout=10)
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until_gone(workers)
 
 
 def test_a_signal_drains_and_the_workers_finish_what_they_have(tmp_path: Path) -> None:

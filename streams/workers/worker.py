@@ -1,0 +1,39 @@
+"""What every worker process does, however it was started."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from types import FrameType
+
+from penstock.streams.workers.child import Child
+from penstock.streams.workers.placement import Section
+from penstock.streams.workers.wire import Wire
+
+__all__ = ["leave_the_terminal", "nothing", "work"]
+
+
+def leave_the_terminal() -> None:
+    """Signals of the terminal and its input are for the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def nothing(number: int, frame: FrameType | None) -> None:
+    """A handler of a signal that has no effect."""
+
+
+async def work(section: Section, end: socket.socket, window: int) -> None:
+    """Work on what comes over a socket, until the last message is sent or the parent has gone."""
+    over = asyncio.Event()
+    wire = Wire(lambda message: child.received(message), over.set)
+    child = Child(section, wire, window, over.set)
+    wire.connect(end)
+    await over.wait()
+    wire.close()
+    await asyncio.sleep(0)
