@@ -6,19 +6,26 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from types import FrameType
 
 from penstock.streams.workers.child import Child
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.wire import Wire
 
-__all__ = ["leave_the_terminal", "nothing", "work"]
+__all__ = ["SIGNALS", "leave_the_terminal", "nothing", "work"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Those that drain a pipeline, which is for the parent."""
 
 
 def leave_the_terminal() -> None:
-    """Signals of the terminal and its input are for the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """Signals to the whole group of processes, and the terminal's input, are for the parent."""
+    for number in SIGNALS:
+        # Not SIG_IGN, which a program that a handler starts would keep.
+        signal.signal(number, nothing)
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)

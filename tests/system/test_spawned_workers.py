@@ -65,6 +65,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def results(self) -> list[dict[str, int]]:
@@ -234,3 +235,48 @@ def test_a_script_with_a_thread_and_a_pipeline_without_a_name_is_told_what_to_do
     status, _, said = Program(tmp_path, MODULE + text).ended()
     assert status == 1
     assert "workers= in a process with threads (clock) starts processes" in said
+
+
+def test_signals_to_all_processes_while_workers_start_are_for_the_parent(tmp_path: Path) -> None:
+    signalled = """
+import os
+from penstock.streams.workers import spawned
+original = spawned._started
+
+def started(end):
+    process = original(end)
+    os.killpg(0, 2)
+    return process
+
+spawned._started = started
+"""
+    text = signalled + MODULE + SCRIPT.replace("workers=2", "workers=1")
+    status, out, said = Program(tmp_path, text).ended()
+    assert (status, out) == (0, "drained\n")
+    assert "KeyboardInterrupt" not in said
+    assert "ended by" not in said
+
+
+STARTS_A_PROGRAM = """
+import subprocess
+
+SAYS = '''
+import signal
+print(signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT).__name__)
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []), repr(open(0).read()))
+'''
+
+def work(number):
+    return subprocess.run([sys.executable, "-c", SAYS], capture_output=True, text=True).stdout
+"""
+
+
+@pytest.mark.parametrize("start", ["asyncio.run(main())", "run(pipeline, workers=2)"])
+def test_a_program_that_a_handler_starts_gets_its_signals_and_no_input(
+    tmp_path: Path, start: str
+) -> None:
+    text = EMBEDDED.replace("\ndef numbers", STARTS_A_PROGRAM + "\ndef numbers")
+    program = Program(tmp_path, text.replace("asyncio.run(main())", start), events=1)
+    program.ended()
+    said: list[object] = list(program.results())
+    assert said == ["0 default_int_handler\nset() ''\n"]

@@ -58,6 +58,7 @@ class Started:
                 stdout=lines_out,
                 stderr=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
             )
 
     def results(self) -> list[dict[str, int]]:
@@ -153,3 +154,17 @@ def test_a_signal_drains_and_the_workers_finish_what_they_have(tmp_path: Path) -
     assert status == 4
     assert in_order(results)
     assert 100 <= len(results) < EVENTS
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_is_for_the_parent(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    # So does a terminal, and so do service managers.
+    started = Started(tmp_path)
+    wait_for_results(started, 100)
+    os.killpg(started.process.pid, number)
+    status, said = started.ended()
+    assert status == 4
+    assert "ended by" not in said
+    assert in_order(started.results())
