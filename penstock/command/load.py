@@ -1,7 +1,8 @@
 """Loads the pipeline named by `FILE` or `FILE:NAME`.
 
 The file is imported as a module, with its own folder first on Python's path as if it were run, but
-not as `__main__`. Every error is a BuildError that says what to do.
+not as `__main__`. Every error is a BuildError that says what to do; only a file's own parser of
+arguments may end the process.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ T = TypeVar("T")
 
 
 def load(where: str, arguments: Sequence[str] = (), *, whole: bool = False) -> Pipeline:
-    """Import the file and return its pipeline; raises BuildError for every error.
+    """Import the file and return its pipeline; raises BuildError for every error, but passes the
+    SystemExit of an argparse in the file on.
 
     `arguments` become the file's `sys.argv[1:]`; `whole` keeps penstock's own frames in the
     traceback of an error of the file.
@@ -87,6 +89,9 @@ def _import(path: str, what: str, whole: bool) -> ModuleType:
     except SyntaxError as error:
         raise BuildError(_syntax(path, error)) from error
     except SystemExit as error:
+        if _is_of_argparse(error):
+            # It has printed what is wrong with the arguments, or their help.
+            raise
         raise BuildError(
             f"{path} ended the process (SystemExit: {error.code}) while it was loaded, before "
             f'there was a {what}. Put code for scripts only under `if __name__ == "__main__":`'
@@ -99,6 +104,13 @@ def _import(path: str, what: str, whole: bool) -> ModuleType:
     except Exception as error:
         raise BuildError(_raised(path, error, whole)) from error
     return module
+
+
+def _is_of_argparse(error: SystemExit) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_globals.get("__name__") == "argparse"
 
 
 def _syntax(path: str, error: SyntaxError) -> str:

@@ -104,6 +104,17 @@ def test_the_error_for_a_file_without_a_pipeline_says_how_to_make_one(
     assert "pipeline = " in result.err
 
 
+@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--nonsense", 2)])
+def test_a_files_own_parser_of_arguments_may_end_the_process(
+    penstock: Penstock, write_file: Write, argument: str, status: int
+) -> None:
+    parses = "import argparse\nargparse.ArgumentParser(prog='job.py').parse_args()\n"
+    result = penstock("run", write_file("job.py", parses), "--", argument)
+    assert result.status == status
+    assert (result.out + result.err).startswith("usage: job.py [-h]")
+    assert "penstock:" not in result.err
+
+
 def test_a_stream_without_a_sink_is_named(penstock: Penstock, write_file: Write) -> None:
     result = penstock("run", write_file("job.py", "lines = read_jsonl()\n"))
     assert result.status == 2
