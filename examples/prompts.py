@@ -53,6 +53,8 @@ Answer = dict[str, Any]
 
 # The statuses for a request that is wrong by itself: the next one may be right.
 WRONG = (400, 413, 422)
+# Those for a wrong key, address or model: no request will be right.
+HOPELESS = (401, 403, 404)
 # Those of a provider that is too busy, or of one that refuses more requests for now.
 BUSY = (429, 503, 529)
 
@@ -81,6 +83,10 @@ class Refused(Exception):
         super().__init__(f"{status}: {text[:200]}")
         self.status = status
         self.retry_after = retry_after
+
+
+class NotAllowed(BaseException):
+    """No prompt can be answered. Not an Exception, which would be tried again: it stops the run."""
 
 
 def overload(error: Exception) -> bool | float:
@@ -125,6 +131,8 @@ class Provider:
         if response.status in WRONG:
             self.tokens.charge(-self.estimate(prompt))
             return {"id": prompt.id, "error": f"{response.status}: {text[:200]}"}
+        if response.status in HOPELESS:
+            raise NotAllowed(f"{response.status} from {self._url}: {text[:200]}")
         # Refused requests count, too, and only the first attempt has passed the limit.
         self.requests.charge(1)
         raise Refused(response.status, text, response.headers.get("Retry-After"))

@@ -48,7 +48,7 @@ def loaded(url: str = "http://127.0.0.1:9/v1", *options: str) -> ModuleType:
     return load_module(str(EXAMPLE), arguments, "pipeline")
 
 
-def ask(quota: Quota, *options: str) -> Report:
+def ask(quota: Quota, *options: str, path: str = "v1") -> Report:
     """Run the example with a provider in this loop, which logs into log.jsonl."""
 
     async def story() -> Report:
@@ -58,7 +58,7 @@ def ask(quota: Quota, *options: str) -> Report:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             host, port = runner.addresses[0][:2]
-            report: Report = await loaded(f"http://{host}:{port}/v1", *options).pipeline.run()
+            report: Report = await loaded(f"http://{host}:{port}/{path}", *options).pipeline.run()
             return report
         finally:
             await runner.cleanup()
@@ -123,6 +123,15 @@ def test_lines_that_can_never_be_asked_are_put_aside_and_the_rest_is_answered() 
     ]
     assert set(asked(200)) == {"say good", "say late"}
     assert report.exit_status == 3
+
+
+def test_a_wrong_address_stops_the_run_at_once_and_no_prompt_is_done() -> None:
+    prompts = write([{"id": n, "prompt": f"say {n}"} for n in range(3)])
+    with pytest.raises(BaseException, match="404 from http://127") as raised:
+        ask(Quota(per=1), path="v2")
+    assert type(raised.value).__name__ == "NotAllowed"
+    assert Path("answers.jsonl").read_text() == ""
+    assert ask(Quota(per=1, seconds=0.01)).statistics["finished"] == len(prompts)
 
 
 def test_a_second_run_asks_only_what_has_no_answer_wherever_the_position_is() -> None:
