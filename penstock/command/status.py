@@ -1,4 +1,4 @@
-"""The live status line: how a run is going, on a terminal, four times a second."""
+"""The live status line, and a bar where the end is in sight: on a terminal, four times a second."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 from penstock.command.output import mention
 from penstock.streams import clock
 from penstock.streams.runtime.running import Running
 
-__all__ = ["line", "on_a_terminal", "status"]
+__all__ = ["Remaining", "line", "on_a_terminal", "status"]
 
 _EVERY = 0.25
 # Events per second are averaged over this many readings: current, yet steady enough to read.
@@ -33,6 +34,8 @@ def status(running: Running) -> Generator[None]:
     try:
         from rich.console import Console
         from rich.live import Live
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
         from rich.text import Text
     except ImportError:
         from penstock.streams.extras import install_command
@@ -44,11 +47,17 @@ def status(running: Running) -> Generator[None]:
     loop = asyncio.get_running_loop()
     readings: deque[tuple[float, int]] = deque(maxlen=_READINGS)
     timers: deque[asyncio.TimerHandle] = deque(maxlen=1)
+    remaining = Remaining()
 
     def show() -> None:
         numbers = running.statistics()
-        readings.append((clock.monotonic(), numbers["finished"]))
-        live.update(Text(line(numbers, _rate(readings))), refresh=True)
+        now, part = clock.monotonic(), numbers["progress"]
+        readings.append((now, numbers["finished"]))
+        lines = Table.grid(expand=True)
+        if part is not None:
+            lines.add_row(ProgressBar(total=1.0, completed=part))
+        lines.add_row(Text(line(numbers, _rate(readings), remaining.seconds(now, part))))
+        live.update(lines, refresh=True)
         timers.append(loop.call_later(_EVERY, show))
 
     timers.append(loop.call_later(_EVERY, show))
@@ -61,10 +70,29 @@ def status(running: Running) -> Generator[None]:
             timers.pop().cancel()
 
 
-def line(numbers: dict[str, Any], rate: float) -> str:
+class Remaining:
+    """The seconds to the end of the input, at the average speed since the first reading."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None
+
+    def seconds(self, now: float, part: float | None) -> float | None:
+        """`part` of the input is done with, from 0 to 1; None while the rest is not known."""
+        if part is None:
+            return None
+        if self._first is None:
+            self._first = now, part
+        began, before = self._first
+        return (1 - part) * (now - began) / (part - before) if part > before else None
+
+
+def line(numbers: dict[str, Any], rate: float, remaining: float | None = None) -> str:
     """The statistics as one line; `rate` is events finished a second."""
     limit = "-" if numbers["limit"] is None else f"{numbers['limit']:,}"
-    parts = [
+    parts = [] if numbers["progress"] is None else [f"{int(100 * numbers['progress'])}%"]
+    if remaining is not None:
+        parts.append(f"{_span(remaining)} left")
+    parts += [
         f"{rate:,.0f}/s",
         f"in flight {numbers['in_flight']:,}/{limit}",
         f"waiting {numbers['waiting']:,}",
@@ -82,6 +110,13 @@ def line(numbers: dict[str, Any], rate: float) -> str:
         parts.append(numbers["state"])
     # Last, because it is long: a narrow terminal cuts it off first.
     return "  ".join(parts) + _why(numbers["limit_reason"])
+
+
+def _span(seconds: float) -> str:
+    """`0:07`, `1:02:03`."""
+    minutes, rest = divmod(ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _why(reason: str) -> str:

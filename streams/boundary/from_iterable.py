@@ -63,6 +63,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
 
 class _Iteration(SourceStage[T]):
     _iterator: Iterator[T] | None = None
+    # How many items it has in all, where its iterator reports that.
+    _total: int | None = None
 
     def __init__(
         self,
@@ -85,6 +87,8 @@ class _Iteration(SourceStage[T]):
             try:
                 made: Any = self._iterable
                 self._iterator = iter(made if hasattr(made, "__iter__") else made())
+                length = length_hint(self._iterator, -1)
+                self._total = None if length < 0 else length
             except Exception as error:
                 self.error(error)
                 return
@@ -94,6 +98,13 @@ class _Iteration(SourceStage[T]):
 
     def _at_its_end(self) -> bool:
         return type(self._iterator) in _KNOW_THEIR_END and not length_hint(self._iterator, 1)
+
+    def statistics(self) -> dict[str, Any]:
+        """The numbers of every source, its `events_total` and the part of them that is `emitted`;
+        both are None where the iterable has no length."""
+        total = self._total
+        emitted = None if total is None else min(1.0, self.received / total if total else 1.0)
+        return {**super().statistics(), "events_total": total, "emitted": emitted}
 
     def release(self) -> None:
         iterator, self._iterator = self._iterator, None

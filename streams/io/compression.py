@@ -62,6 +62,10 @@ class Unpacked:
         else:
             self.read = self._unpack(kind)
 
+    def sizes(self) -> tuple[int, int | None]:
+        """The bytes of the raw input: see `Descriptor.sizes`."""
+        return self._raw.sizes()
+
     def stop(self) -> None:
         """Read no more of the input; `read` still returns what was read already."""
         self._stopped = True

@@ -130,13 +130,22 @@ class Descriptor:
         self._number = number
         self._own = own
         self.lasting = lasting
+        # From the start of a file, also where it is read from elsewhere.
+        self._read = os.lseek(number, 0, os.SEEK_CUR) if lasting else 0
 
     def read(self, size: int) -> bytes | None:
         """At most `size` bytes, b"" at the end, None when `ready` will be called for more.
 
         Raises OSError.
         """
-        return self._call(os.read, self._number, size)
+        data = self._call(os.read, self._number, size)
+        if data:
+            self._read += len(data)
+        return data
+
+    def sizes(self) -> tuple[int, int | None]:
+        """The bytes read, and for a file those in all, now. Not to be called when it is closed."""
+        return self._read, os.fstat(self._number).st_size if self.lasting else None
 
     def write(self, data: memoryview) -> int:
         """Write some of `data` and return how many bytes; 0 when `ready` will be called for more.

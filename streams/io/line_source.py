@@ -184,6 +184,8 @@ class _Reading(SourceStage[T]):
     _failure: BadLine | None = None
     # Whether the next line read is the first of another file.
     _another_file = False
+    # The bytes read, and those in all where that is known.
+    _sizes: tuple[int, int | None] = (0, None)
 
     def __init__(
         self,
@@ -361,27 +363,42 @@ class _Reading(SourceStage[T]):
             self.wake()
 
     def release(self) -> None:
-        opened, self._input = self._input, None
-        if opened is not None:
-            opened.close()
+        if self._input is not None:
+            self._sizes = self._input.sizes()
+            self._input.close()
+            self._input = None
 
     def statistics(self) -> dict[str, Any]:
         """The numbers of every source, and of the lines that are not events.
 
-        `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet requested); with
-        `created`, events whose time was `created_in_future` or `created_unknown`; and with
-        `position`, the `offset` in bytes up to which everything is finished.
+        `bad_lines` and `blank_lines`; lines `read_ahead` (read, not yet requested); `bytes_read`
+        and `bytes_total` (None unless it is a file), compressed as they are, and the part of them
+        that has been `emitted`; with `created`, events whose time was `created_in_future` or
+        `created_unknown`; and with `position`, the `offset` in bytes up to which everything is
+        finished.
         """
         numbers = super().statistics()
         numbers["bad_lines"] = self._bad
         numbers["blank_lines"] = self._blank
-        numbers["read_ahead"] = length_hint(self._lines)
+        numbers["read_ahead"] = ahead = length_hint(self._lines)
+        read, total = self._sizes if self._input is None else self._input.sizes()
+        numbers["bytes_read"] = read
+        numbers["bytes_total"] = total
+        numbers["emitted"] = self._emitted(read, total, ahead)
         if self._created is not None:
             numbers["created_in_future"] = self._created.in_future
             numbers["created_unknown"] = self._created.unknown
         if self._position is not None:
             numbers["offset"] = self._position.offset
         return numbers
+
+    def _emitted(self, read: int, total: int | None, ahead: int) -> float | None:
+        """The part of the input that has been emitted, if all lines are about equally long."""
+        if total is None:
+            return None
+        lines = self._number + ahead
+        # A file that is shorter than what was read of it has been truncated.
+        return min(1.0, read / total if total else 1.0) * (self._number / lines if lines else 1.0)
 
 
 class Creation:

@@ -119,6 +119,12 @@ class Following:
             return False
         return not os.path.samestat(found, os.fstat(descriptor))
 
+    def sizes(self) -> tuple[int, int | None]:
+        """The bytes read of the present file, and those in it, now; None while there is none."""
+        if self._descriptor is None:
+            return 0, None
+        return self._read, os.fstat(self._descriptor).st_size
+
     def _look(self) -> None:
         self._timer = None
         self._ready()

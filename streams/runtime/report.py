@@ -65,8 +65,10 @@ def snapshot(
     """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
     totals = dict.fromkeys(_TOTALS, 0)
     dropped: dict[str, int] = {}
+    emitted: list[float | None] = []
     for source in run.sources:
         numbers = source.statistics()
+        emitted.append(numbers.get("emitted"))
         for name in totals:
             totals[name] += numbers[name]
         for cause, count in numbers["dropped"].items():
@@ -86,6 +88,7 @@ def snapshot(
         "seconds": seconds,
         **totals,
         "dropped": dropped,
+        "progress": _progress(emitted, totals["in"], ended - totals["returned"]),
         "unfinished": unfinished,
         "waiting": unfinished - in_flight,
         "in_flight": in_flight,
@@ -98,6 +101,14 @@ def snapshot(
         "latency": latencies[0] if latencies else None,
         "stages": stages,
     }
+
+
+def _progress(emitted: list[float | None], taken: int, done: int) -> float | None:
+    """The part of the input that is done with, if its events are about equally long."""
+    parts = [part for part in emitted if part is not None]
+    if not parts or len(parts) < len(emitted):
+        return None
+    return min(parts) * (done / taken if taken else 1.0)
 
 
 def _numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:

@@ -35,7 +35,7 @@ STAGES = {
     "sources/inbox.py:statistics": ("Sources", "`inbox`"),
     "streams/boundary/from_iterable.py:statistics": (
         "Sources",
-        "`from_async_iterable`, `queue_stats`",
+        "`from_iterable`, `from_async_iterable`, `queue_stats`",
     ),
     "streams/boundary/from_observable.py:statistics": ("Sources", "`Flowable.of`"),
     "operators/distinct_within.py:statistics": ("Operators", "`distinct_within`"),

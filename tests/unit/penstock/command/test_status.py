@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from penstock.command.status import line
+from penstock.command.status import Remaining, line
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 
 Write = Callable[[str, str], Path]
 
 NUMBERS: dict[str, Any] = {
     "state": "running",
+    "progress": None,
     "in_flight": 12,
     "limit": 16,
     "limit_reason": "fixed",
@@ -68,6 +69,23 @@ def test_the_line_shows_trouble_and_the_state() -> None:
     assert text.endswith("failed 2, bad lines 1  draining")
 
 
+def test_the_line_begins_with_the_part_that_is_done_and_the_time_to_the_end() -> None:
+    numbers = {**NUMBERS, "progress": 0.999, "groups": None}
+    assert line(numbers, 5).startswith("99%  5/s  in flight")
+    assert line(numbers, 5, 6.2).startswith("99%  0:07 left  5/s  in flight")
+    assert line(numbers, 5, 3723).startswith("99%  1:02:03 left")
+
+
+def test_the_time_to_the_end_comes_from_the_average_speed_since_the_start() -> None:
+    remaining = Remaining()
+    assert remaining.seconds(10, None) is None
+    # Resumed in the middle: what was done before took no time of this run.
+    assert remaining.seconds(20, 0.5) is None
+    assert remaining.seconds(25, 0.5) is None
+    assert remaining.seconds(30, 0.75) == pytest.approx(10)
+    assert remaining.seconds(40, 1.0) == 0
+
+
 JOB = """
 import sys
 from penstock import for_each
@@ -92,6 +110,9 @@ def test_a_terminal_shows_the_line_and_then_the_report(
     status, seen = _on_a_terminal([*script, "run", str(path)], columns)
     assert status == 0
     assert ("in flight 1/" in seen) is rich
+    # One of the two events, which are all of the file, is done.
+    assert ("50%" in seen) is rich
+    assert ("━━" in seen) is rich
     assert bool(re.search(r"p50\s+[\d.]+\s+p99\s+[\d.]+\s+ms", seen)) is rich
     advice = re.search(r"no status line without rich: pip install .*\[terminal\]", seen)
     assert (advice is None) is rich

@@ -36,6 +36,16 @@ def test_a_stream_that_is_shorter_than_the_limit_is_given_whole() -> None:
     assert run_virtual(listed(from_iterable([]), 3)) == []
 
 
+def test_a_stream_that_ends_with_the_last_value_leaves_no_error_behind() -> None:
+    errors: list[object] = []
+
+    async def story() -> list[int]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+        return await from_iterable([1, 2]).to_list(limit=2)
+
+    assert (run_virtual(story()), errors) == ([1, 2], [])
+
+
 def test_it_requests_no_more_than_the_limit() -> None:
     source = CountedSource(range(10))
     assert run_virtual(listed(source, 3)) == [0, 1, 2]
