@@ -89,7 +89,7 @@ class Crew(Protocol):
         """Start a worker, or one in place of another that has ended.
 
         `received` is called with each of its messages, `lost` once, with how it ended, after all
-        of them, unless the link was closed before. Raises WorkerLost if the system cannot start it.
+        of them, unless the link was closed before. Raises OSError if the system cannot start it.
         """
         ...
 
@@ -132,6 +132,8 @@ class Peer:
         self.room = 0
         self.grants = 0
         self.is_recalled = self.is_active = self.is_told = self.is_completed = False
+        self.heard = 0
+        """How many messages have come since it was started."""
         self.false_starts = 0
         self.restarts = 0
         self.numbers: dict[int, dict[str, Any]] = {}
@@ -289,11 +291,12 @@ class Dealing(DemandStage):
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
+        peer.heard = 0
         received, lost = partial(self.received, peer), partial(self.lost, peer)
         try:
             peer.link = self._crew.open(peer.number, self._section, self._window, received, lost)
-        except WorkerLost as error:
-            self.stop(error)
+        except OSError as error:
+            self.stop(WorkerLost(f"a worker process cannot be started: {error}"))
 
     def request(self, n: int, /) -> None:
         if self.state >= CLOSED:
@@ -423,6 +426,7 @@ class Dealing(DemandStage):
 
     def received(self, peer: Peer, message: Any) -> None:
         """A message of a worker."""
+        peer.heard += 1
         if self.state < CLOSED:
             self.within(self._handle, peer, message)
         elif isinstance(message, Numbers):
@@ -651,11 +655,14 @@ class Dealing(DemandStage):
         if peer.numbers:
             peer.before.append(peer.numbers)
             peer.numbers = {}
-        alone = len(peer.out) == 1
+        # A worker answers its first grant, which comes before its first event.
+        has_begun = bool(peer.heard and peer.out)
+        alone = has_begun and len(peer.out) == 1
         again = list(peer.out.values())
         peer.out.clear()
-        for event, _ in again:
-            self._kills[event] = self._kills.get(event, 0) + 1
+        if has_begun:
+            for event, _ in again:
+                self._kills[event] = self._kills.get(event, 0) + 1
         if alone and self._kills[again[0][0]] >= _KILLS:
             ((event, owner),) = again
             again = []
@@ -679,15 +686,15 @@ class Dealing(DemandStage):
         peer.waiting.extendleft(reversed(again))
         peer.suspects = sum(event in self._kills for event, _ in peer.waiting)
         peer.restarts += 1
-        peer.false_starts += not again
+        peer.false_starts += not has_begun
         if peer.false_starts >= _FALSE_STARTS:
             self.stop(WorkerLost(f"a worker process ends before it has begun anything, by {how}"))
             return
-        counted = "1 event" if len(again) == 1 else f"{len(again):,} events"
-        self.run.errors.warn(
-            f"a worker process ended by {how}; {counted} that it had are worked on again, one at "
-            "a time"
-        )
+        follows = "another one is started"
+        if has_begun:
+            counted = "1 event" if len(again) == 1 else f"{len(again):,} events"
+            follows = f"{counted} that it had are worked on again, one at a time"
+        self.run.errors.warn(f"a worker process ended by {how}; {follows}")
         self._start(peer)
         self._lend()
         self._ship()

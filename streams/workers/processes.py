@@ -61,6 +61,8 @@ class Processes:
         self._new_loop = loop
         self._alive: dict[int, asyncio.Future[str]] = {}
         self._pending = b""
+        # How the nursery has ended.
+        self._ended: str | None = None
 
     def __enter__(self) -> Processes:
         ours, theirs = socket.socketpair()
@@ -76,7 +78,17 @@ class Processes:
 
     def __exit__(self, *_: object) -> None:
         self._nursery.close()
-        os.waitpid(self._pid, 0)
+        self._end_of_nursery()
+
+    def _end_of_nursery(self) -> str:
+        """Wait for its end, which is due, and return how it ended."""
+        if self._ended is None:
+            self._ended = "somehow"
+            # Otherwise somebody else has waited for it.
+            with contextlib.suppress(ChildProcessError):
+                _, status = os.waitpid(self._pid, 0)
+                self._ended = ending_of(os.waitstatus_to_exitcode(status))
+        return self._ended
 
     def open(
         self,
@@ -86,14 +98,22 @@ class Processes:
         received: Callable[[Any], None],
         lost: Callable[[str], None],
     ) -> Wire:
-        """Have a worker forked, which answers on a socket of its own."""
+        """Have a worker forked, which answers on a socket of its own.
+
+        Raises OSError if the nursery has ended, or no socket can be made.
+        """
         loop = asyncio.get_running_loop()
         if not self._alive:
             loop.add_reader(self._nursery, self._read_endings)
         ours, theirs = socket.socketpair()
         request = json.dumps([worker, window]).encode() + b"\n"
-        socket.send_fds(self._nursery, [request], [theirs.fileno()])
-        theirs.close()
+        with theirs:
+            try:
+                socket.send_fds(self._nursery, [request], [theirs.fileno()])
+            except (BrokenPipeError, ConnectionResetError):
+                ours.close()
+                how = self._end_of_nursery()
+                raise OSError(f"the process that starts them has ended by {how}") from None
         ending: asyncio.Future[str] = loop.create_future()
         self._alive[worker] = ending
         wire = Wire(
@@ -112,10 +132,10 @@ class Processes:
             return
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
-            worker, status = json.loads(line)
+            worker, how = json.loads(line)
             found = self._alive.get(worker)
             if found is not None and not found.done():
-                found.set_result(ending_of(status))
+                found.set_result(how)
 
     async def close(self) -> None:
         """Wait until the workers have ended."""
@@ -137,6 +157,9 @@ class _Nursery:
         self._section = section
         self._new_loop = loop
         self._workers: dict[int, int] = {}
+        self._pending = b""
+        # The sockets of workers that are not forked yet.
+        self._ends: list[int] = []
 
     def run(self) -> NoReturn:
         """Fork until the parent has gone; never returns."""
@@ -153,6 +176,7 @@ class _Nursery:
             os._exit(status)
 
     def _serve(self) -> None:
+        end_with_this_process()
         leave_the_terminal()
         gc.freeze()
         ready, woken = os.pipe()
@@ -165,22 +189,32 @@ class _Nursery:
                 os.read(ready, 4096)
                 self._reap()
             if self._parent.fileno() in readable:
-                data, fds, _, _ = socket.recv_fds(self._parent, 4096, 16)
+                data, ends, _, _ = socket.recv_fds(self._parent, 4096, 16)
                 if not data:
                     return
-                if data.startswith(b"kill"):
-                    for pid in self._workers:
-                        os.kill(pid, signal.SIGKILL)
-                    continue
-                for line, fd in zip(data.splitlines(), fds, strict=True):
-                    worker, window = json.loads(line)
-                    self._fork(worker, window, fd, [ready, woken])
+                self._ends += ends
+                *lines, self._pending = (self._pending + data).split(b"\n")
+                for line in lines:
+                    self._obey(line, [ready, woken])
 
-    def _fork(self, worker: int, window: int, fd: int, others: list[int]) -> None:
+    def _obey(self, line: bytes, descriptors: list[int]) -> None:
+        if line == b"kill":
+            for pid in self._workers:
+                os.kill(pid, signal.SIGKILL)
+            return
+        worker, window = json.loads(line)
+        end = self._ends.pop(0)
+        try:
+            self._fork(worker, window, end, descriptors)
+        except OSError as error:
+            self._report(worker, f"an error of the system: {error}")
+        finally:
+            os.close(end)
+
+    def _fork(self, worker: int, window: int, end: int, descriptors: list[int]) -> None:
         pid = os.fork()
         if pid:
             self._workers[pid] = worker
-            os.close(fd)
             return
         status = 1
         try:
@@ -188,10 +222,11 @@ class _Nursery:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             end_with_this_process()
             self._parent.close()
-            for other in others:
+            # A socket that another process has too does not end with its worker.
+            for other in [*descriptors, *self._ends]:
                 os.close(other)
             with asyncio.Runner(loop_factory=self._new_loop) as runner:
-                runner.run(work(self._section, socket.socket(fileno=fd), window))
+                runner.run(work(self._section, socket.socket(fileno=end), window))
             status = 0
         except BaseException:
             traceback.print_exc()
@@ -206,7 +241,10 @@ class _Nursery:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
                 return
-            worker = self._workers.pop(pid)
-            line = json.dumps([worker, os.waitstatus_to_exitcode(status)]).encode() + b"\n"
-            with contextlib.suppress(BrokenPipeError):
-                self._parent.sendall(line)
+            self._report(self._workers.pop(pid), ending_of(os.waitstatus_to_exitcode(status)))
+
+    def _report(self, worker: int, how: str) -> None:
+        """Report to the parent how a worker has ended."""
+        line = json.dumps([worker, how]).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            self._parent.sendall(line)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, cast
 
-from penstock.streams.errors import BuildError, WorkerLost
+from penstock.streams.errors import BuildError
 from penstock.streams.runtime.lifeline import end_with_pipe, ending_of
 from penstock.streams.workers.finding import Place, Stages, place_of
 from penstock.streams.workers.messages import Ready, Stopping
@@ -80,16 +80,16 @@ class Spawned:
     ) -> Wire:
         """Start a process, which begins when it has imported the pipeline.
 
-        Raises WorkerLost if the system cannot start one.
+        Raises OSError if the system cannot start one.
         """
         ours, theirs = socket.socketpair()
         task = _Task(sys.argv, self._place, theirs.fileno(), window, self._new_loop)
         with theirs:
             try:
                 process = _started(theirs)
-            except OSError as error:
+            except OSError:
                 ours.close()
-                raise WorkerLost(f"a worker process cannot be started: {error}") from error
+                raise
         assert process.stdin is not None
         # The worker notices by the end of it that this process has ended.
         with contextlib.suppress(BrokenPipeError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import socket
@@ -20,7 +21,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def leave_the_terminal() -> None:
-    """Signals to the whole group of processes, and the terminal's input, are for the parent."""
+    """Signals to the whole group of processes, and the terminal's input, are for the parent.
+
+    What is printed appears line by line.
+    """
     for number in SIGNALS:
         # Not SIG_IGN, which a program that a handler starts would keep.
         signal.signal(number, nothing)
@@ -29,6 +33,10 @@ def leave_the_terminal() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What several processes print into one pipe must come in whole lines.
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 def nothing(number: int, frame: FrameType | None) -> None:

@@ -41,11 +41,13 @@ if __name__ == "__main__":
 class Started:
     """A script that runs a pipeline with two workers on the events of a file."""
 
-    def __init__(self, folder: Path, poison: int = -1, on_error: str = "stop") -> None:
+    def __init__(
+        self, folder: Path, poison: int = -1, on_error: str = "stop", text: str = SCRIPT
+    ) -> None:
         self.output = folder / "output.jsonl"
         source = folder / "input.jsonl"
         script = folder / "script.py"
-        script.write_text(f"POISON, ON_ERROR = {poison}, {on_error!r}\n{SCRIPT}")
+        script.write_text(f"POISON, ON_ERROR = {poison}, {on_error!r}\n{text}")
         lines = (
             json.dumps({"client": number % CLIENTS, "number": number // CLIENTS})
             for number in range(EVENTS)
@@ -67,9 +69,11 @@ class Started:
 
     def children(self) -> list[int]:
         """The worker processes: they are children of the one that forks them."""
-        return [
-            child for nursery in children_of(self.process.pid) for child in children_of(nursery)
-        ]
+        return children_of(self.nursery())
+
+    def nursery(self) -> int:
+        (nursery,) = children_of(self.process.pid)
+        return nursery
 
     def ended(self) -> tuple[int, str]:
         _, said = self.process.communicate(timeout=60)
@@ -168,3 +172,85 @@ def test_a_signal_to_all_processes_is_for_the_parent(
     assert status == 4
     assert "ended by" not in said
     assert in_order(started.results())
+
+
+def test_without_the_process_that_starts_workers_the_pipeline_stops_and_says_why(
+    tmp_path: Path,
+) -> None:
+    started = Started(tmp_path)
+    wait_for_results(started, 100)
+    workers = started.children()
+    os.kill(started.nursery(), signal.SIGKILL)
+    status, said = started.ended()
+    assert status == 1
+    assert "a worker process cannot be started: the process that starts them has ended by" in said
+    assert "Exception in callback" not in said
+    assert "DrainTimeout" not in said
+    wait_until_gone(workers)
+    assert in_order(started.results())
+
+
+def test_a_worker_that_cannot_be_forked_is_an_error(tmp_path: Path) -> None:
+    fails = """
+import os
+fork, forks = os.fork, []
+
+def fork_once():
+    forks.append(0)
+    if len(forks) > 1:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+
+os.fork = fork_once
+"""
+    started = Started(tmp_path, text=fails + SCRIPT)
+    status, said = started.ended()
+    assert status == 1
+    assert "a worker process ends before it has begun anything" in said
+    assert "Resource temporarily unavailable" in said
+    assert said.count("Traceback") == 1
+    assert started.results() == []
+
+
+def test_a_worker_that_hangs_is_killed_when_the_deadline_of_a_drain_has_passed(
+    tmp_path: Path,
+) -> None:
+    quick = "from penstock.streams.workers import processes; processes._PATIENCE = 0.2"
+    text = SCRIPT.replace("import os", f"{quick}\nimport os")
+    text = text.replace("workers=2", "workers=2, drain_deadline=0.5")
+    started = Started(tmp_path, text=text)
+    wait_for_results(started, 100)
+    workers = started.children()
+    os.kill(workers[0], signal.SIGSTOP)
+    started.process.send_signal(signal.SIGTERM)
+    status, said = started.ended()
+    assert status == 1
+    assert "DrainTimeout: the drain's deadline passed with" in said
+    wait_until_gone(workers)
+
+
+def test_lines_that_handlers_print_stay_whole_and_are_not_lost_with_their_worker(
+    tmp_path: Path,
+) -> None:
+    text = SCRIPT.replace(
+        "    return {**event",
+        "    print('{\"client\": 3, \"number\":', event['number'], '}')\n    return {**event",
+    )
+    text = text.replace("write_jsonl()", "collect([])")
+    started = Started(tmp_path, poison=20, on_error="skip", text=text)
+    started.ended()
+    # Each is printed before the worker that is killed has a result.
+    assert len(started.results()) >= EVENTS - 1
+
+
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    looks = """
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        print("no child", file=sys.stderr)
+"""
+    status, said = Started(
+        tmp_path, text=SCRIPT.replace("    sys.exit", looks + "    sys.exit")
+    ).ended()
+    assert (status, said) == (0, "no child\n")
