@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Literal
 
 from penstock.command.load import load
 from penstock.command.output import counted, put, write
 from penstock.streams.errors import BuildError
 from penstock.streams.picture import as_svg, bound_text, feeders_drawn, total_text
-from penstock.streams.pipeline import Pipeline
+from penstock.streams.pipeline import Pipeline, cores
 from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.workers.placement import section_of
 
 __all__ = [
     "as_mermaid",
@@ -30,22 +32,28 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     pipeline = load(options.file, for_the_file, whole=options.traceback)
     if options.limit is not None:
         check_limit(pipeline)
-    return draw(pipeline, options.format, options.output, options.limit)
+    return draw(pipeline, options.format, options.output, options.limit, options.workers)
 
 
 def draw(
-    pipeline: Pipeline, form: Format, output: str | None, limit: tuple[int, int] | None = None
+    pipeline: Pipeline,
+    form: Format,
+    output: str | None,
+    limit: tuple[int, int] | None = None,
+    workers: int | Literal["auto"] | None = None,
 ) -> int:
     """Write the picture to `output`, or print it; returns the exit status.
 
-    `limit` is that of the running that it is about. Raises CannotOpen where the picture cannot be
-    written.
+    `limit` and `workers` are those of the running that it is about. Raises CannotOpen where the
+    picture cannot be written, and BuildError where workers would have nothing to do.
     """
+    stages, sinks = pipeline.describe(limit), len(pipeline.sinks)
+    if workers is not None:
+        stages = _placed(pipeline, stages, cores() if workers == "auto" else workers)
     if form == "svg":
-        stages, sinks = pipeline.describe(limit), len(pipeline.sinks)
         picture = as_svg(stages[:-sinks], stages[-sinks:], repr(pipeline))
     else:
-        picture = (as_mermaid if form == "mermaid" else as_text)(pipeline, limit)
+        picture = (as_mermaid if form == "mermaid" else as_text)(stages, sinks)
     if output is None:
         return put(picture)
     write(picture, output)
@@ -60,9 +68,20 @@ def check_limit(pipeline: Pipeline) -> None:
         )
 
 
-def as_text(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
-    """A line per stage, in columns, and the sum of what may be held."""
-    stages = pipeline.describe(limit)
+def _placed(pipeline: Pipeline, stages: list[StageInfo], workers: int) -> list[StageInfo]:
+    """The stages, with a note on each that runs in the workers; the others run in the parent."""
+    inside = {info.number for info in section_of(pipeline.flowable.chain()).infos}
+    where = "in 1 worker" if workers == 1 else f"in {workers} workers"
+    return [
+        replace(stage, note="; ".join(filter(None, (where, stage.note))))
+        if stage.number in inside
+        else stage
+        for stage in stages
+    ]
+
+
+def as_text(stages: list[StageInfo], sinks: int) -> str:
+    """A line per stage, the `sinks` last, in columns, and the sum of what may be held."""
     rows = [("", "stage", "", "holds", "")]
     for stage in stages:
         rows.append((str(stage.number), stage.name, stage.detail, bound_text(stage), stage.note))
@@ -76,9 +95,8 @@ def as_text(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
     return "\n".join([*lines, "", total_text(stages), ""])
 
 
-def as_mermaid(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
-    """A Mermaid flowchart; several sinks side by side below the stage they read from."""
-    stages = pipeline.describe(limit)
+def as_mermaid(stages: list[StageInfo], sinks: int) -> str:
+    """A Mermaid flowchart; the `sinks` side by side below the stage they read from."""
     lines = ["flowchart TD"]
     for stage in stages:
         parts = [f"{stage.number} {stage.name}", stage.detail, bound_text(stage)]
@@ -87,7 +105,7 @@ def as_mermaid(pipeline: Pipeline, limit: tuple[int, int] | None = None) -> str:
             lines.append(f'    s{stage.number}["{label}"]')
         else:
             lines += _mermaid_parts(stage.number, label, stage.feeders)
-    first_sink = len(stages) - len(pipeline.sinks)
+    first_sink = len(stages) - sinks
     for at, stage in enumerate(stages[1:], 1):
         above = stages[min(at, first_sink) - 1]
         note = f"|{_escaped(above.note)}|" if above.note else ""

@@ -20,7 +20,7 @@ from penstock.command.report import as_json
 from penstock.command.status import on_a_terminal, status
 from penstock.streams.errors import BuildError
 from penstock.streams.io.paths import input_path, output_path
-from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipeline import Pipeline, in_processes_of, new_event_loop
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
@@ -43,7 +43,7 @@ _WRITER = (("write_jsonl",), "standard output")
 
 # Options that require one of others.
 _GOES_WITH = {
-    **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "workers")),
+    **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "data")),
     **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
     "data": ("workers",),
 }
@@ -62,6 +62,7 @@ class Options(NamedTuple):
     report: Literal["text", "json", "none"] = "text"
     traceback: bool = False
     arguments: tuple[str, ...] = ()
+    workers: int | Literal["auto"] | None = None
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -74,13 +75,19 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         options.report,
         options.traceback,
         tuple(for_the_file),
+        options.workers,
     )
     _check_company(options)
-    if options.workers is not None:
+    if options.data is not None:
         from penstock.command.workers import run_workers
 
         return run_workers(options, said)
     if options.on is not None:
+        if options.workers is not None:
+            raise BuildError(
+                "--workers divides the work among processes of this machine, --on among all that "
+                "run on these servers: give one of them"
+            )
         from penstock.command.run_on import Cluster, work
 
         return work(options.file, said, Cluster.of(options))
@@ -135,14 +142,19 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
     started: list[Running] = []
 
     async def main() -> None:
-        running = pipeline.start(drain_deadline=options.drain_deadline, limit=options.limit)
+        running = pipeline.start(
+            drain_deadline=options.drain_deadline, limit=options.limit, workers=crew
+        )
         started.append(running)
         deadline = options.drain_deadline
         with drain_on_signals(running, deadline, mention), watching(running), beside(running):
             await end_of(running)
 
     error: BaseException | None = None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with (
+        in_processes_of(pipeline, options.workers) as crew,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
+    ):
         try:
             runner.run(main())
         except BaseException as raised:

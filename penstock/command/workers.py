@@ -1,4 +1,4 @@
-"""`penstock run FILE --workers N`: a server and N worker processes on this machine."""
+"""`penstock run FILE --workers N --data FOLDER`: a server and N workers on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
 
@@ -17,14 +17,13 @@ from penstock.command.output import counted, mention
 from penstock.command.publish import publishing
 from penstock.command.run import Options, end_of, redirect, warnings_to_standard_error
 from penstock.command.run_on import Cluster, name_of
-from penstock.command.scratch import scratch
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.connection import connect
 from penstock.streams.nats.client.server import Servers, server_binary
 from penstock.streams.nats.cluster.publisher import Publisher
 from penstock.streams.nats.cluster.view import View, lag_of, look
-from penstock.streams.pipeline import Pipeline, new_event_loop
+from penstock.streams.pipeline import Pipeline, cores, new_event_loop
 from penstock.streams.runtime.lifeline import Lifeline, bound, ending_of
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
@@ -45,24 +44,24 @@ _WELL = (0, _DRAINED, 128 + signal.SIGTERM, -signal.SIGTERM)
 def run_workers(options: argparse.Namespace, said: Options) -> int:
     """Start a server and workers, feed them the pipeline's own source, and stop all at its end.
 
+    What is unfinished stays in the folder for the next run.
     Returns the exit status: the worst of the feeding and of the workers. Results that workers write
     to their standard output are passed on to our own, line by line.
     """
     if options.on is not None:
         raise BuildError(
-            "--workers starts its own server, --on uses existing servers: give one of them"
+            "--data is the folder of a server that is started, --on names servers that are there: "
+            "give one of them"
         )
-    if options.workers < 1:
-        raise BuildError(f"--workers {options.workers}: at least 1 is needed")
+    if options.workers == "auto":
+        options.workers = cores()
     pipeline = load(options.file, said.arguments, whole=said.traceback)
     warnings_to_standard_error()
     redirect(pipeline, said)
     server_binary()
-    kept = bool(options.data)
     with (
-        nullcontext(Path(options.data)) if kept else scratch() as folder,
-        Lifeline(None if kept else str(folder)) as lifeline,
-        Servers(folder, started=lifeline.tie, ended=lifeline.untie) as servers,
+        Lifeline() as lifeline,
+        Servers(Path(options.data), started=lifeline.tie, ended=lifeline.untie) as servers,
         asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         cluster = Cluster(
@@ -112,7 +111,7 @@ async def _run(
             f"  events: {publisher.published:,} stored, {publisher.duplicates:,} dropped "
             f"(duplicate), {counted(view.letters, 'dead letter')}, {view.unfinished:,} unfinished"
         )
-        return ending.status(report, view, kept=options.data is not None)
+        return ending.status(report, view)
     finally:
         await client.close()
 
@@ -145,8 +144,8 @@ class _Ending:
             return True
         return any(worker.returncode is not None for worker in self._workers)
 
-    def status(self, report: Report, view: View, *, kept: bool) -> int:
-        """The exit status; what is unfinished is lost unless it is `kept` for the next run."""
+    def status(self, report: Report, view: View) -> int:
+        """The exit status; what is unfinished is kept for the next run."""
         if not self._cancelled:
             broken: list[int] = []
             for number, worker in enumerate(self._workers, 1):
@@ -155,7 +154,7 @@ class _Ending:
                     mention(f"worker-{number} ended by {ending_of(broken[-1])}")
             if broken:
                 return next((status for status in broken if status > 0), 1)
-        if self._cancelled or (view.unfinished and not kept and report.exit_status in (0, 3, 4)):
+        if self._cancelled:
             return _UNFINISHED
         if report.exit_status:
             return report.exit_status

@@ -2,8 +2,7 @@
 
 There are two mechanisms, because each has a gap. The kernel kills a child when its parent dies, but
 only on Linux (`bound`, `end_with_parent`). A watching process works everywhere (`Lifeline`), unless
-it is killed as well: it reads a pipe that ends with the parent, and then also removes the folder
-that the parent would have removed.
+it is killed as well: it reads a pipe that ends with the parent.
 
 Run as a script, with only the standard library, this file is the watching process, or the program
 that makes the request to the kernel and then executes another.
@@ -13,12 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 
 __all__ = [
@@ -32,19 +29,13 @@ __all__ = [
 
 # prctl(2).
 _PR_SET_PDEATHSIG = 1
-# How often the removal of a folder is tried, and the seconds between two tries.
-_TRIES, _PAUSE = 200, 0.05
 
 
 class Lifeline:
     """A context in which the tied processes are killed if this process dies.
 
-    Then `folder`, if given, is removed. On a regular exit from the context, processes that are
-    still tied are killed too, and the folder is kept.
+    On a regular exit from the context, processes that are still tied are killed too.
     """
-
-    def __init__(self, folder: str | None = None) -> None:
-        self._folder = folder
 
     def __enter__(self) -> Lifeline:
         self._watching = subprocess.Popen(
@@ -54,11 +45,9 @@ class Lifeline:
             # A signal to the foreground group must not reach it: it ends after all others.
             start_new_session=True,
         )
-        self._tell("folder", self._folder)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._tell("folder", None)
         assert self._watching.stdin is not None
         self._watching.stdin.close()
         self._watching.wait()
@@ -152,12 +141,9 @@ def _become(parent: int, command: list[str]) -> None:
 
 def _watch() -> None:
     tied: set[int] = set()
-    folder: str | None = None
     for line in sys.stdin:
         what, about = json.loads(line)
-        if what == "folder":
-            folder = about
-        elif what == "tie":
+        if what == "tie":
             tied.add(about)
         else:
             tied.discard(about)
@@ -166,12 +152,6 @@ def _watch() -> None:
             os.kill(process, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
         except ProcessLookupError:
             continue
-    for _ in range(_TRIES):
-        if folder is None or not os.path.exists(folder):
-            break
-        # A process that has just been killed may still have written into it.
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(_PAUSE)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import Any, cast
 
 __all__ = ["together"]
 
 # Numbers that are the same in all workers, or of which the greatest says most.
 _GREATEST = ("bound", "held_back", "size", "hottest_waiting")
+
+
+# Of the keys in which most events wait.
+_HOTTEST = 5
+_waiting: Callable[[dict[str, Any]], int] = itemgetter("waiting")
 
 
 def together(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -32,6 +38,9 @@ def together(workers: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 counts = cast("dict[Any, int]", value)
                 for key, count in counts.items():
                     before[key] = before.get(key, 0) + count
+    keys = [key for numbers in workers for key in numbers.get("hottest_keys", ())]
+    if keys:
+        found["hottest_keys"] = sorted(keys, key=_waiting, reverse=True)[:_HOTTEST]
     for numbers in workers:
         if "hottest" in numbers and numbers["hottest_waiting"] == found["hottest_waiting"]:
             found["hottest"] = numbers["hottest"]

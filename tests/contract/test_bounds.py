@@ -31,7 +31,7 @@ def test_what_draw_prints_is_an_upper_bound_of_unfinished_events(
             break
         made = RandomPipeline(random.Random(f"{seed} {number}"))
         made_of.update(made.features)
-        text = as_text(made.pipeline, made.limit)
+        text = as_text(made.pipeline.describe(made.limit), len(made.pipeline.sinks))
         try:
             run_virtual(made.run())
         except Exception as error:

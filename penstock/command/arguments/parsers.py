@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
     "AddParser",
@@ -24,6 +24,7 @@ __all__ = [
     "positive",
     "seconds",
     "with_file",
+    "workers",
 ]
 
 AddParser = Callable[..., argparse.ArgumentParser]
@@ -141,6 +142,15 @@ def number(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return number
+
+
+def workers(text: str) -> int | Literal["auto"]:
+    """A number of processes, or "auto"."""
+    if text == "auto":
+        return "auto"
+    if text.isascii() and text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither a number of at least 1 nor auto")
 
 
 def evidence(text: str) -> int | str:

@@ -15,6 +15,7 @@ from penstock.command.arguments.parsers import (
     positive,
     seconds,
     with_file,
+    workers,
 )
 
 __all__ = [
@@ -47,28 +48,30 @@ def add_run(add_parser: AddParser) -> None:
         "--attempts",
         type=int,
         metavar="N",
-        help="with --on or --workers: attempts at an event before it is a dead letter, if its "
+        help="with --on or --data: attempts at an event before it is a dead letter, if its "
         "stage has no on_error or if it ends its workers (default: 3)",
     )
     run.add_argument("--worker", metavar="NAME", help="with --on: this worker's name")
-    run.add_argument(
-        "--workers",
-        type=int,
-        metavar="N",
-        help="work in N processes on this machine, with a NATS server that is started for it",
+    _add_workers(
+        run, "run the handler in N processes of this machine; auto: as many as there are cores"
     )
     run.add_argument(
         "--data",
         metavar="FOLDER",
-        help="with --workers: where that server keeps what is unfinished "
-        "(default: a folder that lasts as long as the run)",
+        help="with --workers: keep what is unfinished in this folder, with a NATS server that is "
+        "started for it, so that it survives the machine's death",
     )
+
+
+def _add_workers(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("--workers", type=workers, metavar="N|auto", help=what)
 
 
 def add_draw(add_parser: AddParser) -> None:
     draw = with_file(add_parser, "draw", "show the stages of a pipeline with their bounds")
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
     add_limit(draw, "what it holds when `penstock run` is given this --limit")
+    _add_workers(draw, "show what runs where when `penstock run` is given these --workers")
     add_output(draw)
 
 

@@ -8,6 +8,7 @@ from penstock.command.arguments.parsers import (
     number,
     plain,
     seconds,
+    workers,
 )
 
 __all__ = ["add_kata", "add_santa"]
@@ -24,7 +25,6 @@ def add_kata(add_parser: AddParser) -> None:
         formatter_class=Formatter,
     )
     for name, kind, default, what in (
-        ("rate", float, 1000, "events a second"),
         ("clients", int, 100, "number of clients"),
         ("duplicates", float, 0.01, "share of duplicates, from 0 to 1"),
         ("seconds", float, 10, "how long the load lasts"),
@@ -35,6 +35,23 @@ def add_kata(add_parser: AddParser) -> None:
         kata.add_argument(
             f"--{name}", type=kind, default=default, help=f"{what} (default: {default})"
         )
+    kata.add_argument(
+        "--rate",
+        type=float,
+        help="events a second (default: 1000; with --cpu-ms more than one process can do)",
+    )
+    kata.add_argument(
+        "--cpu-ms",
+        type=float,
+        metavar="MS",
+        help="each event takes so much processor time instead of a pause",
+    )
+    kata.add_argument(
+        "--workers",
+        type=workers,
+        metavar="N|auto",
+        help="with --cpu-ms: run that in N processes as well",
+    )
     kata.add_argument(
         "--variant",
         action="append",

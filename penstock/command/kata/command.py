@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 from penstock.command.explain import explain, users_line
 from penstock.command.interrupt import Interrupted
 from penstock.command.kata.consumer import Candidate, load_consumer
+from penstock.command.kata.cpu import cpu_name, cpu_rate, run_cpu
 from penstock.command.kata.each_second import each_second
 from penstock.command.kata.load import FIRST_CLIENT, Load
 from penstock.command.kata.observe import Measured, Observer
@@ -25,7 +26,7 @@ from penstock.command.kata.work import Work
 from penstock.command.on_signal import on_signal
 from penstock.command.output import flush, mention, put, say
 from penstock.streams.errors import BuildError
-from penstock.streams.pipeline import new_event_loop
+from penstock.streams.pipeline import cores, new_event_loop
 from penstock.streams.runtime.running import Running
 
 __all__ = ["call"]
@@ -43,7 +44,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     candidate = None if options.consumer is None else load_consumer(options.consumer, for_the_file)
     try:
         load = Load(
-            options.rate, options.clients, options.duplicates, options.seconds, options.seed
+            _rate(options), options.clients, options.duplicates, options.seconds, options.seed
         )
         work = Work(options.handler_ms / 1000, options.sigma_ms / 1000, options.slow_client or 1)
     except ValueError as error:
@@ -54,9 +55,11 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     broken: list[str] | None = None
     if interrupted is None and candidate is not None:
         interrupted, broken = _run_trial(candidate, load, work, options, runs)
+    elif interrupted is None and options.cpu_ms is not None:
+        interrupted = _run_cpu(load, options, runs)
     elif interrupted is None:
         interrupted = _run_reference(load, work, options, runs)
-    printed = put(f"{_heading(load, work)}\n\n{table(runs)}\n")
+    printed = put(f"{_heading(load, work, options.cpu_ms)}\n\n{table(runs)}\n")
     if interrupted is not None:
         mention(f"{interrupted} before the load's end")
         status = interrupted.exit_status
@@ -69,6 +72,25 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         flush()
         os._exit(status)
     return status
+
+
+def _rate(options: argparse.Namespace) -> float:
+    """The events a second: the article's thousand, or more than one process can do."""
+    rate: float | None = options.rate
+    if options.cpu_ms is None:
+        if options.workers is not None:
+            raise BuildError(
+                "kata: --workers divides work that needs the processor: give --cpu-ms too"
+            )
+        return 1000.0 if rate is None else rate
+    if options.consumer is not None or options.variant or options.slow_client is not None:
+        raise BuildError(
+            "kata: --cpu-ms is for penstock's own pipeline: leave --variant, --try and "
+            "--slow-client out"
+        )
+    if not 0 < options.cpu_ms <= 1000:
+        raise BuildError(f"kata: --cpu-ms {options.cpu_ms:g} is not between 0 and 1,000")
+    return cpu_rate(options.cpu_ms / 1000) if rate is None else rate
 
 
 def _check_length(load: Load, options: argparse.Namespace) -> None:
@@ -136,6 +158,30 @@ def _run_reference(
     return interrupts[0] if interrupts else None
 
 
+def _run_cpu(load: Load, options: argparse.Namespace, runs: list[Measured]) -> Interrupted | None:
+    """Run the kata that needs the processor in this process, and with workers if asked for."""
+    interrupts: list[Interrupted] = []
+    workers = cores() if options.workers == "auto" else options.workers
+    for number in dict.fromkeys((None, workers)):
+        observer = _observer(options)
+
+        @contextmanager
+        def watch(
+            running: Running, name: str = cpu_name(number), observer: Observer = observer
+        ) -> Generator[None]:
+            def stop(interrupted: Interrupted) -> None:
+                interrupts.append(interrupted)
+                running.cancel()
+
+            with on_signal(stop), _shown(name, observer, options):
+                yield
+
+        runs.append(run_cpu(load, options.cpu_ms / 1000, number, observer, watch))
+        if interrupts:
+            return interrupts[0]
+    return None
+
+
 def _run_trial(
     candidate: Candidate,
     load: Load,
@@ -170,7 +216,13 @@ def _threads_left() -> bool:
     return any(one is not here and not one.daemon for one in threading.enumerate())
 
 
-def _heading(load: Load, work: Work) -> str:
+def _heading(load: Load, work: Work, cpu_ms: float | None) -> str:
+    if cpu_ms is not None:
+        return (
+            f"{load.rate:,g} events/s for {load.seconds:g} s, {load.clients:,} clients, "
+            f"{100 * load.duplicates:g} % duplicates, {cpu_ms:g} ms of processor time each.\n"
+            "Latency is from creation to start of processing, in milliseconds."
+        )
     slow = "" if work.slow == 1 else f"; client {FIRST_CLIENT} takes {work.slow:g} times as long"
     return (
         f"{load.rate:,g} events/s for {load.seconds:g} s, {load.clients:,} clients, "

@@ -99,6 +99,7 @@ class Observer:
         self._first: dict[str, float] = {}
         self._in_flight: Counter[int] = Counter()
         self._last_sequence: dict[int, int] = {}
+        self._last_end: dict[int, float] = {}
         self._overlaps: Counter[int] = Counter()
         self._overtakings: Counter[int] = Counter()
 
@@ -157,6 +158,29 @@ class Observer:
             self._counts["finished"] += 1
             self._last_finish = self.now()
             self._in_flight[client] -= 1
+            last = self._last_sequence.get(client, -1)
+            if sequence < last:
+                self._overtakings[client] += 1
+            self._last_sequence[client] = max(sequence, last)
+
+    def worked(self, event: Event, started: float, ended: float) -> None:
+        """The handler began and ended then, perhaps in another process.
+
+        To be called instead of `started` and `finished`, for a client's events in their order.
+        """
+        client, sequence = event["client_id"], event["sequence"]
+        with self._lock:
+            self._latencies.record(started - event["created"])
+            self._recent.record(started - event["created"])
+            if client != self._slow_client:
+                self._others.record(started - event["created"])
+            self._counts["started"] += 1
+            self._counts["duplicates"] += self._is_duplicate(event)
+            self._counts["finished"] += 1
+            self._last_finish = max(self._last_finish, ended)
+            if started < self._last_end.get(client, started):
+                self._overlaps[client] += 1
+            self._last_end[client] = ended
             last = self._last_sequence.get(client, -1)
             if sequence < last:
                 self._overtakings[client] += 1

@@ -28,7 +28,7 @@ from penstock.streams.protocol.stage import Stage, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.running import Running
 
-__all__ = ["REFERENCE", "reference_pipeline", "run_reference"]
+__all__ = ["REFERENCE", "Watch", "reference_pipeline", "reporting_drops", "run_reference"]
 
 REFERENCE = "penstock"
 """Its name in the table, beside the article's variants."""
@@ -53,7 +53,7 @@ def reference_pipeline(
 
     source = Flowable.from_async_iterable(lambda: live(load, observer))
     return (
-        _reporting_drops(source, observer)
+        reporting_drops(source, observer)
         .pipe(
             distinct_within(DUPLICATE_WINDOW, by="uuid"),
             group_by("client_id"),
@@ -92,7 +92,7 @@ async def run_reference(
     return observer.measured(REFERENCE)
 
 
-def _reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Event]:
+def reporting_drops(source: Flowable[Event], observer: Observer) -> Flowable[Event]:
     """The same stream, whose duplicates are reported when they are dropped."""
 
     def attach(downstream: Subscriber[Event], run: Run) -> None:

@@ -24,7 +24,7 @@ from penstock.streams.runtime.lifeline import bound
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Servers", "is_free", "server_binary"]
+__all__ = ["Servers", "server_binary"]
 
 _READY = 30.0
 # Seconds in which the servers of a killed process may still be ending.
@@ -215,24 +215,6 @@ def _locked(folder: Path) -> int | None:
     os.ftruncate(lock, 0)
     os.write(lock, f"process {os.getpid()} ({' '.join(sys.orig_argv)})\n".encode()[:1000])
     return lock
-
-
-def is_free(folder: Path) -> bool:
-    """Whether servers have used the folder, and none uses it any more."""
-    if sys.platform == "win32":
-        return False
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # An empty lock file is about to be locked.
-        return os.fstat(lock).st_size > 0
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -23,6 +23,7 @@ from penstock import (
     group_by,
     monitor,
     operators,
+    rate_limit,
     read_jetstream,
     read_jsonl,
     read_lines,
@@ -63,6 +64,28 @@ def test_the_text_shows_every_stage_its_bound_and_their_sum(
     # 1,000 in work at most, and 256 results; then the writer's 1,024.
     assert "1,256 events" in lines[5]
     assert lines[-1] == "Holds at most 4,328 events at once."
+
+
+@pytest.mark.parametrize("form", ["text", "mermaid", "svg"])
+def test_with_workers_it_shows_which_stages_run_in_them(
+    penstock: Penstock, pipeline_file: Path, form: str
+) -> None:
+    result = penstock("draw", pipeline_file, "--workers", "2", "--format", form)
+    assert result.status == 0
+    assert result.out.count("in 2 workers") == 3
+    alone = penstock("draw", pipeline_file, "--format", form)
+    assert "worker" not in alone.out
+    # What may be held is the same.
+    assert "Holds at most 4,328 events at once." in result.out
+
+
+def test_a_pipeline_without_a_handler_has_nothing_for_workers(
+    penstock: Penstock, write_file: Write
+) -> None:
+    path = write_file("job.py", "pipeline = read_jsonl().to(write_jsonl())\n")
+    result = penstock("draw", path, "--workers", "2")
+    assert result.status == 2
+    assert "runs the handler of adaptive_flat_map or batch" in result.err
 
 
 def test_the_place_where_order_ends_is_marked(penstock: Penstock, pipeline_file: Path) -> None:
@@ -236,6 +259,7 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("monitor", "on_violation"): lambda p: monitor(
         "G p", on_violation=p.sink if isinstance(p, Route) else "report", p=bool
     ),
+    ("rate_limit", "on_error"): lambda p: rate_limit(1, cost="n", on_error=p),
     ("violations", "on_error"): lambda p: violations("G p", on_error=p, p=bool),
     ("for_each", "on_error"): lambda p: for_each(print, on_error=p),
     ("write_jetstream", "on_error"): lambda p: write_jetstream("s", SERVERS, on_error=p),

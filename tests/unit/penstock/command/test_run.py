@@ -328,10 +328,10 @@ def test_lines_are_read_by_a_pipeline_file_from_standard_input(
 @pytest.mark.parametrize(
     ("option", "company"),
     [
-        *((option, "--on or --workers") for option in ("--name", "--partitions", "--room")),
+        *((option, "--on or --data") for option in ("--name", "--partitions", "--room")),
         *((option, "--on") for option in ("--replicas", "--batch", "--lease", "--worker")),
         ("--data", "--workers"),
-        ("--attempts", "--on or --workers; in one process set it in the pipeline"),
+        ("--attempts", "--on or --data; in one process set it in the pipeline"),
     ],
 )
 def test_what_is_said_of_servers_and_workers_is_refused_where_there_are_none(
@@ -349,6 +349,24 @@ def test_what_is_said_of_servers_that_are_there_is_refused_with_workers_of_our_o
     result = penstock("run", pipeline_file, "--workers", "2", option, "2")
     assert result.status == 2
     assert f"{option} goes with --on" in result.err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "2.5", "many", ""])
+def test_a_number_of_workers_is_a_number_or_auto(
+    penstock: Penstock, pipeline_file: Path, number: str
+) -> None:
+    result = penstock("run", pipeline_file, f"--workers={number}")
+    assert result.status == 2
+    assert "number of at least 1" in result.err
+    assert "Traceback" not in result.err
+
+
+def test_workers_and_servers_that_are_there_are_two_ways(
+    penstock: Penstock, pipeline_file: Path
+) -> None:
+    result = penstock("run", pipeline_file, "--workers", "2", "--on", "nats://127.0.0.1:1")
+    assert result.status == 2
+    assert "give one of them" in result.err
 
 
 def test_a_folder_for_data_is_refused_with_servers_that_are_there(

@@ -97,7 +97,7 @@ def test_the_state_is_shown_again_each_second_until_it_is_stopped(
 
 def test_workers_of_one_machine_are_fed_and_stopped(penstock: Penstock, tmp_path: Path) -> None:
     given = lines(*(event(n, f"key {n % 7}", n) for n in range(500)))
-    ran = penstock("run", "pipe.py", "--workers", "2", given=given)
+    ran = penstock("run", "pipe.py", "--workers", "2", "--data", "kept", given=given)
     assert ran.returncode == 0, ran.stderr
     done = [json.loads(line) for line in ran.stdout.splitlines()]
     for key in range(7):
@@ -121,7 +121,8 @@ def test_a_worker_of_this_machine_that_ends_badly_is_named(
         "pipeline = read_jsonl().pipe(adaptive_flat_map(die)).to(write_jsonl())\n",
         encoding="utf-8",
     )
-    ran = penstock("run", "deadly.py", "--workers", "1", given=lines(event(1, "a", 1)))
+    words = ("run", "deadly.py", "--workers", "1", "--data", "kept")
+    ran = penstock(*words, given=lines(event(1, "a", 1)))
     assert ran.returncode == 1
     assert "worker-1 ended by SIGKILL" in ran.stderr
 

@@ -84,7 +84,7 @@ def test_a_stream_that_the_servers_have_no_room_for_is_reported(
         (("run", "pipe.py", "--on", "a", "--input", "b"), "penstock publish pipe.py"),
         (("run", "pipe.py", "--on", "a", "--name", "a.b"), "use letters, digits"),
         (("run", "pipe.py", "--on", "a", "--partitions", "0"), "at least 1"),
-        (("run", "pipe.py", "--workers", "0"), "at least 1"),
+        (("run", "pipe.py", "--workers", "0"), "number of at least 1"),
         (("run", "pipe.py", "--workers", "2", "--on", "a"), "give one"),
     ],
 )
