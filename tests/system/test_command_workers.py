@@ -167,7 +167,7 @@ def test_a_dead_letter_is_written_by_the_parent(command: Command) -> None:
     (letter,) = (command.folder / "letters.jsonl").read_text().splitlines()
     found = json.loads(letter)
     assert found["value"] == {"client": 3, "number": 7}
-    assert "seven of three" in found["error"]
+    assert (found["error"], found["message"]) == ("ValueError", "seven of three")
 
 
 def test_a_worker_that_is_killed_loses_nothing(command: Command) -> None:

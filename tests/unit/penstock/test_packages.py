@@ -60,7 +60,11 @@ def test_a_wheel_has_the_modules_of_the_folders(checkout: Path, tmp_path: Path) 
     with zipfile.ZipFile(build("build_wheel", checkout, tmp_path)) as wheel:
         names = [name for name in wheel.namelist() if ".dist-info/" not in name]
     assert {name for name in names if name.endswith(".py")} == installed_as(checkout)
-    assert [name for name in names if not name.endswith(".py")] == ["penstock/py.typed"]
+    page = "penstock/streams/telemetry/page"
+    assert sorted(name for name in names if not name.endswith(".py")) == [
+        "penstock/py.typed",
+        *(f"{page}/{name}" for name in ("icon.svg", "index.html", "page.css", "page.js")),
+    ]
 
 
 def test_a_source_distribution_has_the_folders(checkout: Path, tmp_path: Path) -> None:
