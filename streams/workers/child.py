@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NotPicklable, Returned
 from penstock.streams.failures.policy import sink_of
 from penstock.streams.flowable import Flowable
@@ -240,6 +242,13 @@ class _Channel:
         event.fail(error, acknowledged=True)
 
 
+class _Blocks(Blocks):
+    """A plain handler may block the loop of a worker, which has nothing else to do."""
+
+    def called(self, who: str, seconds: float, *, is_own: bool) -> None:
+        """Report nothing."""
+
+
 class _Overrides(Overrides):
     """The section begins with the inlet, and its limit is lent."""
 
@@ -285,6 +294,7 @@ class Child:
         run.on_failed = self._failed
         run.errors.on_stopping = self._stopping
         run.errors.on_warning = self._warned
+        run.blocks = _Blocks(run.loop, self._blocked)
         self._outlet = _Outlet(self._room, run, self.send, self._unsendable, self._closed)
         section.last.attach(self._outlet, run)
         self._working = next(
@@ -400,6 +410,9 @@ class Child:
 
     def _warned(self, text: str) -> None:
         self.send(Warn(text))
+
+    def _blocked(self, text: str) -> None:
+        self._warned(f"in worker process {os.getpid()} {text}")
 
     def _unsendable(self, event: Event[Any], error: NotPicklable) -> None:
         told = NotPicklable(f"the result of {self.section.working} {error}")

@@ -69,6 +69,9 @@ _KILLS = 3
 # two such moves.
 _MUCH, _EVEN = 8, 0.01
 
+# Seconds after which a worker that has events is reported if it has said nothing.
+_SILENCE = 10.0
+
 # A worker that ends so often before it has done anything will not get better.
 _FALSE_STARTS = 3
 
@@ -134,6 +137,9 @@ class Peer:
         self.is_recalled = self.is_active = self.is_told = self.is_completed = False
         self.heard = 0
         """How many messages have come since it was started."""
+        self.silences = 0
+        """How often in succession nothing had come since the time before."""
+        self.heard_before = 0
         self.false_starts = 0
         self.restarts = 0
         self.numbers: dict[int, dict[str, Any]] = {}
@@ -288,11 +294,13 @@ class Dealing(DemandStage):
             if self.state < STOPPED:
                 self._start(peer)
         self._lend(changed=True)
+        self._listen_later()
 
     def _start(self, peer: Peer) -> None:
         peer.is_recalled = peer.is_completed = peer.is_told = False
-        peer.heard = 0
-        received, lost = partial(self.received, peer), partial(self.lost, peer)
+        peer.heard, peer.heard_before = 0, -1
+        call = partial(self.run.call, self.info)
+        received, lost = partial(call, self.received, peer), partial(call, self.lost, peer)
         try:
             peer.link = self._crew.open(peer.number, self._section, self._window, received, lost)
         except OSError as error:
@@ -691,7 +699,7 @@ class Dealing(DemandStage):
             self.stop(WorkerLost(f"a worker process ends before it has begun anything, by {how}"))
             return
         follows = "another one is started"
-        if has_begun:
+        if again and has_begun:
             counted = "1 event" if len(again) == 1 else f"{len(again):,} events"
             follows = f"{counted} that it had are worked on again, one at a time"
         self.run.errors.warn(f"a worker process ended by {how}; {follows}")
@@ -768,8 +776,26 @@ class Dealing(DemandStage):
                 family.child(None).give_back()
                 family.close()
 
+    def _listen_later(self) -> None:
+        self._listening = self.run.call_later(_SILENCE, self.info, self._listen)
+
+    def _listen(self) -> None:
+        """Report workers that have said nothing since the last time."""
+        for peer in self._peers:
+            is_silent = bool(peer.out) and peer.heard == peer.heard_before
+            peer.silences = peer.silences + 1 if is_silent else 0
+            if peer.silences == 1:
+                self.run.errors.warn(
+                    f"worker process {peer.number + 1} of {len(self._peers)} has said nothing for "
+                    f"{_SILENCE:g} s: its handler blocks it, or it was stopped, or it still "
+                    "imports the pipeline"
+                )
+            peer.heard_before = peer.heard
+        self._listen_later()
+
     async def _close_crew(self) -> None:
         if self._is_open:
+            self._listening.cancel()
             await self._crew.close()
 
     # Numbers.

@@ -116,9 +116,11 @@ class Processes:
                 raise OSError(f"the process that starts them has ended by {how}") from None
         ending: asyncio.Future[str] = loop.create_future()
         self._alive[worker] = ending
-        wire = Wire(
-            received, lambda: ending.add_done_callback(lambda ending: lost(ending.result()))
-        )
+        wire = Wire(received, lambda: ending.add_done_callback(ended))
+
+        def ended(ending: asyncio.Future[str]) -> None:
+            lost(wire.failure or ending.result())
+
         wire.connect(ours)
         return wire
 

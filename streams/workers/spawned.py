@@ -167,7 +167,7 @@ class _Worker:
         if not self.is_ready and status >= 0:
             error = BuildError(f"a worker process has ended while it imported the pipeline, {how}")
             self._failed(self._received, error)
-        self._lost(how)
+        self._lost(self.wire.failure or how)
 
 
 def _started(end: socket.socket) -> subprocess.Popen[bytes]:

@@ -19,12 +19,21 @@ _LENGTH = struct.Struct("<I")
 class Wire(asyncio.Protocol):
     """Messages over a socket, each behind its length.
 
-    `received` is called with each message, and `ended` once, after the last one.
+    `received` is called with each message, and `ended` once, after the last one. A message that
+    cannot be read is the last one; before its end `failed` is called with the error in words.
     """
 
-    def __init__(self, received: Callable[[Any], None], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        received: Callable[[Any], None],
+        ended: Callable[[], None],
+        failed: Callable[[str], None] = lambda error: None,
+    ) -> None:
         self.received = received
         self._ended = ended
+        self._failed = failed
+        self.failure: str | None = None
+        """Which message cannot be read, and why."""
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
         self._early: list[bytes] = []
@@ -50,8 +59,15 @@ class Wire(asyncio.Protocol):
             end = start + _LENGTH.size + length
             if len(buffer) < end:
                 break
-            with memoryview(buffer) as view:
-                message = pickle.loads(view[start + _LENGTH.size : end])
+            try:
+                with memoryview(buffer) as view:
+                    message = pickle.loads(view[start + _LENGTH.size : end])
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                self.failure = f"a result that cannot be read, {why}"
+                self._failed(why)
+                self.close()
+                break
             start = end
             self.received(message)
         del buffer[:start]

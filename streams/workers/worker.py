@@ -11,6 +11,7 @@ import sys
 from types import FrameType
 
 from penstock.streams.workers.child import Child
+from penstock.streams.workers.messages import Warn
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.wire import Wire
 
@@ -46,7 +47,11 @@ def nothing(number: int, frame: FrameType | None) -> None:
 async def work(section: Section, end: socket.socket, window: int) -> None:
     """Work on what comes over a socket, until the last message is sent or the parent has gone."""
     over = asyncio.Event()
-    wire = Wire(lambda message: child.received(message), over.set)
+
+    def failed(error: str) -> None:
+        wire.send(Warn(f"a worker process cannot read what it was sent: {error}"))
+
+    wire = Wire(lambda message: child.received(message), over.set, failed)
     child = Child(section, wire, window, over.set)
     wire.connect(end)
     await over.wait()

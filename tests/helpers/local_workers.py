@@ -86,6 +86,10 @@ class LocalCrew:
         one.child.abandon()
         asyncio.get_running_loop().call_soon(lost, "a test")
 
+    def silence(self, worker: int) -> None:
+        """Lose whatever a worker says from now on, as if it hung."""
+        self._now[worker][0].up.is_cut = True
+
     def values(self, worker: int) -> list[Any]:
         """The values that a worker was sent."""
         return self._now[worker][0].down.values

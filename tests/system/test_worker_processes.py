@@ -254,3 +254,64 @@ def test_no_process_is_left_behind(tmp_path: Path) -> None:
         tmp_path, text=SCRIPT.replace("    sys.exit", looks + "    sys.exit")
     ).ended()
     assert (status, said) == (0, "no child\n")
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("source", "a worker process cannot read what it was sent: KeyError: 'lost'"),
+        ("handler", "the last time by a result that cannot be read, KeyError: 'lost'"),
+    ],
+)
+def test_a_value_that_cannot_be_read_on_the_other_side_fails_in_its_stage(
+    tmp_path: Path, made: str, said: str
+) -> None:
+    unreadable = """
+class Unreadable:
+    def __reduce__(self):
+        return {}.__getitem__, ("lost",)
+
+def work(event):
+    bad = isinstance(event, Unreadable) or MADE == "handler" and event == 3
+    return Unreadable() if bad else event
+
+values = [Unreadable() if MADE == "source" and n == 3 else n for n in range(10)]
+pipeline = from_iterable(values).pipe(adaptive_flat_map(work, on_error="skip")).to(write_jsonl())
+
+if __name__"""
+    text = SCRIPT.replace("\nif __name__", f"\nMADE = {made!r}" + unreadable)
+    started = Started(tmp_path, text=text)
+    status, errors = started.ended()
+    assert status == 3
+    assert said in errors
+    assert "Fatal error" not in errors
+    assert sorted(started.output.read_text().split()) == [str(n) for n in range(10) if n != 3]
+
+
+def test_a_blocked_loop_of_a_worker_is_reported_with_the_worker_unless_its_handler_is_plain(
+    tmp_path: Path,
+) -> None:
+    blocking = """
+async def blocks(event):
+    time.sleep(0.4)
+    return os.getpid()
+
+def is_slow(pid):
+    time.sleep(0.4)
+    return pid
+
+def pipeline_of(work):
+    return from_iterable([0]).pipe(adaptive_flat_map(work)).to(write_jsonl())
+
+if __name__ == "__main__":
+    run(pipeline_of(blocks), workers=1)
+    report = run(pipeline_of(is_slow), workers=1)
+    sys.exit()
+"""
+    started = Started(tmp_path, text=SCRIPT.replace("\nif __name__", blocking + "\nif __name__"))
+    status, said = started.ended()
+    worker = started.output.read_text().split()[0]
+    assert status == 0
+    assert said.startswith(f"in worker process {worker} the loop was blocked for")
+    assert "while 'blocks' (stage 2 'adaptive_flat_map') was at work" in said
+    assert said.count("\n") == 1

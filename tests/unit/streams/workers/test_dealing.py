@@ -367,3 +367,53 @@ def test_an_event_that_kills_its_worker_three_times_is_an_error_of_its_stage(
         assert sorted(results) == [value for value in range(40) if value != 7]
         assert report.statistics["failed"] == 1
     assert len(killed) == 3
+
+
+def test_a_worker_that_hangs_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    crew = LocalCrew(2)
+    into: list[Event] = []
+
+    async def main() -> None:
+        stream = from_iterable(events(4, 5)).pipe(
+            group_by(client_of), spread(), adaptive_flat_map(Handler(seconds=1.0))
+        )
+        running = stream.to(collect(into)).start(workers=crew)
+        await asyncio.sleep(0.5)
+        crew.silence(1)
+        await asyncio.sleep(100)
+        assert running.report().outcome == "running"
+        running.cancel()
+        crew.kill(1)
+
+    run_virtual(main())
+    assert caplog.messages == [
+        "worker process 2 of 2 has said nothing for 10 s: its handler blocks it, or it was "
+        "stopped, or it still imports the pipeline"
+    ]
+
+
+def test_a_worker_that_has_begun_nothing_accuses_no_event(caplog: pytest.LogCaptureFixture) -> None:
+    class Crew(LocalCrew):
+        def open(self, *args: Any) -> Any:
+            link = super().open(*args)
+            if self.started <= 2:
+                self.kill(0)
+            return link
+
+    crew = Crew(1)
+    stream = from_iterable(events(1, 3)).pipe(adaptive_flat_map(Handler()))
+    into, report = run_with(crew, stream)
+    assert (len(into), report.outcome) == (3, "completed")
+    assert caplog.messages == ["a worker process ended by a test; another one is started"] * 2
+
+
+def test_a_worker_that_cannot_be_started_stops_the_pipeline() -> None:
+    class Crew(LocalCrew):
+        def open(self, *args: Any) -> Any:
+            if self.started:
+                raise OSError("no more processes")
+            return super().open(*args)
+
+    stream = from_iterable(events(4, 5)).pipe(adaptive_flat_map(Handler()))
+    with pytest.raises(WorkerLost, match="cannot be started: no more processes"):
+        run_with(Crew(2), stream)
