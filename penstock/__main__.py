@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_command(list(arguments))
     # Kept, because `sys.argv` is the file's while a pipeline file is loaded.
     words = sys.argv[1:]
+    report = _options("--report", words) or [os.environ.get("PENSTOCK_REPORT", "")]
     # Imported modules stay. Collecting garbage among them meanwhile takes a tenth of the start.
     gc.disable()
     try:
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_command(words, alone=True)
     except Interrupted as interrupted:
         # A caller without a report, such as the parent of workers, reads the exit status.
-        if "none" not in _options("--report", words):
+        if "none" not in report:
             from penstock.command.output import mention
 
             mention(f"{interrupted} before anything was begun")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 __all__ = [
     "AddParser",
@@ -27,8 +28,6 @@ __all__ = [
     "workers",
 ]
 
-AddParser = Callable[..., argparse.ArgumentParser]
-
 _WIDTH = 88
 
 
@@ -40,14 +39,56 @@ class Formatter(argparse.HelpFormatter):
         super().__init__(prog, width=_WIDTH)
 
 
+class _Unread(NamedTuple):
+    """A variable of the environment, its text, and the default of its option."""
+
+    variable: str
+    text: str
+    default: Any
+
+
 class Parser(argparse.ArgumentParser):
-    """The parser of a sub-command: it reports unknown arguments itself, with its own usage."""
+    """The parser of a sub-command: it reports unknown arguments itself, with its own usage.
+
+    With `reads_variables`, each option that is not on the command line is taken from the variable
+    of the environment with its name, if that is set. It is removed from the environment: the
+    processes that this one starts have options of their own.
+    """
+
+    reads_variables = False
 
     def parse_known_args(self, *args: Any, **named: Any) -> tuple[Any, list[str]]:
+        given = self._variables() if self.reads_variables else {}
+        for action, variable in given.items():
+            action.default = _Unread(variable, os.environ.pop(variable), action.default)
         parsed, strangers = super().parse_known_args(*args, **named)
         if strangers:
             self.error(f"unrecognized arguments: {' '.join(strangers)}{self._guess(strangers[0])}")
+        for action in given:
+            if isinstance(unread := getattr(parsed, action.dest), _Unread):
+                setattr(parsed, action.dest, self._read(action, unread))
         return parsed, strangers
+
+    def _variables(self) -> dict[argparse.Action, str]:
+        """The options whose variables are set, and not to nothing."""
+        options = {
+            action: f"PENSTOCK_{action.dest.upper()}"
+            for action in self._actions
+            if action.option_strings and action.dest != "help"
+        }
+        return {action: name for action, name in options.items() if os.environ.get(name)}
+
+    def _read(self, action: argparse.Action, unread: _Unread) -> Any:
+        """The value that the option would have; ends with a line of text if there is none."""
+        text = unread.text
+        try:
+            if action.nargs != 0:
+                return self._get_values(action, [text])
+            if text in ("0", "1"):
+                return action.const if text == "1" else unread.default
+        except argparse.ArgumentError as error:
+            self.exit(2, f"penstock: {unread.variable}: {error.message}\n")
+        self.exit(2, f"penstock: {unread.variable}={text!r}: give 1 or 0\n")
 
     def _guess(self, word: str) -> str:
         from difflib import get_close_matches
@@ -57,7 +98,10 @@ class Parser(argparse.ArgumentParser):
         return f" (did you mean {near[0]}?)" if near else ""
 
 
-def with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+AddParser = Callable[..., Parser]
+
+
+def with_file(add_parser: AddParser, name: str, what: str) -> Parser:
     parser = add_parser(
         name,
         help=what,
@@ -75,7 +119,7 @@ def with_file(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentP
     return parser
 
 
-def plain(add_parser: AddParser, name: str, what: str) -> argparse.ArgumentParser:
+def plain(add_parser: AddParser, name: str, what: str) -> Parser:
     return add_parser(
         name,
         help=what,

@@ -31,6 +31,11 @@ __all__ = [
 
 def add_run(add_parser: AddParser) -> None:
     run = with_file(add_parser, "run", "run a pipeline until its input ends or a signal comes")
+    run.reads_variables = True
+    run.epilog = (
+        "The environment may have any of these options, such as PENSTOCK_LIMIT=1:64 and "
+        "PENSTOCK_DRAIN_DEADLINE=5; PENSTOCK_TRACEBACK is 1 or 0. The command line wins."
+    )
     add_input(run)
     add_output(run)
     add_limit(run, "work on N events at once, or on the best number between two bounds")
