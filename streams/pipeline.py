@@ -91,9 +91,12 @@ class Pipeline:
         chain = self.flowable.chain()
         overrides = Overrides(chain[0], engine)
         if workers is not None:
+            from penstock.streams.workers.dealing import Crew
             from penstock.streams.workers.parent import in_workers
 
-            if isinstance(workers, int | str):
+            if engine is not None:
+                raise BuildError("an engine has workers of its own: leave workers= out")
+            if not isinstance(workers, Crew):
                 workers = _spawned(self, workers, "in a running loop")
             overrides = in_workers(chain, workers)
         return Running(self.flowable, self.sinks, drain_deadline, limit, overrides)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from penstock.streams.errors import NotPicklable, WorkerLost
 from penstock.streams.execution.limit_control import LimitControl
@@ -76,6 +76,7 @@ _SILENCE = 10.0
 _FALSE_STARTS = 3
 
 
+@runtime_checkable
 class Crew(Protocol):
     """Where workers come from."""
 
