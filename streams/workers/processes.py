@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from penstock.streams.runtime.lifeline import end_with_this_process, ending_of
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.wire import Wire
-from penstock.streams.workers.worker import leave_the_terminal, nothing, work
+from penstock.streams.workers.worker import leave_the_terminal, nothing, without_signals, work
 
 __all__ = ["Processes", "unforkable"]
 
@@ -68,10 +68,11 @@ class Processes:
         ours, theirs = socket.socketpair()
         sys.stdout.flush()
         sys.stderr.flush()
-        self._pid = os.fork()
-        if not self._pid:
-            ours.close()
-            _Nursery(theirs, self._section, self._new_loop).run()
+        with without_signals():
+            self._pid = os.fork()
+            if not self._pid:
+                ours.close()
+                _Nursery(theirs, self._section, self._new_loop).run()
         theirs.close()
         self._nursery = ours
         return self
@@ -140,13 +141,10 @@ class Processes:
                 found.set_result(how)
 
     async def close(self) -> None:
-        """Wait until the workers have ended."""
+        """Wait until the workers have ended; those that have not are killed with the nursery."""
         loop = asyncio.get_running_loop()
         left = [ending for ending in self._alive.values() if not ending.done()]
         if left:
-            await asyncio.wait(left, timeout=_PATIENCE)
-        if any(not ending.done() for ending in left):
-            self._nursery.send(b"kill\n")
             await asyncio.wait(left, timeout=_PATIENCE)
         loop.remove_reader(self._nursery)
 
@@ -173,8 +171,9 @@ class _Nursery:
             traceback.print_exc()
         finally:
             for pid in self._workers:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+            for pid in self._workers:
+                os.waitpid(pid, 0)
             os._exit(status)
 
     def _serve(self) -> None:
@@ -200,10 +199,6 @@ class _Nursery:
                     self._obey(line, [ready, woken])
 
     def _obey(self, line: bytes, descriptors: list[int]) -> None:
-        if line == b"kill":
-            for pid in self._workers:
-                os.kill(pid, signal.SIGKILL)
-            return
         worker, window = json.loads(line)
         end = self._ends.pop(0)
         try:

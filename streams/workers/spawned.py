@@ -11,11 +11,10 @@ import contextlib
 import gc
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from penstock.streams.errors import BuildError
@@ -24,7 +23,7 @@ from penstock.streams.workers.finding import Place, Stages, place_of
 from penstock.streams.workers.messages import Ready, Stopping
 from penstock.streams.workers.placement import Section, section_of
 from penstock.streams.workers.wire import Wire, framed
-from penstock.streams.workers.worker import SIGNALS, leave_the_terminal, work
+from penstock.streams.workers.worker import leave_the_terminal, without_signals, work
 
 __all__ = ["Spawned"]
 
@@ -179,18 +178,8 @@ def _started(end: socket.socket) -> subprocess.Popen[bytes]:
         end.set_inheritable(True)
         handles = subprocess.STARTUPINFO(lpAttributeList={"handle_list": [end.fileno()]})
         return subprocess.Popen(command, stdin=subprocess.PIPE, startupinfo=handles)
-    with _without_signals():
+    with without_signals():
         return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[end.fileno()])
-
-
-@contextlib.contextmanager
-def _without_signals() -> Generator[None]:
-    """A process that is started inside gets those that drain when it has said what they do."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def main() -> None:

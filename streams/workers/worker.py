@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from types import FrameType
 
 from penstock.streams.workers.child import Child
@@ -15,10 +17,20 @@ from penstock.streams.workers.messages import Warn
 from penstock.streams.workers.placement import Section
 from penstock.streams.workers.wire import Wire
 
-__all__ = ["SIGNALS", "leave_the_terminal", "nothing", "work"]
+__all__ = ["leave_the_terminal", "nothing", "without_signals", "work"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""Those that drain a pipeline, which is for the parent."""
+# Those that drain a pipeline.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def without_signals() -> Generator[None]:
+    """A process that is started inside gets those that drain when it has said what they do."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def leave_the_terminal() -> None:
@@ -26,11 +38,11 @@ def leave_the_terminal() -> None:
 
     What is printed appears line by line.
     """
-    for number in SIGNALS:
+    for number in _SIGNALS:
         # Not SIG_IGN, which a program that a handler starts would keep.
         signal.signal(number, nothing)
     if sys.platform != "win32":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
