@@ -111,12 +111,12 @@ class Spawned:
         for worker in workers:
             if not worker.is_ready:
                 worker.process.kill()
-        left = [worker.ended for worker in workers]
-        await asyncio.wait(left, timeout=_PATIENCE)
+        if workers:
+            await asyncio.wait([worker.ended for worker in workers], timeout=_PATIENCE)
         for worker in workers:
             if not worker.ended.done():
                 worker.process.kill()
-        await asyncio.wait(left)
+            await worker.ended
 
 
 class _Worker:

@@ -139,8 +139,13 @@ def test_an_event_that_kills_its_worker_three_times_is_an_error_of_its_stage(
         assert status == 1
 
 
-def test_workers_end_with_their_parent(tmp_path: Path) -> None:
-    started = Started(tmp_path)
+@pytest.mark.parametrize("kernel_helps", [True, False])
+def test_workers_end_with_their_parent(tmp_path: Path, kernel_helps: bool) -> None:
+    alone = """
+from penstock.streams.runtime import lifeline
+lifeline._ask_the_kernel = lambda: None
+"""
+    started = Started(tmp_path, text=SCRIPT if kernel_helps else alone + SCRIPT)
     wait_for_results(started, 100)
     workers = [*children_of(started.process.pid), *started.children()]
     assert len(workers) == 3
@@ -315,3 +320,27 @@ if __name__ == "__main__":
     assert said.startswith(f"in worker process {worker} the loop was blocked for")
     assert "while 'blocks' (stage 2 'adaptive_flat_map') was at work" in said
     assert said.count("\n") == 1
+
+
+def test_an_interrupt_before_anything_has_begun_is_reported_by_the_parent_only(
+    tmp_path: Path,
+) -> None:
+    interrupted = """
+import os, time
+fork = os.fork
+
+def fork_and_interrupt():
+    pid = fork()
+    # What comes in the first moment is lost in a forked process.
+    time.sleep(0.2)
+    if pid:
+        os.killpg(0, 2)
+    else:
+        time.sleep(0.4)
+    return pid
+
+os.fork = fork_and_interrupt
+"""
+    status, said = Started(tmp_path, text=interrupted + SCRIPT).ended()
+    assert status == -signal.SIGINT
+    assert said.count("Traceback") == 1

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from penstock import adaptive_flat_map, collect, from_iterable, in_processes, run
-from penstock.streams.errors import BuildError
+from penstock.streams.errors import BuildError, WorkerLost
 from penstock.streams.runtime.overrides import Engine
+from penstock.streams.workers import spawned
 
 
 def work(number: int) -> tuple[int, int]:
@@ -115,6 +116,18 @@ def test_workers_on_an_engine_are_refused() -> None:
     engine = Engine(from_iterable([1]), "skip")
     with pytest.raises(BuildError, match="an engine has workers of its own"):
         asyncio.run(start(pipeline, workers=2, engine=engine))
+
+
+def test_a_system_that_starts_no_process_stops_the_pipeline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(end: object) -> None:
+        raise BlockingIOError("too many processes")
+
+    monkeypatch.setattr(spawned, "_started", refuse)
+    with pytest.raises(WorkerLost, match="cannot be started: too many processes"):
+        asyncio.run(pipeline.run(workers=2))
+    assert caplog.messages == []
 
 
 ABANDONED = """
