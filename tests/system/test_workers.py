@@ -56,8 +56,8 @@ def test_batches_are_in_order_and_without_duplicates_when_a_worker_goes(
     with Fleet(three_servers.urls, tmp_path, name, lease=lease, batch=16) as fleet:
         verdict = asyncio.run(story(fleet, three_servers, disturb, run_seed, times=2))
         assert (verdict.misordered, verdict.overlaps) == ([], [])
-        # Messages that were begun; each event was published twice.
-        assert verdict.repeated < 500
+        # Each event was published twice.
+        assert verdict.repeated < 500 if disturb is kill else verdict.repeated == 0
 
 
 async def sleep(fleet: Fleet, servers: Servers) -> None:

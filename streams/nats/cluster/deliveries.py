@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -217,8 +217,12 @@ class _Stage(SourceStage[Any]):
         self.drops["duplicate"] = self.drops.get("duplicate", 0) + count
 
     def _done(self, events: list[Event[Any]]) -> None:
-        for arrival, count in Counter([event.token[0] for event in events]).items():
-            arrival.partition.done(arrival, count)
+        places: defaultdict[Arrival, list[int]] = defaultdict(list)
+        for event in events:
+            arrival, place = event.token
+            places[arrival].append(place)
+        for arrival, done in places.items():
+            arrival.partition.done(arrival, done)
 
     def _returned(self, events: list[Event[Any]], error: BaseException | None) -> None:
         for event in events:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ __all__ = ["Arrival", "Delivery"]
 @dataclass(slots=True, eq=False)
 class Arrival:
     """The place of a message in its stream, and of the one before it in its `partition`; when it
-    was stored (seconds since 1970), how many events it holds, and how many of them are `left` to be
-    done.
+    was stored (seconds since 1970), how many events it holds, how many of them are `left` to be
+    done, and how many were `dropped` as duplicates.
 
     `token` is the key of its event as written in the subject, empty if there are several.
     """
@@ -32,6 +32,10 @@ class Arrival:
     token: str
     count: int
     left: int = 0
+    dropped: int = 0
+    begun: int = 0
+    """So many of its first events are done, unless all are."""
+    _beyond: set[int] = field(init=False, default_factory=set[int])
     _events: list[bytes] = field(init=False, default_factory=list[bytes])
 
     @property
@@ -41,6 +45,21 @@ class Arrival:
             # Split only when needed: until then one object holds all of them.
             self._events = [self.body] if self.token else events_of(self.body)
         return self._events
+
+    @property
+    def ended(self) -> set[int]:
+        """The places of the events that are done."""
+        return {*range(self.begun), *self._beyond} if self.left else {*range(self.count)}
+
+    def end(self, places: Collection[int]) -> bool:
+        """The events at these places are done; returns whether more of the first ones are."""
+        beyond = self._beyond
+        beyond.update(places)
+        before = self.begun
+        while self.begun in beyond:
+            beyond.remove(self.begun)
+            self.begun += 1
+        return self.begun > before
 
     def position(self, place: int) -> float:
         """The place an event would have if those of each message had been stored one by one, evenly

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ from orjson import JSONDecodeError, dumps, loads
 
 from penstock.streams.errors import describe
 from penstock.streams.nats.partition.doubt import Doubt
+from penstock.streams.nats.partition.seen import Renewed, Seen
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -29,14 +31,25 @@ log = logging.getLogger("penstock")
 _GATHERED = 0.1
 # Seconds until the next write after a failed one.
 _PAUSE = 1.0
+# The fields of a mark that the first version did not write.
+_OPTIONAL = ("after", "begun", "ended", "dropped")
 
 
 class Mark(NamedTuple):
     """The last message up to which everything is done: its number, 0 for none, and when it was
-    stored, in seconds since 1970."""
+    stored, in seconds since 1970.
+
+    Of the message `after` it, if that has `begun`, so many of its first events are done. `ended`
+    counts the events up to here since the stream was created, and `dropped` those of them that were
+    duplicates.
+    """
 
     sequence: int = 0
     stored: float = 0.0
+    after: int = 0
+    begun: int = 0
+    ended: int = 0
+    dropped: int = 0
 
 
 class Floors:
@@ -103,20 +116,29 @@ class Floors:
 
         while True:
             said, revision = await self._entry(partition)
-            known, doubt = _mark(said), Doubt.of(said)
+            known, doubt, renewed = _mark(said), Doubt.of(said), _renewed(said)
             if said.get("owner", "") not in ("", blameless):
                 doubt = doubt.after_a_loss(suspects, attempts, known.sequence)
             with suppress(KeyWrongLastSequenceError):
-                revision = await self.put(partition, owner, known, doubt, revision)
-                return Floor(self, partition, owner, known, doubt, revision)
+                revision = await self.put(partition, owner, known, doubt, renewed, revision)
+                return Floor(self, partition, owner, known, doubt, renewed, revision)
 
     async def put(
-        self, partition: int, owner: str, floor: Mark, doubt: Doubt, revision: int
+        self,
+        partition: int,
+        owner: str,
+        floor: Mark,
+        doubt: Doubt,
+        renewed: Iterable[Renewed],
+        revision: int,
     ) -> int:
         """Write, unless the entry has changed since that revision, which raises
         KeyWrongLastSequenceError; returns the new revision."""
-        said = {"floor": floor.sequence, "stored": floor.stored, **doubt.said()}
-        value = dumps({**said, "owner": owner, "of": self._born})
+        said: dict[str, Any] = {"floor": floor.sequence, "stored": floor.stored}
+        said |= {name: value for name in _OPTIONAL if (value := getattr(floor, name))}
+        if again := [list(one) for one in renewed]:
+            said["renewed"] = again
+        value = dumps({**said, **doubt.said(), "owner": owner, "of": self._born})
         return await self._table.update(f"p.{partition}", value, revision)
 
     async def is_of(self, partition: int, owner: str) -> int:
@@ -145,11 +167,32 @@ class Floors:
 
 
 def _mark(said: dict[str, Any]) -> Mark:
-    return Mark(said["floor"], said["stored"]) if said else Mark()
+    if not said:
+        return Mark()
+    numbers = {name: said.get(name, 0) for name in _OPTIONAL}
+    if not all(isinstance(number, int) for number in numbers.values()):
+        # Written by another program.
+        numbers = {}
+    return Mark(said["floor"], said["stored"], **numbers)
+
+
+def _renewed(said: dict[str, Any]) -> list[Renewed]:
+    try:
+        return [
+            Renewed(int(sequence), float(stored), [int(place) for place in places])
+            for sequence, stored, places in said.get("renewed", ())
+        ]
+    except (TypeError, ValueError):
+        # Written by another program.
+        return []
 
 
 class Floor:
-    """The floor of one partition, while one worker owns it; `doubt` is written with it."""
+    """The floor of one partition, while one worker owns it.
+
+    Written with it are its `doubt`, and what the next owner has to know of identities: what was
+    read as `renewed`, until this owner has its own `seen`.
+    """
 
     def __init__(
         self,
@@ -158,11 +201,14 @@ class Floor:
         owner: str,
         known: Mark,
         doubt: Doubt,
+        renewed: list[Renewed],
         revision: int,
     ) -> None:
         self.known = known
         """The floor that the servers have."""
         self.doubt = doubt
+        self.renewed = renewed
+        self.seen: Seen | None = None
         self._known_doubt: Doubt | None = doubt
         self._floors = floors
         self._partition = partition
@@ -205,9 +251,11 @@ class Floor:
             reached, doubt = self._reached, self.doubt
             if self._lost or self._is_known:
                 return
+            if self.seen is not None:
+                self.renewed = self.seen.renewed(reached.stored)
             try:
                 self._revision = await self._floors.put(
-                    self._partition, self._owner, reached, doubt, self._revision
+                    self._partition, self._owner, reached, doubt, self.renewed, self._revision
                 )
                 self.known, self._known_doubt = reached, doubt
             except KeyWrongLastSequenceError:

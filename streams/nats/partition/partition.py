@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
@@ -104,15 +104,16 @@ class Partition:
         self._kept: Floor | None = None
         self._consumer = ""
         self._requests: Requests | None = None
-        # The delivered messages in order, from the floor on; and those done that will come again.
+        # The delivered messages in order, from the floor on; and the places of the events that are
+        # done, of messages that will come again.
         self._above: deque[Arrival] = deque()
-        self._done: set[int] = set()
+        self._done: dict[int, set[int]] = {}
         # The number of their events, of those not done, and of those in the pipeline.
         self._events = self._here = self._in_pipe = 0
         # The last message received, or 0, and how many events one may hold.
         self._last, self._largest = 0, layout.batch or 1
         self._window = max(_WINDOW, _MESSAGES * self._largest)
-        self._seen = self._nothing_seen()
+        self._seen: Seen | None = None
         # Deliveries that wait to be redelivered.
         self._reverted: dict[Delivery, asyncio.TimerHandle] = {}
         self._empty: asyncio.Future[None] | None = None
@@ -130,7 +131,9 @@ class Partition:
             self._kept = await self._floors.claim(
                 self.number, self.owner, self._window, self._attempts, self._blameless
             )
-            self._floor = self._kept.known
+            self._floor = floor = self._kept.known
+            if floor.begun:
+                self._done[floor.after] = set(range(floor.begun))
             self._doubt()
         await self._close()
         js: Any = self._js
@@ -169,16 +172,20 @@ class Partition:
         to remember."""
         number, layout = self.number, self.layout
         if not self._last:
+            self._see_anew()
             if self._seen is not None and self._floor.sequence:
                 return layout.consumer(number, since=self._floor.stored - 2 * layout.window)
             self._last = self._floor.sequence
         return layout.consumer(number, self._last + 1)
 
-    def _nothing_seen(self) -> Seen | None:
+    def _see_anew(self) -> None:
         """Servers know the identities of messages; the owner has to remember those of events in
         batches."""
-        layout = self.layout
-        return Seen(layout.window) if layout.in_batches and layout.identity is not None else None
+        layout, kept, floor = self.layout, self._kept, self._floor
+        if layout.in_batches and layout.identity is not None and kept is not None:
+            if kept.seen is not None:
+                kept.renewed = kept.seen.renewed(floor.stored)
+            self._seen = kept.seen = Seen(layout.window, kept.renewed)
 
     async def _close(self) -> None:
         """Read no more from the consumer that was."""
@@ -216,7 +223,7 @@ class Partition:
         identities, count = several or ([], 1)
         places: Sequence[int] = range(count)
         if self._seen is not None and identities:
-            repeated = self._seen.repeats(identities, place.stored)
+            repeated = self._seen.repeats(identities, place.stored, place.sequence)
             if repeated:
                 places = [one for one in places if one not in repeated]
         before, self._last = self._last, place.sequence
@@ -230,12 +237,15 @@ class Partition:
             return
         self._above.append(arrival)
         self._events += arrival.count
-        if arrival.sequence in self._done:
-            self._done.remove(arrival.sequence)
-        else:
-            arrival.left = len(places)
-            if len(places) < arrival.count:
-                self._reader.repeated(arrival.count - len(places))
+        arrival.dropped = arrival.count - len(places)
+        done = self._done.pop(arrival.sequence, None)
+        if done is not None:
+            places = [place for place in places if place not in done]
+        elif arrival.dropped:
+            self._reader.repeated(arrival.dropped)
+        arrival.left = len(places)
+        if len(places) < arrival.count:
+            arrival.end(set(range(arrival.count)).difference(places))
         if arrival.left:
             self._here += arrival.left
             if self.suspects is None or self.suspects.is_over:
@@ -262,24 +272,26 @@ class Partition:
         """So many of its events are in the pipeline."""
         self._in_pipe += count
 
-    def done(self, arrival: Arrival, count: int) -> None:
-        """So many events of a message are done: every sink accepted them, or they were dropped on
-        purpose."""
-        arrival.left -= count
-        if not arrival.left and self.lease.held:
+    def done(self, arrival: Arrival, places: Collection[int]) -> None:
+        """The events at these places of a message are done: every sink accepted them, or they were
+        dropped on purpose."""
+        arrival.left -= len(places)
+        if (not arrival.left or arrival.end(places)) and self.lease.held:
             self._rise()
-        self._left(count)
+        self._left(len(places))
 
     def _rise(self) -> None:
-        above = self._above
-        last: Arrival | None = None
+        above, floor = self._above, self._floor
+        sequence, stored, _, _, ended, dropped = floor
         while above and not above[0].left:
             last = above.popleft()
             self._events -= last.count
-        if last is not None:
-            self._floor = Mark(last.sequence, last.stored)
-            if self._kept is not None:
-                self._kept.rise(self._floor)
+            sequence, stored = last.sequence, last.stored
+            ended, dropped = ended + last.count, dropped + last.dropped
+        after, begun = (above[0].sequence, above[0].begun) if above else (0, 0)
+        self._floor = Mark(sequence, stored, after if begun else 0, begun, ended, dropped)
+        if self._floor != floor and self._kept is not None:
+            self._kept.rise(self._floor)
 
     def returned(self) -> None:
         """An event left the pipeline unfinished: it is delivered again, to the next owner."""
@@ -333,10 +345,9 @@ class Partition:
     def begin_anew(self) -> None:
         """The pipeline was cancelled: read again from the floor."""
         self._withdraw()
-        self._done |= {one.sequence for one in self._above if not one.left}
+        self._done |= {one.sequence: one.ended for one in self._above}
         self._above.clear()
         self._events = self._here = self._in_pipe = self._last = 0
-        self._seen = self._nothing_seen()
         self.reads_anew = True
         self._doubt()
 

@@ -95,8 +95,17 @@ class Table:
     @property
     def floor(self) -> int:
         """The floor of the one partition."""
+        return self.reached[0] - 1
+
+    @property
+    def reached(self) -> tuple[int, int]:
+        """The first event of the one partition that is not done, by its message and place."""
         value, _ = self.entries.get("p.0", (b'{"floor": 0}', 0))
-        return int(json.loads(value)["floor"])
+        said = json.loads(value)
+        # Its messages follow each other.
+        floor = int(said["floor"])
+        assert said.get("after", floor + 1) == floor + 1
+        return floor + 1, int(said.get("begun", 0))
 
     async def get(self, key: str) -> Any:
         await asyncio.sleep(_LATENCY)

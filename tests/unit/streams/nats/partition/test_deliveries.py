@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from orjson import dumps
 
 from penstock import adaptive_flat_map, for_each, from_iterable, group_by, spread
 from penstock.streams.nats.cluster.deliveries import Deliveries
@@ -231,6 +232,113 @@ def test_nothing_begins_that_was_in_the_pipeline_when_the_lease_ran_out() -> Non
             owners.append(partition)
             await asyncio.sleep(9)
             assert begun == [0]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+@pytest.mark.parametrize("handed_over", [True, False])
+def test_the_next_owner_continues_inside_a_message(handed_over: bool) -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def handle(number: int) -> int:
+        await asyncio.sleep(0.01)
+        return number
+
+    async def story() -> None:
+        server = Server()
+        # More events than the pipeline takes in.
+        numbers = list(range(3_000))
+        body = body_of([b"%d" % number for number in numbers], [])
+        server.publish("batch", body, header_of(len(numbers)))
+        async with owned(server, handle, done) as partition:
+            await asyncio.sleep(1.05)
+            if handed_over:
+                await partition.stop()
+            finished = len(done)
+        assert 0 < finished < 3_000
+        sequence, place = server.table.reached
+        assert sequence == 1
+        assert place == finished if handed_over else finished - 60 <= place <= finished
+        async with owned(server, handle, done):
+            await asyncio.sleep(60)
+            assert server.table.floor == 1
+        repeated = [number for number in numbers if done.count(number) > 1]
+        assert sorted({*done}) == numbers
+        assert repeated == numbers[place:finished]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_an_event_that_hangs_holds_the_floor_inside_its_message() -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+    begun: list[int] = []
+
+    async def handle(number: int) -> int:
+        begun.append(number)
+        await asyncio.sleep(100 if number == 3 else 0.01)
+        return number
+
+    async def story() -> None:
+        server = Server()
+        # Even and odd numbers are two keys.
+        server.publish("batch", body_of([b"0", b"2", b"3", b"4", b"5"], []), header_of(5))
+        async with owned(server, handle, done):
+            await asyncio.sleep(1)
+            assert (done, server.table.reached) == ([0, 2, 4], (1, 2))
+        begun.clear()
+        async with owned(server, handle, done):
+            await asyncio.sleep(150)
+            assert server.table.floor == 1
+        # Those after the one that hangs are begun again, those before it are not.
+        assert sorted(begun) == [3, 4, 5]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_an_event_of_a_message_that_fails_is_given_again_alone() -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+    tried: list[int] = []
+
+    def handle(number: int) -> int:
+        tried.append(number)
+        if tried.count(2) < 3 and number == 2:
+            raise ValueError("not yet")
+        return number
+
+    async def story() -> None:
+        server = Server()
+        server.publish("batch", body_of([b"1", b"2", b"3"], []), header_of(3))
+        async with owned(server, handle, done):
+            await asyncio.sleep(0.5)
+            assert (done, server.table.reached) == ([1, 3], (1, 1))
+            await asyncio.sleep(5)
+            assert (done, server.table.floor) == ([1, 3, 2], 1)
+            assert tried == [1, 2, 3, 2, 2]
+
+    loop.run_until_complete(story())
+    loop.close()
+
+
+def test_a_floor_inside_a_message_that_is_deleted_says_nothing_of_the_next() -> None:
+    loop = VirtualTimeLoop()
+    done: list[int] = []
+
+    async def story() -> None:
+        server = Server()
+        entry = {"floor": 0, "stored": 0, "after": 1, "begun": 2, "owner": "", "of": "today"}
+        await server.table.update("p.0", dumps(entry), 0)
+        for _ in range(2):
+            server.publish("batch", body_of([b"1", b"2", b"3"], []), header_of(3))
+        server.deleted = 1
+        async with owned(server, lambda number: number, done):
+            await asyncio.sleep(1)
+        assert (done, server.table.floor) == ([1, 2, 3], 2)
 
     loop.run_until_complete(story())
     loop.close()
