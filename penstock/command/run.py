@@ -9,7 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -27,6 +27,7 @@ from penstock.streams.runtime.running import Report, Running
 
 __all__ = [
     "Options",
+    "Page",
     "call",
     "end_of",
     "execute",
@@ -46,10 +47,39 @@ _GOES_WITH = {
     **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "data")),
     **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
     "data": ("workers",),
+    **dict.fromkeys(("host", "allow_control", "show_values"), ("serve",)),
 }
 
 
 Beside = Callable[[Running], AbstractContextManager[None]]
+
+
+class Page(NamedTuple):
+    """The options about the live page."""
+
+    host: str
+    port: int
+    hosts: tuple[str, ...] = ()
+    allow_control: bool = False
+    show_values: bool = False
+    title: str | None = None
+    token: str | None = None
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Page | None:
+        """The options of the command line; None without a page."""
+        if options.serve is None:
+            return None
+        host, port = options.serve
+        return cls(
+            host,
+            port,
+            options.host or (),
+            bool(options.allow_control),
+            bool(options.show_values),
+            options.file,
+            os.environ.get("PENSTOCK_TOKEN") or None,
+        )
 
 
 class Options(NamedTuple):
@@ -63,6 +93,7 @@ class Options(NamedTuple):
     traceback: bool = False
     arguments: tuple[str, ...] = ()
     workers: int | Literal["auto"] | None = None
+    page: Page | None = None
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -76,8 +107,14 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         options.traceback,
         tuple(for_the_file),
         options.workers,
+        Page.of(options),
     )
     _check_company(options)
+    if options.serve is not None and (options.data is not None or options.on is not None):
+        raise BuildError(
+            "--serve shows a pipeline of one machine without a server; `penstock status --watch` "
+            "shows one that runs with --data or --on"
+        )
     if options.data is not None:
         from penstock.command.workers import run_workers
 
@@ -101,7 +138,8 @@ def _check_company(options: argparse.Namespace) -> None:
             getattr(options, one) is not None for one in company
         ):
             continue
-        text = f"--{option} goes with {' or '.join(f'--{one}' for one in company)}"
+        name = option.replace("_", "-")
+        text = f"--{name} goes with {' or '.join(f'--{one}' for one in company)}"
         if option == "attempts":
             text += "; in one process set it in the pipeline, by on_error=retry(times)"
         raise BuildError(text)
@@ -145,10 +183,11 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
         running = pipeline.start(
             drain_deadline=options.drain_deadline, limit=options.limit, workers=crew
         )
-        started.append(running)
-        deadline = options.drain_deadline
-        with drain_on_signals(running, deadline, mention), watching(running), beside(running):
-            await end_of(running)
+        async with await _served(running, options.page):
+            started.append(running)
+            deadline = options.drain_deadline
+            with drain_on_signals(running, deadline, mention), watching(running), beside(running):
+                await end_of(running)
 
     error: BaseException | None = None
     with (
@@ -174,6 +213,28 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
             flush()
             os._exit(code)
     return code
+
+
+async def _served(running: Running, page: Page | None) -> AbstractAsyncContextManager[object]:
+    """What serves the live page of a running that has just been started, if it has one."""
+    if page is None:
+        return nullcontext()
+    try:
+        serving = running.serve(
+            page.port,
+            page.host,
+            token=page.token,
+            allow_control=page.allow_control,
+            hosts=page.hosts,
+            title=page.title,
+            show_values=page.show_values,
+        )
+    except BaseException:
+        running.cancel()
+        await end_of(running)
+        raise
+    mention(f"live page: {serving.url}")
+    return serving
 
 
 def _something_is_stuck(loop: asyncio.AbstractEventLoop) -> bool:

@@ -18,8 +18,10 @@ __all__ = [
     "add_output",
     "add_report",
     "add_traceback",
+    "address",
     "evidence",
     "limit",
+    "names",
     "number",
     "plain",
     "positive",
@@ -186,6 +188,19 @@ def number(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return number
+
+
+def address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, or a port of the loopback interface."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is not [HOST:]PORT, such as 9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def workers(text: str) -> int | Literal["auto"]:

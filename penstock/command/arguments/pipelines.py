@@ -11,6 +11,8 @@ from penstock.command.arguments.parsers import (
     add_limit,
     add_output,
     add_report,
+    address,
+    names,
     plain,
     positive,
     seconds,
@@ -65,6 +67,35 @@ def add_run(add_parser: AddParser) -> None:
         metavar="FOLDER",
         help="with --workers: keep what is unfinished in this folder, with a NATS server that is "
         "started for it, so that it survives the machine's death",
+    )
+    _add_page(run)
+
+
+def _add_page(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--serve",
+        type=address,
+        metavar="[HOST:]PORT",
+        help="show the pipeline on a live page while it runs, with /metrics, /healthz and /readyz",
+    )
+    run.add_argument(
+        "--allow-control",
+        action="store_true",
+        default=None,
+        help="with --serve: let who has the token pause, resume and drain; the token is that of "
+        "PENSTOCK_TOKEN, or is made and printed",
+    )
+    run.add_argument(
+        "--show-values",
+        action="store_true",
+        default=None,
+        help="with --serve: show values of events, such as keys and what errors say",
+    )
+    run.add_argument(
+        "--host",
+        type=names,
+        metavar="NAME[,NAME]",
+        help="with --serve: the names by which this machine may be asked",
     )
 
 
