@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +57,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "run_seed" in metafunc.fixturenames:
         first = metafunc.config.option.seed
         metafunc.parametrize("run_seed", range(first, first + metafunc.config.option.runs))
+
+
+@pytest.fixture
+def no_open_files() -> Iterator[None]:
+    """A test leaves no more files open than there were."""
+
+    def open_files() -> int:
+        # What earlier tests have left to the collector is not this one's.
+        gc.collect()
+        return len(list(folder.iterdir())) if folder.exists() else 0
+
+    folder = Path("/proc/self/fd")
+    before = open_files()
+    yield
+    assert open_files() <= before

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,7 @@ from penstock.streams.failures.policy import route
 from penstock.streams.testing import CountedSource
 from penstock.streams.testing.plugin import Run
 
-
-@pytest.fixture(autouse=True)
-def _no_open_files() -> Iterator[None]:
-    folder = Path("/proc/self/fd")
-    before = len(list(folder.iterdir())) if folder.exists() else 0
-    yield
-    assert (len(list(folder.iterdir())) if folder.exists() else 0) == before
+pytestmark = pytest.mark.usefixtures("no_open_files")
 
 
 @pytest.fixture

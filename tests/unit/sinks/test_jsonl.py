@@ -35,12 +35,7 @@ JSON = st.recursive(
 )
 
 
-@pytest.fixture(autouse=True)
-def _no_open_files() -> Iterator[None]:
-    folder = Path("/proc/self/fd")
-    before = len(list(folder.iterdir())) if folder.exists() else 0
-    yield
-    assert (len(list(folder.iterdir())) if folder.exists() else 0) == before
+pytestmark = pytest.mark.usefixtures("no_open_files")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,12 +37,7 @@ from penstock.streams.testing.plugin import Run
 Lines = Flowable[dict[str, Any]]
 
 
-@pytest.fixture(autouse=True)
-def _no_open_files() -> Iterator[None]:
-    folder = Path("/proc/self/fd")
-    before = len(list(folder.iterdir())) if folder.exists() else 0
-    yield
-    assert (len(list(folder.iterdir())) if folder.exists() else 0) == before
+pytestmark = pytest.mark.usefixtures("no_open_files")
 
 
 @pytest.fixture
