@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks pensto
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 
-# What the README and the guide need: a fraction of what the tests do.
+# What the pages need: a fraction of what the tests do.
 .venv/.usable: pyproject.toml | .venv/bin/pip
 	$(INSTALL) -e '.[terminal,zstd,testing]' $(EDITABLE)
 	$(COMPILE)
@@ -84,7 +84,7 @@ spreader-picture: .venv/.ready  ## the picture of docs/spreader.md, drawn again
 	$(BIN)/penstock draw jobs.py --format svg --output docs/images/spreader.svg
 	rm jobs.py
 
-kata-picture: .venv/.ready  ## the picture of docs/guide.md, drawn again
+kata-picture: .venv/.ready  ## the picture of docs/how-to/run-a-file.md, drawn again
 	$(BIN)/penstock draw examples/kata.py --format svg --output docs/images/kata.svg
 
 limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again

@@ -144,7 +144,7 @@ def test_there_are_pages_with_blocks_to_run() -> None:
         for page in PAGES
         if any(block.language != "text" for block in blocks_of(page.read_text(encoding="utf-8")))
     ]
-    assert {"README.md", "guide.md"} <= set(run_at_all)
+    assert {"README.md", "files.md"} <= set(run_at_all)
 
 
 @pytest.mark.parametrize(
