@@ -69,9 +69,18 @@ class _JsonLines(Sink[Any]):
         self._path = path
         self._append = append
         self._on_error: OnError = on_error
+        self.encode = _line
 
     def open(self, run: Run, closed: Closed) -> SinkStage[Any]:
-        return LineWriting(run, closed, self._path, _line, self._on_error, append=self._append)
+        return LineWriting(
+            run,
+            closed,
+            self._path,
+            _line,
+            self._on_error,
+            append=self._append,
+            encoded=self in run.overrides.encoded,
+        )
 
 
 # A partial, which costs less than a Python function around it.

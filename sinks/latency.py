@@ -74,6 +74,8 @@ class latency_histogram(Sink[Any]):
     for a `log` without the extra.
     """
 
+    reads_values = False
+
     def __init__(
         self,
         every: float | None = 1.0,

@@ -98,7 +98,7 @@ class Pipeline:
                 raise BuildError("an engine has workers of its own: leave workers= out")
             if not isinstance(workers, Crew):
                 workers = _spawned(self, workers, "in a running loop")
-            overrides = in_workers(chain, workers)
+            overrides = in_workers(chain, self.sinks, workers)
         return Running(self.flowable, self.sinks, drain_deadline, limit, overrides)
 
     def run(
@@ -294,7 +294,7 @@ def in_processes_of(
     from penstock.streams.workers.placement import section_of
     from penstock.streams.workers.processes import Processes, unforkable
 
-    section = section_of(pipeline.flowable.chain())
+    section = section_of(pipeline.flowable.chain(), pipeline.sinks)
     where = unforkable()
     if where is not None:
         yield _spawned(pipeline, workers, where)

@@ -6,7 +6,16 @@ from typing import Any, cast
 
 from orjson import dumps
 
-__all__ = ["as_json", "encoded", "without_hook"]
+__all__ = ["Unencoded", "as_json", "encoded", "without_hook"]
+
+
+class Unencoded:
+    """A value that another process could not encode, where others come encoded from there."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
 class _Unknown(TypeError):

@@ -7,13 +7,13 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from penstock.streams.errors import OutputClosed
 from penstock.streams.failures.policy import ErrorPolicy, OnError
 from penstock.streams.io.compression import PLAIN, compressor
 from penstock.streams.io.descriptor import Descriptor, non_blocking
-from penstock.streams.io.encoding import without_hook
+from penstock.streams.io.encoding import Unencoded, without_hook
 from penstock.streams.io.paths import Path, actual_output, opening, output_name
 from penstock.streams.protocol.event import Event, finish_all, give_back_all
 from penstock.streams.protocol.sink_stage import Closed, SinkStage
@@ -37,6 +37,8 @@ _GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN})
 class LineWriting(SinkStage[Any]):
     r"""Writes `encode(value)`, which must be one line with its `\n`, for every event.
 
+    With `encoded`, values are such lines already, or `Unencoded`.
+
     `_accepted` are the events whose lines are not written, oldest first: those of the `_batch`
     in progress, of which `_sent` bytes are written, then those of `_buffer`.
     """
@@ -52,10 +54,12 @@ class LineWriting(SinkStage[Any]):
         on_error: OnError,
         *,
         append: bool,
+        encoded: bool = False,
     ) -> None:
         super().__init__(closed)
         self._run = run
         self._encode = encode
+        self._encoded = encoded
         self._name = name = output_name(path)
         self._compressor = compressor(name)
         self._is_plain = self._compressor is PLAIN
@@ -82,7 +86,8 @@ class LineWriting(SinkStage[Any]):
             return
         # Suppressed, so that an error is not reported as one that was raised in handling another.
         with suppress(Exception):
-            self._buffer += b"".join(map(self._encode, [event.value for event in events]))
+            values = [event.value for event in events]
+            self._buffer += b"".join(values if self._encoded else map(self._encode, values))
             self._accepted += events
             events = []
         if events:
@@ -99,7 +104,7 @@ class LineWriting(SinkStage[Any]):
         refused: list[tuple[Event[Any], Exception]] = []
         for event in events:
             try:
-                self._buffer += self._encode(event.value)
+                self._buffer += self._line_of(event)
             except Exception as error:
                 without_hook(error)
                 refused.append((event, error))
@@ -108,6 +113,14 @@ class LineWriting(SinkStage[Any]):
         # Afterwards: the error policy may cause calls of this stage.
         for event, reason in refused:
             self._cannot_encode(event, reason)
+
+    def _line_of(self, event: Event[Any]) -> bytes:
+        if self._encoded:
+            line: bytes | Unencoded = event.value
+            if type(line) is bytes:
+                return line
+            event.value = cast(Unencoded, line).value
+        return self._encode(event.value)
 
     def _schedule(self) -> None:
         if not self._scheduled:

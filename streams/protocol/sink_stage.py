@@ -38,6 +38,16 @@ class Sink(ABC, Generic[T_contra]):
 
     info: StageInfo
 
+    encode: Callable[[Any], bytes] | None = None
+    """Makes the bytes that the sink writes of a value, if it is all that it does with values.
+
+    Another process may then encode them: the sink gets bytes, or `Unencoded` where that failed, if
+    `run.overrides` says so when it is opened.
+    """
+
+    reads_values = True
+    """Whether it does anything with the values of events."""
+
     @abstractmethod
     def open(self, run: Run, closed: Closed) -> SinkStage[T_contra]:
         """Make the stage for one running."""

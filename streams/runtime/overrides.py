@@ -11,6 +11,7 @@ from penstock.streams.limits import Limiter
 
 if TYPE_CHECKING:
     from penstock.streams.flowable import Flowable
+    from penstock.streams.protocol.sink_stage import Sink
 
 __all__ = ["Engine", "Overrides"]
 
@@ -35,6 +36,9 @@ class Overrides:
 
     lent: Limiter | None = None
     """The limiter of the working stage, where its limit is lent by another process."""
+
+    encoded: tuple[Sink[Any], ...] = ()
+    """The sinks to which values come encoded, by `Sink.encode`."""
 
     parallel: int = 0
     """How many calls a batch stage may have at once, where that is lent; 0: its own number."""

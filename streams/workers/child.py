@@ -6,16 +6,18 @@ import os
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any, cast
 
 from penstock.streams.diagnostics.loop_lag import Blocks
 from penstock.streams.errors import NotPicklable, Returned
 from penstock.streams.failures.policy import sink_of
 from penstock.streams.flowable import Flowable
+from penstock.streams.io.encoding import Unencoded
 from penstock.streams.keyed.taken import taken
 from penstock.streams.limits import Completion, Fixed, Limiter, Outcome
 from penstock.streams.protocol.acknowledgement import AckHook, Family
-from penstock.streams.protocol.event import FAILED, RETURNED, Ending, Event, fail_all
+from penstock.streams.protocol.event import FAILED, RETURNED, Ending, Event, fail_all, new_events
 from penstock.streams.protocol.sink_stage import SinkStage
 from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -96,15 +98,12 @@ class _Inlet(SourceStage[Any]):
 
     def take(self, message: Events) -> None:
         """Events have come."""
-        number = message.first
-        events: list[Event[Any]] = []
-        for value, created, token in zip(
-            message.values, message.created, message.tokens, strict=True
+        events: list[Any] = new_events(message.values, 0.0, self, message.tokens, _Sent)
+        for event, created, number in zip(
+            events, message.created, count(message.first), strict=False
         ):
-            event = _Sent(value, created, self, token)
+            event.created = created
             event.number = number
-            number += 1
-            events.append(event)
         if self.done:
             self._settled(events, RETURNED, None)
         else:
@@ -148,9 +147,11 @@ class _Outlet(SinkStage[Any]):
         send: Callable[[Any], None],
         unsendable: Callable[[Event[Any], NotPicklable], None],
         closed: Callable[[BaseException | None], None],
+        encode: Callable[[Any], bytes] | None,
     ) -> None:
         super().__init__(closed)
         self.asks_first = room
+        self._encode = encode
         self._run = run
         self._send = send
         self._unsendable = unsendable
@@ -182,7 +183,7 @@ class _Outlet(SinkStage[Any]):
             self._send(
                 Ended(
                     [event.number for event in events],
-                    [event.value for event in events],
+                    self._encoded([event.value for event in events]),
                     [event.started or event.created for event in events],
                     [event.ended for event in events],
                 )
@@ -194,11 +195,25 @@ class _Outlet(SinkStage[Any]):
             else:
                 self._unsendable(events[0], error)
 
+    def _encoded(self, values: list[Any]) -> list[Any]:
+        """The values as they are sent."""
+        encode = self._encode
+        if encode is None:
+            return values
+        try:
+            return list(map(encode, values))
+        except Exception:
+            if len(values) == 1:
+                # The sink will find the same error, and do what it does about it.
+                return [Unencoded(values[0])]
+            return [self._encoded([value])[0] for value in values]
+
     def _send_part(self, event: Event[Any]) -> None:
         self.flush()
         try:
             started = event.started or event.created
-            self._send(Part(_root(event).number, event.value, started, event.ended))
+            (value,) = self._encoded([event.value])
+            self._send(Part(_root(event).number, value, started, event.ended))
         except NotPicklable as error:
             self._unsendable(event, error)
         else:
@@ -295,7 +310,9 @@ class Child:
         run.errors.on_stopping = self._stopping
         run.errors.on_warning = self._warned
         run.blocks = _Blocks(run.loop, self._blocked)
-        self._outlet = _Outlet(self._room, run, self.send, self._unsendable, self._closed)
+        self._outlet = _Outlet(
+            self._room, run, self.send, self._unsendable, self._closed, section.encode
+        )
         section.last.attach(self._outlet, run)
         self._working = next(
             numbers for info, numbers in run.stages if info.number == section.working.number

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
@@ -104,15 +105,21 @@ class Crew(Protocol):
 class _Owner:
     """A key that belongs to a worker, with how many events of it are there.
 
-    Events without a key have an owner that never ends.
+    Events without a key have an owner that never ends. `put` adds an event, with its owner, to
+    those that will be sent to the worker.
     """
 
-    __slots__ = ("count", "key", "peer")
+    __slots__ = ("count", "key", "peer", "put")
 
     def __init__(self, peer: Peer, key: Any) -> None:
-        self.peer = peer
         self.key = key
         self.count = 0
+        self.go_to(peer)
+
+    def go_to(self, peer: Peer) -> None:
+        """Belong to this worker."""
+        self.peer = peer
+        self.put = peer.waiting.append
 
 
 _Dealt = tuple[Event[Any], _Owner]
@@ -146,10 +153,13 @@ class Peer:
         self.numbers: dict[int, dict[str, Any]] = {}
         self.before: list[dict[int, dict[str, Any]]] = []
 
-        self.load = 0
-        """The events that it has, or will have."""
         self.keyless = _Owner(self, None)
         self.keyless.count = 1
+
+    @property
+    def load(self) -> int:
+        """The events that it has, or will have."""
+        return len(self.out) + len(self.waiting)
 
 
 class Dealing(DemandStage):
@@ -163,6 +173,7 @@ class Dealing(DemandStage):
         self, downstream: Subscriber[Any], run: Run, info: StageInfo, section: Section, crew: Crew
     ) -> None:
         super().__init__(downstream, run, info)
+        self._ships = False
         work = section.work
         self._section = section
         self._crew = crew
@@ -333,7 +344,7 @@ class Dealing(DemandStage):
         if self._has_turns:
             events = [event for event in events if self._may_begin(event)]
         self._deal(events)
-        self._ship()
+        self._ship_soon()
 
     def _may_begin(self, event: Event[Any]) -> bool:
         turn = event.turn
@@ -349,19 +360,19 @@ class Dealing(DemandStage):
     def _deal(self, events: list[Event[Any]]) -> None:
         """Choose the worker of each event."""
         self._results.begin(events)
-        find, key = self._keys.get, self._key
-        for event in events:
-            if key is None:
-                owner = self._least().keyless
-            else:
-                try:
-                    found = key.get(event.value)
-                    owner = find(found) or self._begin_key(found)
-                except Exception:
-                    owner = self._owner_of(key, event.value)
+        key, before = self._key, self._out
+        if key is not None:
+            find, begin = self._keys.get, self._begin_key
+            with suppress(Exception):
+                for event, found in zip(events, map(key.get, map(_value, events)), strict=False):
+                    owner = find(found) or begin(found)
+                    owner.count += 1
+                    owner.put((event, owner))
+        # Those without a key, and the rest of a list in which one cannot be read as the others.
+        for event in events[self._out - before :]:
+            owner = self._least().keyless if key is None else self._owner_of(key, event.value)
             owner.count += 1
-            owner.peer.load += 1
-            owner.peer.waiting.append((event, owner))
+            owner.put((event, owner))
 
     def _begin_key(self, key: Any) -> _Owner:
         owner = self._keys[key] = _Owner(self._least(), key)
@@ -383,8 +394,18 @@ class Dealing(DemandStage):
         """The worker with the fewest events."""
         return min(self._ready, key=_load)
 
+    def _ship_soon(self) -> None:
+        """Ship once for all that comes in a loop iteration, because a message costs much."""
+        if not self._ships:
+            self._ships = True
+            self.run.call_soon(self.info, self.within, self._ship)
+
     def _ship(self) -> None:
         """Send to each worker the events that wait for it."""
+        self._ships = False
+        if self.state >= STOPPED:
+            return
+        self._even_out()
         self._lend()
         for peer in self._peers:
             if not (peer.waiting and self._lending.granted[peer.number]):
@@ -423,7 +444,7 @@ class Dealing(DemandStage):
     def _cannot_be_sent(
         self, peer: Peer, event: Event[Any], owner: _Owner, error: NotPicklable
     ) -> None:
-        self._release(peer, owner)
+        self._release(owner)
         told = NotPicklable(f"an event {error}")
         self._settle_failed(event, told, self._section.working.number, 1)
 
@@ -476,13 +497,12 @@ class Dealing(DemandStage):
                 raise TypeError(f"unknown message: {message!r}")
         if peer.waiting and not (peer.is_active or peer.is_recalled):
             self._move(peer)
-        self._even_out()
-        self._ship()
+        self._ship_soon()
 
     def _pop(self, peer: Peer, number: int) -> Event[Any]:
         """An event has ended in its worker."""
         event, owner = peer.out.pop(number)
-        self._release(peer, owner)
+        self._release(owner)
         if self._kills:
             self._acquit(peer, event)
         return event
@@ -494,8 +514,7 @@ class Dealing(DemandStage):
             if not peer.suspects:
                 self._choose_ready()
 
-    def _release(self, peer: Peer, owner: _Owner) -> None:
-        peer.load -= 1
+    def _release(self, owner: _Owner) -> None:
         owner.count -= 1
         if not owner.count:
             self._end_key(owner)
@@ -506,19 +525,20 @@ class Dealing(DemandStage):
 
     def _ended(self, peer: Peer, message: Ended) -> None:
         peer.false_starts = 0
-        out = peer.out
+        numbers, results, starts, ends = message
         events: list[Event[Any]] = []
-        for number, result, started, ended in zip(*message, strict=True):
-            event, owner = out.pop(number)
+        add = events.append
+        for (event, owner), result, started, ended in zip(
+            map(peer.out.pop, numbers), results, starts, ends, strict=True
+        ):
             owner.count = count = owner.count - 1
             if not count:
                 self._end_key(owner)
             event.value = result
             event.started = started
             event.ended = ended
-            events.append(event)
+            add(event)
         peer.room += len(events)
-        peer.load -= len(events)
         if self._kills:
             for event in events:
                 self._acquit(peer, event)
@@ -643,11 +663,10 @@ class Dealing(DemandStage):
             elif owner in moved:
                 other = moved[owner]
             else:
-                other = moved[owner] = owner.peer = self._least()
+                other = moved[owner] = self._least()
+                owner.go_to(other)
                 peer.keys -= 1
                 other.keys += 1
-            peer.load -= 1
-            other.load += 1
             other.waiting.append((event, owner))
 
     def lost(self, peer: Peer, how: str) -> None:
@@ -677,7 +696,7 @@ class Dealing(DemandStage):
             again = []
             del self._kills[event]
             peer.suspects = max(0, peer.suspects - 1)
-            self._release(peer, owner)
+            self._release(owner)
             error = WorkerLost(
                 f"its worker process ended {_KILLS} times while it worked on this event, the last "
                 f"time by {how}"
@@ -686,7 +705,7 @@ class Dealing(DemandStage):
         if self.state >= STOPPED:
             # Nothing begins any more.
             for event, owner in [*again, *peer.waiting]:
-                self._release(peer, owner)
+                self._release(owner)
                 self._results.end(event)
                 self._families.pop(event, None)
                 event.give_back()
@@ -705,8 +724,7 @@ class Dealing(DemandStage):
             follows = f"{counted} that it had are worked on again, one at a time"
         self.run.errors.warn(f"a worker process ended by {how}; {follows}")
         self._start(peer)
-        self._lend()
-        self._ship()
+        self._ship_soon()
 
     # The end.
 
@@ -730,7 +748,7 @@ class Dealing(DemandStage):
             waiting = list(peer.waiting)
             peer.waiting.clear()
             for event, owner in waiting:
-                self._release(peer, owner)
+                self._release(owner)
                 self._results.end(event)
                 event.give_back()
             peer.is_recalled = peer.is_told = True
@@ -766,7 +784,6 @@ class Dealing(DemandStage):
             left += [event for event, _ in [*peer.out.values(), *peer.waiting]]
             peer.out.clear()
             peer.waiting.clear()
-            peer.load = 0
         self._keys.clear()
         self._results.give_back()
         for event in [*left, *self._siblings.clear()]:
@@ -823,3 +840,4 @@ class Dealing(DemandStage):
 
 
 _load: Callable[[Peer], int] = attrgetter("load")
+_value: Callable[[Event[Any]], Any] = attrgetter("value")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.loading import loading
 
@@ -28,6 +29,9 @@ class Stages(Protocol):
 
     @property
     def flowable(self) -> Flowable[Any]: ...
+
+    @property
+    def sinks(self) -> Sequence[Sink[Any]]: ...
 
     def describe(self) -> list[StageInfo]: ...
 

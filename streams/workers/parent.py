@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.overrides import Overrides
@@ -27,16 +28,18 @@ class _Overrides(Overrides):
         return self._other if stream is self._stream else stream
 
 
-def in_workers(chain: Sequence[Flowable[Any]], crew: Crew) -> Overrides:
+def in_workers(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]], crew: Crew) -> Overrides:
     """The overrides of a pipeline, whose streams are given source first, that runs with a crew.
 
     Raises BuildError if it has nothing that could run in workers.
     """
-    section = section_of(chain)
+    section = section_of(chain, sinks)
     info = StageInfo("workers", f"{crew.workers}", section.bound())
 
     def attach(downstream: Subscriber[Any], run: Run) -> None:
         section.above.attach(Dealing(downstream, run, dealing.info, section, crew), run)
 
     dealing: Flowable[Any] = Flowable(attach, info, section.above)
-    return _Overrides(section.last, dealing)
+    overrides = _Overrides(section.last, dealing)
+    overrides.encoded = section.encoding
+    return overrides

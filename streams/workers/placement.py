@@ -9,12 +9,13 @@ parent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.streams.errors import BuildError
 from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.sink_stage import Sink
 from penstock.streams.protocol.stage import StageInfo, Work
 
 __all__ = ["Section", "section_of"]
@@ -26,13 +27,16 @@ class Section:
 
     `above` is the last stream in front of it, `streams` are its own, of which `working` calls the
     handler. `by` is the key of which all events go to one worker at a time; None: any event may go
-    to any worker.
+    to any worker. `encode`, if any, makes what goes on from the section of its results: the bytes
+    that the `encoding` sinks write.
     """
 
     above: Flowable[Any]
     streams: tuple[Flowable[Any], ...]
     working: StageInfo
     by: Any
+    encode: Callable[[Any], bytes] | None = None
+    encoding: tuple[Sink[Any], ...] = ()
 
     @property
     def last(self) -> Flowable[Any]:
@@ -60,7 +64,7 @@ class Section:
         return sum(known) if len(known) == len(holds) else None
 
 
-def section_of(chain: Sequence[Flowable[Any]]) -> Section:
+def section_of(chain: Sequence[Flowable[Any]], sinks: Sequence[Sink[Any]] = ()) -> Section:
     """The section of a pipeline, whose streams are given source first.
 
     Raises BuildError if no stage calls a handler, or its limit is shared.
@@ -89,7 +93,14 @@ def section_of(chain: Sequence[Flowable[Any]]) -> Section:
     last = at
     while last + 1 < len(chain) and _passes(chain[last + 1]):
         last += 1
-    return Section(chain[first - 1], tuple(chain[first : last + 1]), working, by)
+    section = Section(chain[first - 1], tuple(chain[first : last + 1]), working, by)
+    if last + 1 < len(chain):
+        return section
+    reading = tuple(sink for sink in sinks if sink.reads_values)
+    encoders = {sink.encode for sink in reading}
+    if len(encoders) == 1 and (encode := encoders.pop()) is not None:
+        return replace(section, encode=encode, encoding=reading)
+    return section
 
 
 def _passes(stream: Flowable[Any]) -> bool:

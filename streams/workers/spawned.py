@@ -190,7 +190,8 @@ def main() -> None:
     sys.argv[:] = task.arguments
     with socket.socket(fileno=task.end) as end:
         try:
-            section = section_of(task.place.find().flowable.chain())
+            pipeline = task.place.find()
+            section = section_of(pipeline.flowable.chain(), pipeline.sinks)
         except BuildError as error:
             end.sendall(framed(Stopping(error)))
             sys.exit(1)
