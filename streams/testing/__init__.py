@@ -13,6 +13,7 @@ from penstock.streams.testing.marbles import Kind, Signal, parse_marbles, to_mar
 from penstock.streams.testing.player import COMPLETED, Completed, VirtualClock, play
 from penstock.streams.testing.probe import Probe, Received
 from penstock.streams.testing.publisher import ManualPublisher, ManualSubscription
+from penstock.streams.testing.scheduler import SchedulerLoop, on_scheduler
 from penstock.streams.testing.sink import MemorySink
 from penstock.streams.testing.sources import CountedSource, MemorySource
 
@@ -30,11 +31,13 @@ __all__ = [
     "MemorySource",
     "Probe",
     "Received",
+    "SchedulerLoop",
     "Signal",
     "Stalled",
     "VirtualClock",
     "VirtualTimeLoop",
     "no_leaks",
+    "on_scheduler",
     "parse_marbles",
     "play",
     "register",
