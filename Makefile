@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo test test-system test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -35,6 +35,9 @@ kata: .venv/.usable  ## the stream kata at full load for ten seconds
 
 demo: .venv/.ready  ## the kata under a load that changes, on a live page whose address it prints
 	$(BIN)/penstock run examples/demo.py --serve 9464 --show-values $(ARGS)
+
+docs: .venv/.ready  ## the documentation site, in build/docs/site; a broken link fails
+	$(BIN)/python -m docs.site $(ARGS)
 
 # One process a core; a file's tests stay together, for they share servers.
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadfile

@@ -1,0 +1,51 @@
+"""The navigation: every page of docs/ in one section, by kind of page."""
+
+from __future__ import annotations
+
+__all__ = ["HOME", "SECTIONS"]
+
+HOME = "index.md"
+
+# Titles are the pages' own, where none is given.
+SECTIONS: dict[str, list[str]] = {
+    "How to": [
+        "how-to/run-a-file.md",
+        "how-to/files.md",
+        "how-to/application.md",
+        "how-to/notebook.md",
+        "how-to/failures.md",
+        "how-to/replay-dead-letters.md",
+        "how-to/draining.md",
+        "how-to/testing.md",
+        "how-to/own-operator.md",
+        "web-service.md",
+        "prompts.md",
+        "batches.md",
+        "table-queue.md",
+        "how-to/container.md",
+        "several-cores.md",
+        "many-machines.md",
+        "jetstream.md",
+        "work-pulling.md",
+        "monitors.md",
+        "learning.md",
+        "workflows.md",
+        "counts.md",
+    ],
+    "Reference": [
+        "operators.md",
+        "statistics.md",
+        "reference/reactivex.md",
+        "names.md",
+        "known-limits.md",
+    ],
+    "Explanation": [
+        "limits.md",
+        "architecture.md",
+        "kata.md",
+        "santa.md",
+        "spreader.md",
+        "evidence.md",
+    ],
+    "Project": ["project/CHANGELOG.md", "project/CONTRIBUTING.md", "project/LICENSE.md"],
+}
