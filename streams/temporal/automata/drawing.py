@@ -14,6 +14,7 @@ from penstock.streams.temporal.automata.lbtt import first_lines
 from penstock.streams.temporal.formula.cubes import Guards
 from penstock.streams.temporal.formula.decisions import Decisions
 from penstock.streams.temporal.formula.printer import in_quotes, quoted
+from penstock.streams.temporal.monitors.deadlines import Deadlines
 from penstock.streams.temporal.monitors.machine import Machine
 from penstock.streams.temporal.monitors.monitor import Monitor
 from penstock.streams.temporal.monitors.verdict import Verdict
@@ -26,6 +27,9 @@ _MOST_STATES = 60
 # All in pixels, including the approximate width of a letter in a label.
 _LETTER, _RADIUS, _ROW, _COLUMN, _MARGIN = 6.6, 20, 120, 190, 60
 _TITLE = 40
+
+# The label of a violation that time alone, or an event at a wrong time, brings about.
+_BOUND = "bound in time"
 
 _SYMBOLS = {
     Verdict.TRUE: "\N{DOWN TACK}",
@@ -102,7 +106,9 @@ def to_svg(what: Automaton | Monitor, *, lines: bool = False) -> str:
     """The graph as SVG: states in rows by their distance from the first. Raises BuildError for more
     than 60 states.
 
-    With `lines`, each edge of an automaton has the number of its line in `to_lbtt`.
+    With `lines`, each edge of an automaton has the number of its line in `to_lbtt`. Of a monitor
+    with bounds in time, dashed edges lead to the violations of these: from each state in which an
+    operator with a bound can be open.
     """
     graph = _graph(what, lines)
     _check_size(graph)
@@ -148,7 +154,7 @@ def _live_graph(monitor: Monitor, live: Live) -> tuple[_Graph, dict[int | Verdic
     names: list[str] = []
     if timed:
         # What the operators with a bound will say is not known of any state.
-        names = ["?"] * len(machine)
+        names = [_SYMBOLS[Verdict.INCONCLUSIVE]] * len(machine)
         places.update({state: state for state in range(len(machine))})
     else:
         names = [_SYMBOLS[output] for output in monitor.verdicts.outputs]
@@ -165,7 +171,7 @@ def _live_graph(monitor: Monitor, live: Live) -> tuple[_Graph, dict[int | Verdic
         for target, guards in _guards(machine, step, monitor.propositions).items()
     }
     drawn = [_Arc(*ends, label, "on" if ends in walked else "") for ends, label in arcs.items()]
-    drawn += [_Arc(*ends, "bound in time", "on dashed") for ends in sorted(walked - arcs.keys())]
+    drawn += [_Arc(*ends, _BOUND, "on dashed") for ends in sorted(walked - arcs.keys())]
     return _Graph(names, (0,), drawn), places
 
 
@@ -233,6 +239,8 @@ def _page(width: float, height: float, parts: list[str]) -> str:
 def _graph(what: Automaton | Monitor, lines: bool = False) -> _Graph:
     labels: dict[tuple[int, int, str], list[str]] = {}
     if isinstance(what, Monitor):
+        if what.deadlines is not None:
+            return _timed_graph(what, what.deadlines)
         machine = what.verdicts
         for state, step in enumerate(machine.steps):
             for target, guards in _guards(machine, step, what.propositions).items():
@@ -253,6 +261,30 @@ def _graph(what: Automaton | Monitor, lines: bool = False) -> _Graph:
         arcs.setdefault((source, target), []).append(" | ".join(guards) + marked)
     initial = (0,) if isinstance(what, Monitor) else what.initial
     return _Graph(states, initial, [_Arc(*ends, "\n".join(each)) for ends, each in arcs.items()])
+
+
+def _timed_graph(monitor: Monitor, deadlines: Deadlines) -> _Graph:
+    """The machine of a monitor with bounds in time, and where one can be violated."""
+    machine = monitor.machine
+    open_in = deadlines.open_in(machine.successors)
+    verdicts = [
+        said.verdict if deadlines.is_decided(said, state) else Verdict.INCONCLUSIVE
+        for state, said in enumerate(machine.outputs)
+    ]
+    for state in open_in:
+        if verdicts[state] is Verdict.TRUE:
+            verdicts[state] = Verdict.INCONCLUSIVE
+    arcs = [
+        _Arc(state, target, "\n".join(guards))
+        for state, step in enumerate(machine.steps)
+        for target, guards in _guards(machine, step, monitor.propositions).items()
+    ]
+    open_in = {state for state in open_in if verdicts[state] is not Verdict.FALSE}
+    if Verdict.FALSE not in verdicts:
+        verdicts.append(Verdict.FALSE)
+    end = verdicts.index(Verdict.FALSE)
+    arcs += [_Arc(state, end, _BOUND, "dashed") for state in sorted(open_in)]
+    return _Graph([_SYMBOLS[verdict] for verdict in verdicts], (0,), arcs)
 
 
 def _guard(names: tuple[str, ...], care: int, value: int) -> str:

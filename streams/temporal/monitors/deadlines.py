@@ -22,7 +22,7 @@ bounded operators; Koymans (1990), for their meaning over timed events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.streams.temporal.formula.timed_rules import TimedRule
@@ -121,12 +121,26 @@ class Deadlines:
             return Said(Verdict.INCONCLUSIVE, holds)
         return untimed
 
+    def open_in(self, successors: Callable[[int], Iterable[int]]) -> set[int]:
+        """The states of the machine in which an operator with a bound can be open."""
+        found = {state for state, phase in enumerate(self._phases) if phase.due}
+        queue = list(found)
+        for state in queue:
+            for target in successors(state):
+                if target not in found:
+                    found.add(target)
+                    queue.append(target)
+        return found
+
+    def is_decided(self, untimed: Said, state: int) -> bool:
+        """Whether a verdict is final in a state, if nothing is open."""
+        return untimed.verdict is Verdict.FALSE or (
+            untimed.verdict is Verdict.TRUE and not self._phases[state].later
+        )
+
     def decide(self, untimed: Said, state: int) -> bool:
         """Whether a verdict may be final in a state, or when what it opens is decided."""
-        phase = self._phases[state]
-        if untimed.verdict is Verdict.TRUE and not phase.later:
-            return True
-        return untimed.verdict is Verdict.FALSE or bool(phase.due)
+        return self.is_decided(untimed, state) or bool(self._phases[state].due)
 
 
 def in_microseconds(seconds: float) -> int:

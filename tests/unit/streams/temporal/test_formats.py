@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from typing import Any
 from xml.etree import ElementTree
@@ -223,6 +224,28 @@ def test_pictures_show_every_state_and_every_label(what: Automaton | Monitor) ->
     text = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert len([element for element in picture.iter() if element.get("class") == "state"]) == states
     assert any("soi" in str(one) or "a" in str(one) for one in text)
+
+
+@pytest.mark.parametrize(
+    ("formula", "names", "bounds"),
+    [
+        ("G(a -> F[<=10s] b)", "??⊥", {(0, 2), (1, 2)}),
+        ("F[<=10s] b", "???⊥", {(1, 3), (2, 3)}),
+        ("{a; b} |-> G[<=5s] c", "????⊥", {(1, 4), (3, 4)}),
+        # A violated part without bounds is no state from which a bound is violated once more.
+        ("F[<=1s] a & G b", "?⊥?⊥?", {(2, 1), (4, 1)}),
+    ],
+)
+def test_a_picture_of_bounds_in_time_leads_from_where_one_is_open_to_its_violation(
+    formula: str, names: str, bounds: set[tuple[int, int]]
+) -> None:
+    monitor = Monitor(formula)
+    dot = to_dot(monitor)
+    drawn = re.findall(r'^    (\d+) \[label="(.)"\]', dot, re.MULTILINE)
+    dashed = re.findall(r'(\d+) -> (\d+) \[label="bound in time"\]', dot)
+    assert "".join(name for _, name in drawn) == names
+    assert {(int(source), int(target)) for source, target in dashed} == bounds
+    assert to_svg(monitor).count('class="edge dashed"') == len(dashed)
 
 
 def test_too_many_states_are_not_drawn() -> None:
