@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.streams.keyed.key import Key, KeyFaults
+from penstock.streams.keyed.neighbours import Neighbours
 from penstock.streams.keyed.queues import KeyedQueues
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
@@ -49,6 +50,7 @@ class KeyedStage(DemandStage):
     ) -> None:
         super().__init__(downstream, run, info)
         self.queues = KeyedQueues(key, self._drain, feeders, leaves=leaves)
+        self._neighbours = Neighbours()
         self._put = self.queues.put
         self._key = key
         self._faults = faults
@@ -110,6 +112,7 @@ class KeyedStage(DemandStage):
             events = queues.take(self.demand)
             self.demand -= len(events)
             self._freed += len(events)
+            self._neighbours.leave(events)
             self.downstream.on_events(events)
             if self._freed >= self._batch:
                 self._ask()
@@ -154,5 +157,10 @@ class KeyedStage(DemandStage):
         ]
 
     def spread_statistics(self) -> dict[str, Any]:
-        """Groups `ready` for their next event, and those `outside` the feeders."""
-        return {"ready": self.queues.ready, "outside": self.queues.outside}
+        """Groups `ready` for their next event, those `outside` the feeders, and a sample of the
+        `distances` of neighbours."""
+        return {
+            "ready": self.queues.ready,
+            "outside": self.queues.outside,
+            "distances": self._neighbours.numbers(),
+        }
