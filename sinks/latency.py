@@ -138,6 +138,9 @@ class _Recording(SinkStage[Any]):
         self._offset = clock.wall() - run.now()
         self._since = run.now()
         self._log = None if self._file is None else IntervalLog(self._file, clock.wall())
+        # The statistics have the numbers of the first such sink.
+        if run.latencies is None:
+            run.latencies = self.latencies
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         if self._closed is None:
@@ -217,11 +220,17 @@ class _Recording(SinkStage[Any]):
 
     def statistics(self) -> dict[str, Any]:
         """`latency`: the summaries of the whole run so far, by name, as dicts; in seconds."""
+        return {
+            "waiting": 0,
+            "latency": {n: asdict(s) for n, s in self._summaries(self.latencies()).items()},
+        }
+
+    def latencies(self) -> dict[str, LatencyHistogram]:
+        """The histograms of the whole run so far, by name."""
         self._count()
-        merged: dict[str, Any] = {}
+        merged: dict[str, LatencyHistogram] = {}
         for name in self._whole:
-            histogram = LatencyHistogram()
-            histogram.add(self._whole[name])
-            histogram.add(self._interval[name])
-            merged[name] = asdict(histogram.snapshot())
-        return {"waiting": 0, "latency": merged}
+            merged[name] = LatencyHistogram()
+            merged[name].add(self._whole[name])
+            merged[name].add(self._interval[name])
+        return merged

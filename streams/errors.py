@@ -146,6 +146,9 @@ class BadOverload(PenstockError):
 class BadLine(PenstockError):
     """A line of the input is not a JSON object."""
 
+    place = ""
+    """Where the line is: the input and the number of the line, without anything of its text."""
+
 
 class LineTooLong(BadLine):
     """A line of the input is longer than the limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 
 from penstock.streams.protocol.stage import StageInfo
@@ -25,14 +26,15 @@ _STYLE = """
     .detail, .note { fill: #52697a; font-size: 12px; }
     .bound { fill: #0f5c8c; font-size: 12px; font-weight: 600; }
     .badge { fill: #d9ebf7; }
+    .flow { fill: #14344c; font-size: 12px; }
     .total { fill: #14344c; font-size: 13px; }
     .pipe { stroke: #6ba3c7; stroke-width: 3; fill: none; }
     .arrow { fill: #6ba3c7; }
-    @media (prefers-color-scheme: dark) {
+    @media screen and (prefers-color-scheme: dark) {
       .sheet { fill: #10181f; }
       .stage { fill: #182530; stroke: #3d5a70; }
       .ends { fill: #182820; stroke: #3f6a4b; }
-      .name, .total { fill: #e4eef5; }
+      .name, .flow, .total { fill: #e4eef5; }
       .number, .detail, .note { fill: #9fb4c3; }
       .bound { fill: #9fd3f5; }
       .badge { fill: #1f3f55; }
@@ -45,18 +47,25 @@ _PARTS = """
     .part { fill: #ffffff; stroke: #9db8cc; }
     .part-name { fill: #52697a; font-size: 10px; }
     .thread { stroke: #6ba3c7; stroke-width: 1.5; fill: none; }
-    @media (prefers-color-scheme: dark) {
+    @media screen and (prefers-color-scheme: dark) {
       .part { fill: #10181f; stroke: #3d5a70; }
       .part-name { fill: #9fb4c3; }
     }
 """
 
 
-def as_svg(column: list[StageInfo], sinks: list[StageInfo], label: str) -> str:
+def as_svg(
+    column: list[StageInfo],
+    sinks: list[StageInfo],
+    label: str,
+    sent: Mapping[int, str] | None = None,
+) -> str:
     """An SVG document, readable on light and dark backgrounds; `column` begins with the source.
 
-    Without sinks it is the picture of a stream. `label` is for screen readers.
+    Without sinks it is the picture of a stream. `label` is for screen readers. `sent` is what to
+    write at the arrow below a stage, by its number: of the last one, at the arrow to each sink.
     """
+    sent = sent or {}
     stages = column + sinks
     row = len(sinks) * _WIDTH + (len(sinks) - 1) * _MARGIN
     total = total_text(stages)
@@ -72,12 +81,21 @@ def as_svg(column: list[StageInfo], sinks: list[StageInfo], label: str) -> str:
         parts.append(_box(stage, middle - _WIDTH / 2, top, "ends" if at == 0 else "stage"))
         if at + 1 < len(column):
             parts.append(_pipe(middle, end, middle, end + _GAP))
+            parts.append(_flow(sent.get(stage.number, ""), middle, end))
         parts += _note(_lines(stage), middle + _WIDTH / 2 + 16, top)
         bottom = end + _GAP
     for at, sink in enumerate(sinks):
         left = middle - row / 2 + at * (_WIDTH + _MARGIN)
         parts.append(_pipe(middle, bottom - _GAP, left + _WIDTH / 2, bottom))
         parts.append(_box(sink, left, bottom, "ends"))
+    if sinks and (flow := sent.get(column[-1].number, "")):
+        # An even number of arrows leaves the middle to it.
+        is_free = len(sinks) % 2 == 0
+        parts.append(
+            _text("flow", middle, bottom - 3, flow, "middle")
+            if is_free
+            else _flow(flow, middle, bottom - _GAP)
+        )
     height = (bottom + _HEIGHT if sinks else bottom - _GAP) + 2 * _MARGIN + 10
     style = _STYLE + (_PARTS if any(stage.feeders for stage in column) else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
@@ -86,7 +104,7 @@ def as_svg(column: list[StageInfo], sinks: list[StageInfo], label: str) -> str:
         f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n'
         f"  <style>{style}  </style>\n"
         f'  <rect class="sheet" width="{width:g}" height="{height:g}" rx="12"/>\n'
-        + "".join(f"  {part}\n" for part in parts)
+        + "".join(f"  {part}\n" for part in parts if part)
         + "</svg>\n"
     )
 
@@ -168,6 +186,10 @@ def _pipe(x: float, y: float, to_x: float, to_y: float) -> str:
         path = f"M{x:g} {y:g}C{x:g} {half + 8:g} {to_x:g} {half - 8:g} {to_x:g} {tip:g}"
     head = f"M{to_x - 6:g} {tip - 1:g}H{to_x + 6:g}L{to_x:g} {to_y - 1:g}Z"
     return f'<path class="pipe" d="{path}"/><path class="arrow" d="{head}"/>'
+
+
+def _flow(sent: str, x: float, top: float) -> str:
+    return _text("flow", x + 12, top + _GAP / 2 + 4, sent) if sent else ""
 
 
 def _text(kind: str, x: float, y: float, text: str, anchor: str = "start") -> str:

@@ -102,16 +102,20 @@ class Pipeline:
         return Running(self.flowable, self.sinks, drain_deadline, limit, overrides)
 
     def run(
-        self, *, drain_deadline: float = 20.0, workers: int | Literal["auto"] | None = None
+        self,
+        *,
+        drain_deadline: float = 20.0,
+        workers: int | Literal["auto"] | None = None,
+        report_page: str | os.PathLike[str] | None = None,
     ) -> PipelineRun:
         """`await pipeline.run()`: run to the end of the input.
 
         Raises the error that stopped it, else returns the report; the arguments are those of
-        `start`. Like a coroutine, it begins when
-        it is awaited or made a task, and warns if it never was.
+        `start`, and `report_page` is the path of `Running.report_page`. Like a coroutine, it begins
+        when it is awaited or made a task, and warns if it never was.
         """
         check_not_loading()
-        return PipelineRun(self, drain_deadline, workers)
+        return PipelineRun(self, drain_deadline, workers, report_page)
 
     async def __aenter__(self) -> NoReturn:
         raise WrongType(
@@ -181,17 +185,28 @@ class PipelineRun(Coroutine[Any, Any, Report]):
     """The result of `Pipeline.run()`, used like a coroutine: awaited once."""
 
     def __init__(
-        self, pipeline: Pipeline, drain_deadline: float, workers: int | Literal["auto"] | None
+        self,
+        pipeline: Pipeline,
+        drain_deadline: float,
+        workers: int | Literal["auto"] | None,
+        report_page: str | os.PathLike[str] | None,
     ) -> None:
         self._pipeline = pipeline
         # Its real type, which mypy cannot express.
         self._coroutine: CoroutineType[Any, Any, Report] = self._run(  # type: ignore[assignment]
-            drain_deadline, workers
+            drain_deadline, workers, report_page
         )
         self._is_used = False
 
-    async def _run(self, drain_deadline: float, workers: int | Literal["auto"] | None) -> Report:
+    async def _run(
+        self,
+        drain_deadline: float,
+        workers: int | Literal["auto"] | None,
+        report_page: str | os.PathLike[str] | None,
+    ) -> Report:
         async with self._pipeline.start(drain_deadline=drain_deadline, workers=workers) as running:
+            if report_page is not None:
+                running.report_page(report_page)
             return await running.wait()
 
     def __await__(self) -> Generator[Any, Any, Report]:
@@ -241,6 +256,7 @@ def run(
     *,
     drain_deadline: float = 20.0,
     workers: int | Literal["auto"] | None = None,
+    report_page: str | os.PathLike[str] | None = None,
 ) -> Report:
     """Run a pipeline from a script: on uvloop where it exists, until it has ended.
 
@@ -251,7 +267,8 @@ def run(
     With `workers`, so many processes run the handler and the stages around it that keep nothing
     from one event to the next; all else stays in this one. "auto": as many as there are cores. They
     are forked, so the handler may be any function. In a process that has threads, or on a system
-    without fork, they are started as for `Pipeline.start`.
+    without fork, they are started as for `Pipeline.start`. `report_page` is the path of
+    `Running.report_page`.
     """
 
     check_not_loading()
@@ -267,6 +284,8 @@ def run(
         running = pipeline.start(drain_deadline=drain_deadline, workers=crew)
         with drain_on_signals(running, drain_deadline):
             async with running:
+                if report_page is not None:
+                    running.report_page(report_page)
                 return await running.wait()
 
     if running_loop() is not None:

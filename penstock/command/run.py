@@ -47,7 +47,8 @@ _GOES_WITH = {
     **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "data")),
     **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
     "data": ("workers",),
-    **dict.fromkeys(("host", "allow_control", "show_values"), ("serve",)),
+    **dict.fromkeys(("host", "allow_control"), ("serve",)),
+    "show_values": ("serve", "report_page"),
 }
 
 
@@ -82,6 +83,21 @@ class Page(NamedTuple):
         )
 
 
+class ReportPage(NamedTuple):
+    """The options about the page that is written at the end."""
+
+    path: str
+    title: str
+    show_values: bool = False
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> ReportPage | None:
+        """The options of the command line; None without a page."""
+        if options.report_page is None:
+            return None
+        return cls(options.report_page, options.file, bool(options.show_values))
+
+
 class Options(NamedTuple):
     """The command-line options besides the file; the deadline in seconds."""
 
@@ -94,6 +110,7 @@ class Options(NamedTuple):
     arguments: tuple[str, ...] = ()
     workers: int | Literal["auto"] | None = None
     page: Page | None = None
+    report_page: ReportPage | None = None
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -108,12 +125,18 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         tuple(for_the_file),
         options.workers,
         Page.of(options),
+        ReportPage.of(options),
     )
     _check_company(options)
     if options.serve is not None and (options.data is not None or options.on is not None):
         raise BuildError(
             "--serve shows a pipeline of one machine without a server; `penstock status --watch` "
             "shows one that runs with --data or --on"
+        )
+    if options.report_page is not None and (options.data is not None or options.on is not None):
+        raise BuildError(
+            "--report-page is about a pipeline of one machine without a server; leave it out with "
+            "--data or --on"
         )
     if options.data is not None:
         from penstock.command.workers import run_workers
@@ -138,11 +161,14 @@ def _check_company(options: argparse.Namespace) -> None:
             getattr(options, one) is not None for one in company
         ):
             continue
-        name = option.replace("_", "-")
-        text = f"--{name} goes with {' or '.join(f'--{one}' for one in company)}"
+        text = f"{_named(option)} goes with {' or '.join(map(_named, company))}"
         if option == "attempts":
             text += "; in one process set it in the pipeline, by on_error=retry(times)"
         raise BuildError(text)
+
+
+def _named(option: str) -> str:
+    return "--" + option.replace("_", "-")
 
 
 def run(where: str, options: Options, *, alone: bool = False) -> int:
@@ -183,6 +209,7 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
         running = pipeline.start(
             drain_deadline=options.drain_deadline, limit=options.limit, workers=crew
         )
+        await _recorded(running, options.report_page)
         async with await _served(running, options.page):
             started.append(running)
             deadline = options.drain_deadline
@@ -213,6 +240,18 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
             flush()
             os._exit(code)
     return code
+
+
+async def _recorded(running: Running, page: ReportPage | None) -> None:
+    """Have a running that has just been started write its page at the end, if it has one."""
+    if page is None:
+        return
+    try:
+        running.report_page(page.path, title=page.title, show_values=page.show_values)
+    except BaseException:
+        running.cancel()
+        await end_of(running)
+        raise
 
 
 async def _served(running: Running, page: Page | None) -> AbstractAsyncContextManager[object]:

@@ -114,10 +114,13 @@ class LatencyHistogram:
         if len(self._recent) >= _CHUNK:
             self._count()
 
-    def add(self, other: LatencyHistogram) -> None:
-        """Add everything that `other` has recorded; `other` keeps it."""
+    def add(self, other: LatencyHistogram, times: int = 1) -> None:
+        """Add everything that `other` has recorded, so many times; `other` keeps it."""
         other._count()
-        self._cells.update(other._cells)
+        if times == 1:
+            self._cells.update(other._cells)
+        else:
+            self._cells.update({value: n * times for value, n in other._cells.items()})
 
     def reset(self) -> None:
         """Forget everything recorded."""

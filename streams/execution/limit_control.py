@@ -31,7 +31,8 @@ class LimitControl:
 
     `overload` says which errors, besides timeouts, are signs of overload. When it, the limiter or
     `on_limit_change` raises, `broke(error, what)` is called, because no event is to blame; the rest
-    of that list is not reported, and the last valid limit stays.
+    of that list is not reported, and the last valid limit stays. `watch` is an observer of the run,
+    called as `on_limit_change` is.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class LimitControl:
         broke: Callable[[Exception, str], None],
         overload: Overload | None = None,
         on_limit_change: OnLimitChange | None = None,
+        watch: OnLimitChange | None = None,
     ) -> None:
         self.limit = limit_of(limiter)
         self.reason = reason_of(limiter)
@@ -48,6 +50,7 @@ class LimitControl:
         self._broke = broke
         self._overload = overload
         self._on_limit_change = on_limit_change
+        self._watch = watch
         self._on_arrive: Callable[[], object] | None = None
         if isinstance(limiter, ArrivalLimiter):
             self._on_arrive = limiter.on_arrive
@@ -115,6 +118,8 @@ class LimitControl:
         self._limit_changed(old)
 
     def _limit_changed(self, old: int) -> None:
+        if self._watch is not None and old != self.limit:
+            self._watch(old, self.limit, self.reason)
         if self._on_limit_change is not None and old != self.limit:
             try:
                 self._on_limit_change(old, self.limit, self.reason)

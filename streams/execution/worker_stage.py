@@ -133,7 +133,11 @@ class WorkerStage(CallingStage):
             limiter = self._shared.limiter
         settings = self._settings
         self._control = LimitControl(
-            limiter, self._broke, settings.overload, settings.on_limit_change
+            limiter,
+            self._broke,
+            settings.overload,
+            settings.on_limit_change,
+            self.run.watch_of_limit(self.info),
         )
         self._limit = self._control.limit
         self.slots = self._limit if self._shared is None else self.in_flight

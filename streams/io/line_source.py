@@ -331,6 +331,7 @@ class _Reading(SourceStage[T]):
             # If bytes were escaped, not the repr of the text, which would escape them again.
             shown = describe(text if text.encode() == raw else raw)
             error = BadLine(f"{where}: {shown}")
+        error.place = f"{self._name}, line {number}"
         self._bad += 1
         self.run.errors.count_bad_line(error)
         if self._stop_at_bad_line:

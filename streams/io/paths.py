@@ -32,6 +32,7 @@ __all__ = [
     "input_name",
     "input_path",
     "is_path",
+    "is_same_file",
     "opening",
     "output_name",
     "output_path",
@@ -201,6 +202,12 @@ def _regular_file(path: Path, standard: int) -> object:
     except OSError:
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def is_same_file(path: str, other: Path, *, is_input: bool) -> bool:
+    """Whether `path` names the regular file that `other`, an input or an output, does."""
+    taken = _regular_file(actual_input(other) if is_input else actual_output(other), 1 - is_input)
+    return taken is not None and taken == _regular_file(os.path.abspath(path), 1)
 
 
 def refuse_to_empty(written: Path | None) -> None:

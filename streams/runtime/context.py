@@ -26,6 +26,7 @@ from penstock.streams.runtime.pauses import Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
+    from penstock.streams.diagnostics.histogram import LatencyHistogram
     from penstock.streams.protocol.time_slice import TimeSlice
 
 __all__ = ["Observer", "Run", "Statistics"]
@@ -83,6 +84,10 @@ class Run:
         # Its own. An observer is there from before the stages are attached, or not at all;
         # `on_failed` is called with an error that no subscriber can receive.
         self.observer: Observer | None = None
+        # Called with the stage, its old limit, the new one and the reason; likewise.
+        self.on_limit: Callable[[StageInfo, int, int, str], None] | None = None
+        # What a sink has measured of all events, by the part of the latency.
+        self.latencies: Callable[[], dict[str, LatencyHistogram]] | None = None
         self.on_failed: Callable[[BaseException], None] | None = None
         self.sources: list[Source] = []
         self.stages: list[tuple[StageInfo, Statistics]] = []
@@ -106,6 +111,10 @@ class Run:
         """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
             self.stages.append((info, statistics))
+
+    def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
+        """What is called when the limit of the stage has changed, if anything watches it."""
+        return None if self.on_limit is None else partial(self.on_limit, info)
 
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""

@@ -28,6 +28,8 @@ class ErrorLog:
         """The error that ends the running pipeline, once it is known."""
         self.on_failure: Callable[[BaseException], None] | None = None
         """Called with the error of each event that failed in a stage that goes on."""
+        self.on_bad_line: Callable[[BadLine], None] | None = None
+        """Called with each line of the input that is not an event."""
         self.failed_events = 0
         self.kinds: dict[str, int] = {}
         """The events that failed so, by the type of the error."""
@@ -42,19 +44,25 @@ class ErrorLog:
     def count(self, error: BaseException) -> None:
         """Count an event that failed in a stage that goes on; the first ones are reported."""
         self.failed_events += 1
-        kind = type(error).__name__
-        if kind not in self.kinds and len(self.kinds) >= _KINDS:
-            kind = "other"
-        self.kinds[kind] = self.kinds.get(kind, 0) + 1
-        if self.on_failure is not None:
-            self.on_failure(error)
+        self.noted(error)
         if self._shows(self.failed_events, "more events have failed; they"):
             notes = "; ".join(getattr(error, "__notes__", ()))
             self.warn(f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})")
 
+    def noted(self, error: BaseException, events: int = 1) -> None:
+        """Count events that failed so, which have been reported elsewhere."""
+        kind = type(error).__name__
+        if kind not in self.kinds and len(self.kinds) >= _KINDS:
+            kind = "other"
+        self.kinds[kind] = self.kinds.get(kind, 0) + events
+        if self.on_failure is not None:
+            self.on_failure(error)
+
     def count_bad_line(self, error: BadLine) -> None:
         """Count a line of the input that is not an event; the first ones are reported."""
         self.bad_lines += 1
+        if self.on_bad_line is not None:
+            self.on_bad_line(error)
         if self._shows(self.bad_lines, "there are more bad lines; they"):
             self.warn(str(error))
 

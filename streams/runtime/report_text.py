@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-__all__ = ["as_text"]
+__all__ = ["as_text", "how_it_ended"]
 
 _HOW_IT_ENDED = {
     "completed": "completed",
@@ -24,8 +24,7 @@ def as_text(outcome: str, numbers: dict[str, Any]) -> str:
     """A few lines: how it ended, the events by outcome, troubles, the latencies."""
     seconds = numbers["seconds"]
     rate = f", {numbers['finished'] / seconds:,.0f} events/s" if seconds > 0 else ""
-    how = _HOW_IT_ENDED.get(outcome, f"not ended ({outcome})")
-    lines = [f"penstock: {how} after {seconds:.1f} s{rate}"]
+    lines = [f"penstock: {how_it_ended(outcome)} after {seconds:.1f} s{rate}"]
     counts = [f"{numbers['in']:,} in", f"{numbers['finished']:,} finished"]
     counts += [f"{n:,} dropped ({cause})" for cause, n in numbers["dropped"].items()]
     for name in ("failed", "returned", "waiting", "in_flight"):
@@ -46,6 +45,11 @@ def as_text(outcome: str, numbers: dict[str, Any]) -> str:
     lines += _troubles(numbers["stages"])
     lines += _latencies(numbers["latency"])
     return "\n".join(lines)
+
+
+def how_it_ended(outcome: str) -> str:
+    """An outcome in words."""
+    return _HOW_IT_ENDED.get(outcome, f"not ended ({outcome})")
 
 
 def _unfinished(stages: list[dict[str, Any]]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from penstock.streams.telemetry.recorder import Recorder
+    from penstock.streams.telemetry.report.writing import PageWriter
     from penstock.streams.telemetry.serving import Serving
 
 __all__ = ["Outcome", "Report", "Running"]
@@ -54,6 +56,7 @@ class Running:
         self._flowable = flowable
         self._bounds = limit
         self._recorder: Recorder | None = None
+        self._page: PageWriter | None = None
         last = flowable.info.number
         self._plan = [(s.info.at(last + i), s) for i, s in enumerate(sinks, 1)]
         self._sinks: list[SinkStage[Any]] = []
@@ -295,12 +298,21 @@ class Running:
             self._state = "closed"
             if self._recorder is not None:
                 self._recorder.end()
+            if self._page is not None:
+                self._write_page(self._page)
             if self._error is not None and not self._waiting:
                 # A later `wait` raises it too, but there may never be one.
                 text = f"a pipeline has ended with {in_a_line(self._error)}"
                 logging.getLogger("penstock").error(text)
             if not self._done.done():
                 self._done.set_result(None)
+
+    def _write_page(self, page: PageWriter) -> None:
+        try:
+            page.write()
+        except Exception as error:
+            # The events are where they are: this changes nothing of how the run ended.
+            self._run.errors.warn(f"the report page was not written: {in_a_line(error)}")
 
     def statistics(self) -> dict[str, Any]:
         """A snapshot as a plain dict; the names are API.
@@ -345,6 +357,22 @@ class Running:
             last = self._flowable.info.number
             self._recorder = Recorder(self._run, self.statistics, last)
         return self._recorder
+
+    def report_page(
+        self, path: str | os.PathLike[str], *, title: str | None = None, show_values: bool = False
+    ) -> None:
+        """Write a page about the whole run to `path` when it has ended, whatever ends it.
+
+        One file of HTML, which loads nothing else: the account of the events, the picture with its
+        totals, latencies, throughput, limits with the reasons for their changes, errors, bad lines,
+        the hottest keys, and the machine. It replaces a file that is there, at once. `title` stands
+        above it; `show_values` shows values of events, which keys and the texts of errors are. To
+        be called right after `start`, as it is recorded from the first event on (see `record`).
+        Raises BuildError if it is called later, and if nothing can be written there.
+        """
+        from penstock.streams.telemetry.report.writing import PageWriter
+
+        self._page = PageWriter(self, path, title, show_values=show_values)
 
     def serve(
         self,

@@ -187,6 +187,7 @@ class TableReader(SourceStage[dict[str, Any]]):
     def _bad_row(self, row: Row, what: str, payload: str | bytes) -> None:
         text = payload if isinstance(payload, str) else payload.decode("utf-8", "backslashreplace")
         error = BadRow(f"{row} of {self._info.detail}: its payload {what}: {describe(text)}")
+        error.place = f"{row} of {self._info.detail}"
         self._bad += 1
         self.run.errors.count_bad_line(error)
         self.ledger.fail(row, error, final=True)

@@ -16,13 +16,17 @@ from itertools import accumulate
 from math import ceil, inf
 from typing import Any, NamedTuple
 
+from penstock.streams import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram
+from penstock.streams.errors import BadLine, message_of
+from penstock.streams.keyed.queues import KeyQueue
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
+from penstock.streams.telemetry.key_counts import KeyCounts
 
-__all__ = ["KEPT", "LATENCIES", "Example", "Recorder", "Sample"]
+__all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample"]
 
 KEPT = 900
 """Samples that are kept, one a second: fifteen minutes."""
@@ -32,8 +36,15 @@ LATENCIES = tuple(digit * 10**power for power in range(-5, 4) for digit in (1, 2
 
 _Measure = Callable[[list[Event[Any]]], None]
 
-# Types of errors of which an example is kept.
+# Types of errors of which an example is kept, and bad lines that are.
 _EXAMPLES = 20
+# Characters of a bad line.
+_SHOWN = 1_000
+
+# Changes of limits that are kept, and reasons of them that are counted by themselves.
+_CHANGES, _REASONS = 500, 100
+
+_PARTS = ("waiting", "service", "total")
 
 # Events that are measured in a second, if there are more.
 _MEASURED = 1_000
@@ -62,32 +73,54 @@ class Sample(NamedTuple):
 
 
 class Example(NamedTuple):
-    """An error: the stage in which it was raised, and its text, which may show an event."""
+    """An error: the stage in which it was raised, or the place of a bad line; and its text, which
+    may show an event."""
 
     where: str
     text: str
+
+
+class Change(NamedTuple):
+    """A limit has changed: when, in seconds since the start, in which stage, and why."""
+
+    at: float
+    stage: int
+    before: int
+    after: int
+    reason: str
 
 
 class Recorder:
     """Records one running, from before it has begun.
 
     Time: O(1) a list of events, and O(stages) a second. Memory: 900 samples, each of a few numbers
-    and of three more a stage.
+    and of three more a stage; 2,000 keys.
     """
 
     def __init__(self, run: Run, statistics: Callable[[], dict[str, Any]], last: int) -> None:
         """`last` is the number of the stage above the sinks."""
         self._run = run
+        self._start = run.now()
         self._statistics = statistics
         self.last = last
         self.examples: dict[str, Example] = {}
         """The last error of each type with which an event failed in a stage that goes on."""
+        self.bad_lines: list[Example] = []
+        """The first lines of the input that are not events."""
+        self.keys = KeyCounts()
+        """The keys of the events that left a spread, of about a thousand a second."""
+        self.changes: deque[Change] = deque(maxlen=_CHANGES)
+        """The last changes of limits."""
+        self.reasons: dict[tuple[int, str], int] = {}
+        """How many changes there were, by the stage and the reason."""
+        self.began = clock.wall()
+        """When it began, in seconds since the epoch."""
         self._arrows: dict[int, _Arrow] = {}
         self.samples: deque[Sample] = deque(maxlen=KEPT)
-        self._whole = {name: LatencyHistogram() for name in ("waiting", "service", "total")}
-        self._second = LatencyHistogram()
+        self._whole = {name: LatencyHistogram() for name in _PARTS}
+        self._second = {name: LatencyHistogram() for name in _PARTS}
         # Every so many events one is measured; `_skipped` have not been since the last.
-        self._stride = 1
+        self.stride = 1
         self._skipped = 0
         self._measured = 0
         self._before: dict[str, Any] | None = None
@@ -97,6 +130,8 @@ class Recorder:
         """Called after each sample."""
         run.observer = self
         run.errors.on_failure = self._failed
+        run.errors.on_bad_line = self._bad_line
+        run.on_limit = self._limit_changed
         self._later()
 
     # Arrows.
@@ -105,14 +140,18 @@ class Recorder:
         """What stands between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
-        measure = self._measure if info.number == self.last else None
+        measure: _Measure | None = None
+        if info.number == self.last:
+            measure = self._measure
+        elif info.name == "spread":
+            measure = _Keys(self)
         arrow = self._arrows[info.number] = _Arrow(below, measure)
         return arrow
 
     def _measure(self, events: list[Event[Any]]) -> None:
-        first = self._stride - 1 - self._skipped
-        chosen = events[first :: self._stride] if first < len(events) else []
-        self._skipped = (self._skipped + len(events)) % self._stride
+        first = self.stride - 1 - self._skipped
+        chosen = events[first :: self.stride] if first < len(events) else []
+        self._skipped = (self._skipped + len(events)) % self.stride
         if not chosen:
             return
         now = self._run.now()
@@ -127,10 +166,9 @@ class Recorder:
             waiting.append((started - event.created) * 1e6)
             service.append((ended - started) * 1e6)
         total = [a + b for a, b in zip(waiting, service, strict=True)]
-        self._whole["waiting"].count(waiting)
-        self._whole["service"].count(service)
-        self._whole["total"].count(total)
-        self._second.count(total)
+        self._second["waiting"].count(waiting)
+        self._second["service"].count(service)
+        self._second["total"].count(total)
         self._measured += len(chosen)
 
     def add_to(self, numbers: dict[str, Any]) -> None:
@@ -141,13 +179,28 @@ class Recorder:
                 stage["sent"] = arrow.count
         if numbers["latency"] is None:
             numbers["latency"] = {
-                name: asdict(histogram.snapshot()) for name, histogram in self._whole.items()
+                name: asdict(histogram.snapshot()) for name, histogram in self.latencies().items()
             }
+
+    def latencies(self) -> dict[str, LatencyHistogram]:
+        """The histograms of the parts of the latency, over the whole running.
+
+        They are a sink's, if one measures every event; else each measured event counts for those
+        between it and the one before.
+        """
+        if self._run.latencies is not None:
+            return self._run.latencies()
+        merged: dict[str, LatencyHistogram] = {}
+        for name, second in self._second.items():
+            merged[name] = LatencyHistogram()
+            merged[name].add(self._whole[name])
+            merged[name].add(second, self.stride)
+        return merged
 
     def buckets(self) -> dict[str, tuple[list[tuple[float, int]], float]]:
         """Of each part of the latency: how many took at most so many seconds, and their sum."""
         found: dict[str, tuple[list[tuple[float, int]], float]] = {}
-        for name, histogram in self._whole.items():
+        for name, histogram in self.latencies().items():
             cells = histogram.cells()
             counts = [0] * (len(LATENCIES) + 1)
             for microseconds, count in cells:
@@ -167,6 +220,18 @@ class Recorder:
             where = next((note for note in notes if note.startswith("in stage ")), "")
             self.examples[kind] = Example(where.partition(", on the event ")[0], in_a_line(error))
 
+    def _bad_line(self, error: BadLine) -> None:
+        if len(self.bad_lines) < _EXAMPLES:
+            self.bad_lines.append(Example(error.place, message_of(error, _SHOWN)))
+
+    def _limit_changed(self, info: StageInfo, before: int, after: int, reason: str) -> None:
+        at = self._run.now() - self._start
+        self.changes.append(Change(at, info.number, before, after, reason))
+        what = (info.number, reason)
+        if what not in self.reasons and len(self.reasons) >= _REASONS:
+            what = (info.number, "other reasons")
+        self.reasons[what] = self.reasons.get(what, 0) + 1
+
     # Samples.
 
     def _later(self) -> None:
@@ -180,9 +245,14 @@ class Recorder:
         numbers = self._statistics()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
         sent = {number: arrow.count for number, arrow in self._arrows.items()}
-        cells = self._second.cells()
-        summary = self._second.snapshot() if cells else None
-        self._second.reset()
+        total = self._second["total"]
+        cells = total.cells()
+        summary = total.snapshot() if cells else None
+        for name, second in self._second.items():
+            self._whole[name].add(second, self.stride)
+            second.reset()
+        for stage in numbers["stages"]:
+            self.keys.waited(stage.get("hottest_keys", ()))
         heat: dict[int, int] = {}
         for microseconds, count in cells:
             row = max(0, bisect_right(LATENCIES, microseconds / 1e6) - 1)
@@ -210,8 +280,8 @@ class Recorder:
             )
         )
         # As many are measured as in the last second, whether or not that was a whole one.
-        seen = self._measured * self._stride
-        self._stride, self._skipped, self._measured = max(1, ceil(seen / _MEASURED)), 0, 0
+        seen = self._measured * self.stride
+        self.stride, self._skipped, self._measured = max(1, ceil(seen / _MEASURED)), 0, 0
         self._before, self._sent_before = numbers, sent
         for call in self.on_sample:
             call()
@@ -241,3 +311,22 @@ class _Arrow:
         if self._measure is not None:
             self._measure(events)
         self._on_events(events)
+
+
+class _Keys:
+    """Counts the keys of some of the events that leave a spread."""
+
+    __slots__ = ("_recorder", "_skipped")
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._skipped = 0
+
+    def __call__(self, events: list[Event[Any]]) -> None:
+        stride = self._recorder.stride
+        first = max(0, stride - 1 - self._skipped)
+        self._skipped = (self._skipped + len(events)) % stride
+        for event in events[first::stride]:
+            turn = event.turn
+            if turn.__class__ is KeyQueue:
+                self._recorder.keys.count(turn.key, stride)

@@ -26,6 +26,7 @@ from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import (
     FAILED,
+    FORGIVEN,
     RETURNED,
     Ending,
     Event,
@@ -219,7 +220,8 @@ class Dealing(DemandStage):
 
     def _set_limiter(self, limiter: Limiter) -> None:
         work = self._section.work
-        self._control = LimitControl(limiter, self._broke, None, work.on_limit_change)
+        watch = self.run.watch_of_limit(self._section.working)
+        self._control = LimitControl(limiter, self._broke, None, work.on_limit_change, watch)
         self._learns = not isinstance(limiter, Fixed)
         # A plain handler teaches a limiter nothing, unless it turns out to return awaitables.
         self._is_free = work.is_plain and self._learns
@@ -593,6 +595,8 @@ class Dealing(DemandStage):
             again = [peer.out.pop(number) for number in message.numbers]
             peer.waiting.extendleft(reversed(again))
             return
+        if ending is FORGIVEN and message.why is not None:
+            self.run.errors.noted(message.why, len(message.numbers))
         events = [self._pop(peer, number) for number in message.numbers]
         turns = self._turns_of(events)
         for event in events:

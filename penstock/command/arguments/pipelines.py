@@ -73,6 +73,11 @@ def add_run(add_parser: AddParser) -> None:
 
 def _add_page(run: argparse.ArgumentParser) -> None:
     run.add_argument(
+        "--report-page",
+        metavar="PATH",
+        help="when it has ended, write a page of HTML about the whole run",
+    )
+    run.add_argument(
         "--serve",
         type=address,
         metavar="[HOST:]PORT",
@@ -89,7 +94,8 @@ def _add_page(run: argparse.ArgumentParser) -> None:
         "--show-values",
         action="store_true",
         default=None,
-        help="with --serve: show values of events, such as keys and what errors say",
+        help="with --serve or --report-page: show values of events, such as keys and what errors "
+        "say",
     )
     run.add_argument(
         "--host",

@@ -140,7 +140,9 @@ def test_of_many_events_a_second_about_a_thousand_are_measured(run: Run) -> None
     # All of the first second, which shows how many there are.
     assert heats[0] == pytest.approx(speeds[0], abs=10)
     assert [900 <= heat <= 1100 for heat in heats[1:-1]] == [True] * len(heats[1:-1])
-    assert numbers["latency"]["total"]["count"] == sum(heats)
+    # Each of the others stands for those of which it was chosen.
+    assert 40_000 - recorder.stride <= numbers["latency"]["total"]["count"] <= 40_000
+    assert sum(heats) < 15_000
 
 
 def test_samples_of_a_quarter_of_an_hour_are_kept(run: Run) -> None:

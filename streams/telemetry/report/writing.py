@@ -1,0 +1,86 @@
+"""Writes the report page of a running when that has ended, whatever ended it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.streams.errors import BuildError
+from penstock.streams.io.paths import is_same_file
+from penstock.streams.telemetry.report.history import History
+from penstock.streams.telemetry.report.page import report_page
+
+if TYPE_CHECKING:
+    from penstock.streams.runtime.running import Running
+
+__all__ = ["PageWriter", "write_page"]
+
+
+class PageWriter:
+    """The page of one running, at its path. Raises BuildError if it could not be written there."""
+
+    def __init__(
+        self,
+        running: Running,
+        path: str | os.PathLike[str],
+        title: str | None,
+        *,
+        show_values: bool,
+    ) -> None:
+        self._running = running
+        self._path = os.fspath(path)
+        self._title = title
+        self._show_values = show_values
+        self._history = History()
+        _check(self._path)
+        for stage in running.describe():
+            for file in (stage, *stage.routed):
+                is_input = file.number == 1
+                if file.path is not None and is_same_file(self._path, file.path, is_input=is_input):
+                    raise BuildError(
+                        f"cannot write a report page to {self._path}: it is a file of the "
+                        f"pipeline, of {file}"
+                    )
+        recorder = running.record()
+        recorder.on_sample.append(self._add)
+        self._recorder = recorder
+
+    def _add(self) -> None:
+        self._history.add(self._recorder.samples[-1])
+
+    def write(self) -> None:
+        """Write it, in place of one that is there. Raises OSError."""
+        self._history.end()
+        page = report_page(
+            self._running.report(),
+            self._running.describe(),
+            self._recorder,
+            self._history,
+            self._title,
+            show_values=self._show_values,
+        )
+        write_page(page, self._path)
+
+
+def _check(path: str) -> None:
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
+        raise BuildError(f"cannot write a report page to {path}: it is a folder")
+    if not os.path.isdir(folder):
+        raise BuildError(f"cannot write a report page to {path}: there is no folder {folder}")
+    if not os.access(folder, os.W_OK):
+        raise BuildError(f"cannot write a report page to {path}: {folder} may not be written")
+
+
+def write_page(page: str, path: str) -> None:
+    """Write a page so that a reader sees all of it or what was there before. Raises OSError."""
+    new = f"{path}.{os.getpid()}.new"
+    try:
+        Path(new).write_text(page, encoding="utf-8")
+        os.replace(new, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(new)
+        raise
