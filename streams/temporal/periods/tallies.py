@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import frexp, inf
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -25,6 +25,9 @@ _FEW = 8
 
 # What is scaled to whole numbers: at most so many decimal places, and no larger numbers.
 _PLACES, _LARGEST = 60, 1 << 200
+
+# Binary digits of a float.
+_DIGITS = 53
 
 Aggregate = Literal["count", "sum", "avg", "min", "max"]
 
@@ -122,19 +125,26 @@ class Scaled:
     scale: int
     type: type[Any]
 
-    def sum(self, total: int, rows: int) -> Any:
-        """The sum of rows whose scaled amounts are `total` in all."""
-        return total if self.type is int else self._quotient(total, self.scale)
+    @property
+    def sum(self) -> Callable[[int, int], Any]:
+        """A function that makes the sum of rows of their scaled total, and their number."""
+        if self.type is int:
+            return lambda total, rows: total
+        if self.type is float:
+            # Correctly rounded, unlike a quotient of floats; too small to overflow.
+            scale = self.scale
+            return lambda total, rows: total / scale
+        return lambda total, rows: self._quotient(total, self.scale)
 
-    def average(self, total: int, rows: int) -> Any:
-        """Their average."""
-        return self._quotient(total, self.scale * rows)
+    @property
+    def average(self) -> Callable[[int, int], Any]:
+        """The same for their average."""
+        return lambda total, rows: self._quotient(total, self.scale * rows)
 
     def _quotient(self, total: int, divisor: int) -> Any:
         if self.type is Decimal:
             return Decimal(total) / Decimal(divisor)
         try:
-            # Correctly rounded, unlike a quotient of floats.
             return total / divisor
         except OverflowError:
             return inf if total > 0 else -inf
@@ -149,9 +159,13 @@ def scaled(amounts: list[Any]) -> Scaled | None:
     if kind is int:
         return Scaled(amounts, 1, int)
     if kind is float:
-        ratios = list(map(float.as_integer_ratio, amounts))
-        scale = max(map(itemgetter(1), ratios))
-    elif kind is Decimal:
+        # A float is a whole number of 53 binary digits, times a power of two.
+        exponent = min(map(itemgetter(1), map(frexp, amounts)))
+        scale = 1 << max(0, _DIGITS - exponent)
+        if scale > _LARGEST or max(amounts) > _LARGEST or min(amounts) < -_LARGEST:
+            return None
+        return Scaled(list(map(int, map(float(scale).__mul__, amounts))), scale, float)
+    if kind is Decimal:
         places = max(-amount.as_tuple().exponent for amount in amounts)
         if places > _PLACES:
             return None
