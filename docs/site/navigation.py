@@ -8,6 +8,7 @@ HOME = "index.md"
 
 # Titles are the pages' own, where none is given.
 SECTIONS: dict[str, list[str]] = {
+    "Tutorial": ["tutorial.md"],
     "How to": [
         "how-to/run-a-file.md",
         "how-to/files.md",
@@ -19,10 +20,13 @@ SECTIONS: dict[str, list[str]] = {
         "how-to/testing.md",
         "how-to/own-operator.md",
         "web-service.md",
+        "how-to/crawler.md",
         "prompts.md",
         "batches.md",
         "table-queue.md",
+        "how-to/order-per-customer.md",
         "how-to/container.md",
+        "how-to/systemd.md",
         "several-cores.md",
         "many-machines.md",
         "jetstream.md",
@@ -40,12 +44,21 @@ SECTIONS: dict[str, list[str]] = {
         "known-limits.md",
     ],
     "Explanation": [
+        "explanation/demand.md",
+        "explanation/order.md",
+        "explanation/limit.md",
         "limits.md",
         "architecture.md",
         "kata.md",
         "santa.md",
         "spreader.md",
         "evidence.md",
+    ],
+    "Coming from": [
+        "migration/asyncio-queue.md",
+        "migration/celery-arq.md",
+        "migration/bytewax-faust.md",
+        "compared.md",
     ],
     "Project": ["project/CHANGELOG.md", "project/CONTRIBUTING.md", "project/LICENSE.md"],
 }
