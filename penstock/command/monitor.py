@@ -61,14 +61,15 @@ def call(options: Namespace, words: list[str]) -> int:
         rule = replace(rule, begun=picture.begin)
         beside = picture.kept
     events = read_jsonl()
-    key = None if options.by is None else FieldOption("--by", options.by)
-    if key is not None:
-        events = events.pipe(ops.filter(key.is_in))
+    named = (("--by", options.by), ("--time", options.time))
+    fields = [FieldOption(option, field) for option, field in named if field is not None]
+    for field in fields:
+        events = events.pipe(ops.filter(field.is_in))
     pipeline = events.pipe(violations_of(rule, "skip"), ops.map(shown)).to(write_jsonl())
     where = Options(options.input, options.output, report=options.report)
     status = execute(pipeline, where, beside)
-    if key is not None:
-        status = key.end(status)
+    for field in fields:
+        status = field.end(status)
     if picture is not None:
         for text in options.key:
             if not picture.has_seen(_keys(text)):

@@ -130,13 +130,18 @@ class _Unfolding:
             raise FormulaTooLarge(
                 "the number of steps of a regular expression", self._letters, _MOST_LETTERS
             )
-        return Binary("->", letter, last()) if self._every else Nary("&", (letter, last()))
+        if self._every:
+            return Binary("->", letter, last())
+        then = last()
+        return letter if then == TRUE else Nary("&", (letter, then))
 
     def _while(self, letter: Formula, then: Formula) -> Formula:
         """`then` after any number of events that satisfy `letter`."""
-        if self._every:
-            return Binary("R", Unary("!", letter), then)
-        return Binary("U", letter, then)
+        if not self._every:
+            return Binary("U", letter, then)
+        if isinstance(letter, Unary) and letter.operator == "!":
+            return Binary("R", letter.operand, then)
+        return Binary("R", Unary("!", letter), then)
 
     def _any(self, ways: Iterable[Formula]) -> Formula:
         found = tuple(ways)

@@ -360,6 +360,23 @@ def test_a_wrong_name_of_the_key_is_told_once_with_a_count(
     ]
 
 
+def test_events_without_their_time_are_left_out_and_counted(
+    penstock: Penstock, lines: Callable[..., str]
+) -> None:
+    path = lines({"p": 1, "at": 0}, {"p": 1}, {"p": 1}, {"q": 1, "at": 9})
+    result = penstock(
+        "monitor", "G(p -> F[<=5s] q)", "--fields", "--time=at", "--report=none", "--input", path
+    )
+    assert json.loads(result.out)["deadline"] == 5
+    assert (result.status, result.err.splitlines()) == (
+        1,
+        [
+            "penstock: event 2 has no field 'at' (--time), left out: {'p': 1}",
+            "penstock: 1 more event has no field 'at' (--time), left out",
+        ],
+    )
+
+
 def test_a_key_to_be_marked_that_no_event_had_is_told_at_the_end(
     penstock: Penstock, lines: Callable[..., str], tmp_path: Path
 ) -> None:

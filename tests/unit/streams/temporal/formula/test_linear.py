@@ -41,6 +41,14 @@ def test_a_simple_expression_becomes_ltl(formula: str, linear: str) -> None:
     assert left_matches(found) == []
 
 
+@pytest.mark.parametrize(
+    ("formula", "linear"),
+    [("{a[->2]} |-> b", "a R (a -> next(a R (a -> b)))"), ("{a[*2]; !b}!", "a & X(a & X !b)")],
+)
+def test_what_is_made_has_no_double_negation_and_no_idle_true(formula: str, linear: str) -> None:
+    assert to_text(to_ltl(parse(formula))) == linear
+
+
 @pytest.mark.parametrize("text", ["{a && b[*]}!", "{{a; b}[*]; c} |-> d", "{a; b}"])
 def test_any_other_expression_stays(text: str) -> None:
     formula = parse(text)
