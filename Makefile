@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo docs test test-system test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -92,6 +92,9 @@ spreader-picture: .venv/.ready  ## the picture of docs/spreader.md, drawn again
 
 kata-picture: .venv/.ready  ## the picture of docs/how-to/run-a-file.md, drawn again
 	$(BIN)/penstock draw examples/kata.py --format svg --output docs/images/kata.svg
+
+kata-steps-picture: .venv/.usable  ## the picture of the README, measured and drawn again
+	$(BIN)/penstock kata --variant all --plot docs/images/kata-steps.svg
 
 limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again
 	$(BIN)/python -m benchmarks.limits.plots "P5 shifting" build/limits

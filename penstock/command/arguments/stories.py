@@ -89,6 +89,12 @@ def add_kata(add_parser: AddParser) -> None:
         help="at half of the time stop the whole interpreter for so long, as a garbage collector "
         "does (default: 1)",
     )
+    kata.add_argument(
+        "--report-page", metavar="PATH", help="write what was measured as a page of HTML, too"
+    )
+    kata.add_argument(
+        "--plot", metavar="PATH.svg", help="draw the latencies of all that was run side by side"
+    )
 
 
 def add_santa(add_parser: AddParser) -> None:

@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import os
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from penstock.command.explain import explain, users_line
 from penstock.command.interrupt import Interrupted
@@ -50,6 +51,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     except ValueError as error:
         raise BuildError(f"kata: {error}") from error
     _check_length(load, options)
+    _check_files(options)
     runs: list[Measured] = []
     interrupted = _run_variants(variants, load, work, options, runs)
     broken: list[str] | None = None
@@ -59,6 +61,7 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         interrupted = _run_cpu(load, options, runs)
     elif interrupted is None:
         interrupted = _run_reference(load, work, options, runs)
+    _draw(runs, _heading(load, work, options.cpu_ms), options)
     printed = put(f"{_heading(load, work, options.cpu_ms)}\n\n{table(runs)}\n")
     if interrupted is not None:
         mention(f"{interrupted} before the load's end")
@@ -105,6 +108,35 @@ def _check_length(load: Load, options: argparse.Namespace) -> None:
             f"kata: a pause of {options.pause:g} s does not fit into a run of {load.seconds:g} s: "
             "give more --seconds or a shorter --pause"
         )
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Raise BuildError if what was measured could not be written."""
+    from penstock.streams.telemetry.report.writing import check_path
+
+    for path in (options.report_page, options.plot):
+        if path is not None:
+            check_path(path)
+
+
+def _draw(runs: list[Measured], heading: str, options: argparse.Namespace) -> None:
+    """Write what was measured as a page and as a picture, as far as that is asked for."""
+    if options.report_page is None and options.plot is None:
+        return
+    from penstock.command.kata.page import page, picture
+    from penstock.streams.telemetry.report.writing import write_page
+
+    drawn: list[tuple[str | None, Callable[[], str]]] = [
+        (options.report_page, partial(page, runs, heading)),
+        (options.plot, partial(picture, runs)),
+    ]
+    for path, draw in drawn:
+        if path is None:
+            continue
+        try:
+            write_page(draw(), path)
+        except OSError as error:
+            mention(f"cannot write {path}: {error.strerror}")
 
 
 def _observer(options: argparse.Namespace) -> Observer:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.command.kata.load import DUPLICATE_WINDOW, Event
@@ -23,6 +23,16 @@ from penstock.streams import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram, Summary
 
 __all__ = ["Interval", "Measured", "Observer"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The latency of the events that started in a part of a run, and the queue at its end, `at` so
+    many seconds after the start."""
+
+    latency: Summary
+    queue: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +70,10 @@ class Measured:
     """The overlapped events of each client that has any."""
     overtakings: Mapping[int, int] = field(default_factory=dict[int, int])
     """The overtaken events of each client that has any."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The latency of the events that started in a part of a run, and the queue at its end."""
-
-    latency: Summary
-    queue: int
+    cells: Sequence[tuple[int, int]] = ()
+    """The histogram of `latency`: the lowest microsecond of each cell, and its events."""
+    intervals: Sequence[Interval] = ()
+    """The parts of the run that were asked for, in their order."""
 
 
 class Observer:
@@ -76,8 +82,8 @@ class Observer:
     The run starts when its observer is made: `start` is that moment on the time line of `now`,
     which is also the time line of the events' `created`. The latency of all clients but
     `slow_client` is measured on its own, too.
-    Memory: the uuids that started, of the last twenty seconds of the events' own time, and four
-    numbers per client.
+    Memory: the uuids that started, of the last twenty seconds of the events' own time, four numbers
+    per client, and the intervals that were asked for.
     """
 
     def __init__(
@@ -102,6 +108,7 @@ class Observer:
         self._last_end: dict[int, float] = {}
         self._overlaps: Counter[int] = Counter()
         self._overtakings: Counter[int] = Counter()
+        self._intervals: list[Interval] = []
 
     @property
     def waiting(self) -> int:
@@ -195,8 +202,10 @@ class Observer:
     def interval(self) -> Interval:
         """What happened since the last call, or since the start."""
         with self._lock:
-            interval = Interval(self._recent.snapshot(), self.waiting)
+            at = self.now() - self.start
+            interval = Interval(self._recent.snapshot(), self.waiting, at)
             self._recent.reset()
+            self._intervals.append(interval)
             return interval
 
     def measured(self, variant: str) -> Measured:
@@ -224,6 +233,8 @@ class Observer:
                 others=None if self._slow_client is None else self._others.snapshot(),
                 overlaps=dict(self._overlaps),
                 overtakings=dict(self._overtakings),
+                cells=tuple(self._latencies.cells()),
+                intervals=tuple(self._intervals),
             )
 
     def _is_duplicate(self, event: Event) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.command.kata.observe import Measured
 from penstock.streams.diagnostics.histogram import Summary
 
-__all__ = ["table"]
+__all__ = ["columns_of", "table"]
 
 
 def _ms(seconds: float) -> str:
@@ -19,9 +19,9 @@ def _of(summary: Summary | None, field: Callable[[Summary], float]) -> str:
     return "-" if summary is None else _ms(field(summary))
 
 
-_Column = tuple[str, Callable[[Measured], str]]
+Column = tuple[str, Callable[[Measured], str]]
 
-_COLUMNS: tuple[_Column, ...] = (
+_COLUMNS: tuple[Column, ...] = (
     ("variant", lambda run: run.variant),
     ("events/s", lambda run: f"{run.throughput:.0f}"),
     ("queue", lambda run: str(run.queue)),
@@ -45,7 +45,12 @@ _COLUMNS: tuple[_Column, ...] = (
     ("unfinished", lambda run: str(run.unfinished)),
 )
 # Only if a client was slow.
-_OTHERS: _Column = ("others-p99", lambda run: _of(run.others, lambda latency: latency.p99))
+_OTHERS: Column = ("others-p99", lambda run: _of(run.others, lambda latency: latency.p99))
+
+
+def columns_of(runs: Sequence[Measured]) -> tuple[Column, ...]:
+    """The columns of a table of these runs: each a heading, and the text of a run in it."""
+    return (*_COLUMNS, _OTHERS) if any(run.others for run in runs) else _COLUMNS
 
 
 def table(runs: Iterable[Measured]) -> str:
@@ -58,7 +63,7 @@ def table(runs: Iterable[Measured]) -> str:
     unfinished at the end. If a client was slow, the last column is the latency of the others.
     """
     runs = list(runs)
-    columns = (*_COLUMNS, _OTHERS) if any(run.others for run in runs) else _COLUMNS
+    columns = columns_of(runs)
     rows = [[heading for heading, _ in columns]]
     rows += [[cell(run) for _, cell in columns] for run in runs]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -49,25 +49,27 @@ def percentiles(
     top: float,
     nines: int,
     least: float | None = None,
+    behind: Sequence[Curve] = (),
     size: tuple[int, int] = (360, 230),
 ) -> str:
     """Latency by percentile: each nine of the percentile takes as much room as the one before.
 
     `top` is the latency at the upper end, in seconds, and `nines` how many there are to the right:
     charts with the same two can be compared. With `least`, the axis of the latency is logarithmic
-    too, and begins there or below.
+    too, and begins there or below. The curves `behind` are drawn first.
     """
     plot = (
         _Plot(size, nines, _rounded_up(top)) if least is None else _Decades(size, nines, top, least)
     )
     parts = [plot.rules(_labelled(plot.marks())), *(_nine(plot, n) for n in range(nines + 1))]
-    points = [
-        (min(nines, -log10(max(1 - part, 10.0**-nines))), seconds)
-        for part, seconds in _distribution(curve.cells)
-    ]
-    if points:
-        path = plot.path(_thinned(points), steps=True)
-        parts.append(f'<path class="line {escape(curve.kind)}" d="{path}"/>')
+    for one in (*behind, curve):
+        points = [
+            (min(nines, -log10(max(1 - part, 10.0**-nines))), seconds)
+            for part, seconds in _distribution(one.cells)
+        ]
+        if points:
+            path = plot.path(_thinned(points), steps=True)
+            parts.append(f'<path class="line {escape(one.kind)}" d="{path}"/>')
     return plot.svg(f"{curve.name}: latency by percentile", parts)
 
 
@@ -77,10 +79,15 @@ def nines_of(count: int) -> int:
 
 
 def over_time(
-    lines: Sequence[Line], *, seconds: float, size: tuple[int, int] = (540, 190), label: str
+    lines: Sequence[Line],
+    *,
+    seconds: float,
+    size: tuple[int, int] = (540, 190),
+    label: str,
+    top: float = 0.0,
 ) -> str:
-    """Series over the seconds of a run."""
-    highest = max((y for line in lines for _, y in line.points), default=0.0)
+    """Series over the seconds of a run, on an axis up to `top` or the greatest of them."""
+    highest = max([top, *(y for line in lines for _, y in line.points)])
     plot = _Plot(size, max(seconds, 1e-9), _rounded_up(highest))
     parts = [plot.rules([(y, number(y)) for y in ticks(plot.top)])]
     parts += [plot.below(x, in_time(x), "start" if x == 0 else "middle") for x in _times(seconds)]
@@ -166,7 +173,9 @@ def _nine(plot: _Plot, n: int) -> str:
     x = plot.x(n)
     anchor = "start" if n == 0 else "end" if n == plot.right else "middle"
     upright = f'<path class="rule" d="M{x:.1f} {_TOP}V{plot.height - _BOTTOM}"/>'
-    return upright + plot.below(n, text, anchor)
+    # The last two would overlap where there is little room.
+    is_narrow = n and n == plot.right - 1 and (plot.x(1) - plot.x(0)) < 70
+    return upright + ("" if is_narrow else plot.below(n, text, anchor))
 
 
 def _distribution(cells: _Cells) -> list[tuple[float, float]]:

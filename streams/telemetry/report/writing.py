@@ -15,7 +15,7 @@ from penstock.streams.telemetry.report.page import report_page
 if TYPE_CHECKING:
     from penstock.streams.runtime.running import Running
 
-__all__ = ["PageWriter", "write_page"]
+__all__ = ["PageWriter", "check_path", "write_page"]
 
 
 class PageWriter:
@@ -34,7 +34,7 @@ class PageWriter:
         self._title = title
         self._show_values = show_values
         self._history = History()
-        _check(self._path)
+        check_path(self._path)
         for stage in running.describe():
             for file in (stage, *stage.routed):
                 is_input = file.number == 1
@@ -64,14 +64,15 @@ class PageWriter:
         write_page(page, self._path)
 
 
-def _check(path: str) -> None:
+def check_path(path: str) -> None:
+    """Raise BuildError if no page can be written there."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
-        raise BuildError(f"cannot write a report page to {path}: it is a folder")
+        raise BuildError(f"cannot write {path}: it is a folder")
     if not os.path.isdir(folder):
-        raise BuildError(f"cannot write a report page to {path}: there is no folder {folder}")
+        raise BuildError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(folder, os.W_OK):
-        raise BuildError(f"cannot write a report page to {path}: {folder} may not be written")
+        raise BuildError(f"cannot write {path}: {folder} may not be written")
 
 
 def write_page(page: str, path: str) -> None:

@@ -77,9 +77,7 @@ def test_a_run_whose_input_cannot_be_opened_has_its_page(penstock: Penstock, job
 def test_a_place_where_no_page_can_be_is_a_usage_error(penstock: Penstock, job: Path) -> None:
     ended = penstock("run", "job.py", "--report-page", "no/page.html", *INPUT)
     assert ended.status == 2
-    assert ended.err == (
-        "penstock: cannot write a report page to no/page.html: there is no folder no\n"
-    )
+    assert ended.err == ("penstock: cannot write no/page.html: there is no folder no\n")
     assert ended.out == ""
 
 
