@@ -83,10 +83,13 @@ class DeadLetterChannel(AckHook):
 
         `accepted` is called then.
         """
+        about = DeadLetter(
+            event.value, error, stage, attempts, event.created, self._run.now(), event.token
+        )
+        if self._run.errors.on_letter is not None:
+            self._run.errors.on_letter(about)
         letter = Event(
-            DeadLetter(
-                event.value, error, stage, attempts, event.created, self._run.now(), event.token
-            ),
+            about,
             event.created,
             _Given(event, error, accepted),
             event.token,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.streams.errors import BadLine, message_of
+
+if TYPE_CHECKING:
+    from penstock.streams.failures.policy import DeadLetter
 
 __all__ = ["ErrorLog", "in_a_line"]
 
@@ -30,6 +34,8 @@ class ErrorLog:
         """Called with the error of each event that failed in a stage that goes on."""
         self.on_bad_line: Callable[[BadLine], None] | None = None
         """Called with each line of the input that is not an event."""
+        self.on_letter: Callable[[DeadLetter], None] | None = None
+        """Called with each dead letter, before its sink has accepted it."""
         self.failed_events = 0
         self.kinds: dict[str, int] = {}
         """The events that failed so, by the type of the error."""

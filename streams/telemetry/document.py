@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from penstock.streams.errors import describe, message_of, printable
+from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.telemetry.recorder import LATENCIES, Recorder, Sample
 
@@ -19,6 +21,9 @@ _Object = dict[str, Any]
 
 # Characters of a name, a detail, a key or an error that are sent.
 _SHOWN = 300
+
+# Of the value of the last dead letter.
+_VALUE = 2_000
 
 # Of a latency that are sent.
 _PERCENTILES = ("count", "median", "p99", "p999", "max")
@@ -63,16 +68,33 @@ class Document:
             kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}
             for kind, one in self._recorder.examples.items()
         }
+        letter = self._recorder.letter
+        if letter is not None:
+            numbers["letter"] = self._letter(letter)
         if numbers["state"] == "closed":
             report = self._running.report()
             numbers["outcome"] = report.outcome
         return numbers
 
+    def _letter(self, letter: DeadLetter) -> dict[str, Any]:
+        shown = {
+            "stage": _short(letter.stage),
+            "error": type(letter.error).__name__,
+            "attempts": letter.attempts,
+            "at": self._recorder.seconds_at(letter.failed),
+        }
+        if self._show_values:
+            shown |= {
+                "text": _short(message_of(letter.error)),
+                "value": printable(describe(letter.value, _VALUE)),
+            }
+        return shown
+
     def _shown(self, stage: dict[str, Any]) -> dict[str, Any]:
         shown = {name: number for name, number in stage.items() if name not in _LEFT_OUT}
         if "hottest_keys" in stage:
             shown["hottest_keys"] = [
-                {**key, "key": _short(str(key["key"])) if self._show_values else None}
+                {**key, "key": _named(key["key"]) if self._show_values else None}
                 for key in stage["hottest_keys"]
             ]
         if "workers" in stage:
@@ -98,7 +120,12 @@ def _described(stage: StageInfo, last: int) -> dict[str, Any]:
     }
 
 
+def _named(key: Any) -> str:
+    return _short(key if isinstance(key, str) else describe(key))
+
+
 def _short(text: str) -> str:
+    text = printable(text)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from penstock.streams import clock
 from penstock.streams.diagnostics.histogram import LatencyHistogram
 from penstock.streams.errors import BadLine, message_of
+from penstock.streams.failures.policy import DeadLetter
 from penstock.streams.keyed.queues import KeyQueue
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
@@ -94,7 +95,7 @@ class Recorder:
     """Records one running, from before it has begun.
 
     Time: O(1) a list of events, and O(stages) a second. Memory: 900 samples, each of a few numbers
-    and of three more a stage; 2,000 keys.
+    and of three more a stage; 2,000 keys; one dead letter.
     """
 
     def __init__(self, run: Run, statistics: Callable[[], dict[str, Any]], last: int) -> None:
@@ -115,6 +116,8 @@ class Recorder:
         """How many changes there were, by the stage and the reason."""
         self.began = clock.wall()
         """When it began, in seconds since the epoch."""
+        self.letter: DeadLetter | None = None
+        """The last dead letter."""
         self._arrows: dict[int, _Arrow] = {}
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._whole = {name: LatencyHistogram() for name in _PARTS}
@@ -132,6 +135,7 @@ class Recorder:
         run.errors.on_failure = self._failed
         run.errors.on_bad_line = self._bad_line
         run.on_limit = self._limit_changed
+        run.errors.on_letter = self._routed
         self._later()
 
     # Arrows.
@@ -231,6 +235,13 @@ class Recorder:
         if what not in self.reasons and len(self.reasons) >= _REASONS:
             what = (info.number, "other reasons")
         self.reasons[what] = self.reasons.get(what, 0) + 1
+
+    def _routed(self, letter: DeadLetter) -> None:
+        self.letter = letter
+
+    def seconds_at(self, time: float) -> float:
+        """Seconds from the start to `time`, which is of the loop's clock."""
+        return time - self._start
 
     # Samples.
 

@@ -12,6 +12,9 @@ let fixed = null;
 let now = {};
 let samples = [];
 let boxes = new Map();
+// When the last line came; a line comes each second.
+let heard = null;
+const SILENT = 5000;
 
 // Elements. Text is only ever set as text.
 
@@ -88,17 +91,13 @@ function build() {
   for (const stage of fixed.stages) {
     const box = element(stage.kind === "sink" ? "div" : "li", "stage");
     box.dataset.kind = stage.kind;
+    const fill = box.appendChild(element("i", "fill"));
     const head = element("div", "head");
     const level = element("span", "level");
     head.append(element("span", "number", stage.stage), element("span", "name", stage.name), level);
     box.append(head);
     if (stage.detail) box.append(element("div", "detail", stage.detail));
-    const parts = { stage, box, level };
-    if (stage.holds !== 0 || stage.kind === "stage") {
-      const bar = element("div", "bar");
-      parts.bar = bar.appendChild(element("i"));
-      parts.frame = box.appendChild(bar);
-    }
+    const parts = { stage, box, level, fill };
     const line = box.appendChild(element("div", "numbers"));
     parts.left = line.appendChild(element("span"));
     parts.right = line.appendChild(element("span"));
@@ -139,22 +138,23 @@ function showStages() {
       if (used !== undefined && bound) text = `${count(used)} of ${count(bound)} wait`;
       else if (numbers.keys !== undefined) text = `${count(numbers.keys)} keys`;
     }
-    const share = bound ? Math.min(1, used / bound) : null;
-    if (parts.frame) parts.frame.hidden = share === null || Number.isNaN(share);
-    if (share !== null && !Number.isNaN(share)) {
+    const share = bound && used !== undefined ? Math.min(1, used / bound) : null;
+    if (share !== null) {
       const level = levelOf(share);
       parts.box.dataset.level = level;
-      put(parts.level, level);
-      parts.bar.style.width = `${(100 * share).toFixed(1)}%`;
+      parts.box.title = `${level}: ${count(used)} of ${count(bound)}`;
+      put(parts.level, `${level} · ${Math.round(100 * share)} %`);
+      parts.fill.style.width = `${(100 * share).toFixed(1)}%`;
     }
     put(parts.left, text);
     put(parts.right, factsOf(parts.stage, numbers));
     if (numbers.limit !== undefined) {
-      put(parts.why, numbers.limit_reason ? `limit: ${numbers.limit_reason}` : "");
+      put(parts.why, numbers.limit_reason ? `limit ${count(numbers.limit)}: ${numbers.limit_reason}` : "");
       spark(parts, number);
     }
     if (parts.rate) {
-      const each = last?.sent[number];
+      // A stage that hands its events over inside a group is counted where they leave the group.
+      const each = last?.sent[number] ?? last?.sent[number + 1];
       parts.arrow.classList.toggle("unknown", each === undefined);
       put(parts.rate, each === undefined ? "" : `${rate(perSecond(each))}/s`);
       parts.arrow.classList.toggle("still", !each);
@@ -166,23 +166,36 @@ function factsOf(stage, numbers) {
   const facts = [];
   if (stage.kind === "source") {
     facts.push(`${count(numbers.in)} read`);
-    if (numbers.bytes_total) {
-      facts.push(`${Math.floor((100 * numbers.bytes_read) / numbers.bytes_total)} %`, eta(numbers));
-    }
+    if (numbers.bytes_total) facts.push(`${bytes(Math.max(0, numbers.bytes_total - numbers.bytes_read))} left`);
+    if (numbers.pending !== undefined && numbers.pending !== null) facts.push(`${count(numbers.pending)} pending`);
+    if (numbers.held) facts.push(`${count(numbers.held)} held`);
+    if (numbers.buffered) facts.push(`${count(numbers.buffered)} buffered`);
+    if (numbers.redelivered) facts.push(`${count(numbers.redelivered)} again`);
+    if (numbers.reconnects) facts.push(`${count(numbers.reconnects)} reconnects`);
   }
   if (numbers.groups) facts.push(numbers.groups === 1 ? "1 key" : `${count(numbers.groups)} keys`);
   if (numbers.skipped) facts.push(`${count(numbers.skipped)} skipped`);
-  if (numbers.routed) facts.push(`${count(numbers.routed)} dead letters`);
+  if (numbers.routed) facts.push(numbers.routed === 1 ? "1 dead letter" : `${count(numbers.routed)} dead letters`);
   if (numbers.reverted) facts.push(`${count(numbers.reverted)} reverted`);
   if (numbers.retrying) facts.push(`${count(numbers.retrying)} to be tried again`);
   if (numbers.stuck) facts.push(`${count(numbers.stuck)} stuck`);
   return facts.filter(Boolean).join(" · ");
 }
 
-function eta(numbers) {
-  const left = numbers.bytes_total - numbers.bytes_read;
-  const speed = numbers.bytes_read / now.seconds;
-  return left > 0 && speed > 0 ? `${duration(left / speed)} left` : "";
+function bytes(n) {
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let at = 0;
+  while (n >= 1000 && at < units.length - 1) {
+    n /= 1000;
+    at += 1;
+  }
+  return `${at ? n.toPrecision(3) : n} ${units[at]}`;
+}
+
+// At the speed so far.
+function timeLeft() {
+  const { progress, seconds } = now;
+  return progress && progress < 1 ? duration((seconds * (1 - progress)) / progress) : null;
 }
 
 // Seconds between the last two samples, which a busy loop may stretch.
@@ -220,6 +233,8 @@ function showTotals() {
     ["waiting", count(now.waiting)],
     ["in flight", now.limit === null || now.limit === undefined ? count(now.in_flight) : `${count(now.in_flight)} / ${count(now.limit)}`],
     ["running for", duration(now.seconds)],
+    ["done", now.progress === null || now.progress === undefined ? null
+      : `${Math.floor(100 * now.progress)} %${timeLeft() ? `, ${timeLeft()} left` : ""}`],
   ];
   const list = byId("totals");
   if (!list.children.length) {
@@ -229,7 +244,10 @@ function showTotals() {
       list.append(pair);
     }
   }
-  shown.forEach(([, text], at) => put(list.children[at].lastChild, text));
+  shown.forEach(([, text], at) => {
+    list.children[at].hidden = text === null;
+    put(list.children[at].lastChild, text ?? "");
+  });
 }
 
 function showThroughput() {
@@ -300,16 +318,19 @@ function showHeat() {
 }
 
 function showKeys() {
-  const found = Object.values(now.stages ?? {}).filter((stage) => stage.hottest_keys?.length);
+  const found = Object.values(now.stages ?? {}).filter((stage) => stage.hottest_keys);
   byId("keys-panel").hidden = !found.length;
   byId("keys-hidden").hidden = fixed.values;
+  byId("keys-none").hidden = found.some((stage) => stage.hottest_keys.length);
   rows("keys", found.flatMap((stage) => stage.hottest_keys.map((key, at) => {
     const share = stage.waiting ? key.waiting / stage.waiting : 0;
     const cell = element("span");
     const bar = element("span", "share");
     bar.appendChild(element("i")).style.width = `${(100 * Math.min(1, share)).toFixed(0)}%`;
     cell.append(bar, `${(100 * share).toFixed(0)} %`);
-    return [key.key ?? `key ${at + 1}`, count(key.waiting), cell, duration(key.age)];
+    const name = element("span", "key-name", key.key ?? `key ${at + 1}`);
+    name.title = name.textContent;
+    return [name, count(key.waiting), cell, duration(key.age)];
   })));
 }
 
@@ -334,12 +355,50 @@ function showErrors() {
   }));
 }
 
+function showLetters() {
+  const routed = Object.values(now.stages ?? {}).filter((stage) => stage.routed);
+  const last = now.letter;
+  byId("letters-panel").hidden = !routed.length && !last && !now.fleet?.letters;
+  const lines = routed.map((stage) => [
+    `${stage.stage} ${stage.name}`, count(stage.routed), fixed.stages.find((one) => one.stage === stage.stage).routes.join(", "),
+  ]);
+  if (now.fleet) lines.push(["all workers", count(now.fleet.letters), "kept by the servers"]);
+  rows("letters", lines);
+  byId("letter").hidden = !last;
+  if (!last) return;
+  put(byId("letter-name"), `The last, ${duration(Math.max(0, now.seconds - last.at))} before this: ${last.error}, in ${last.stage}, ${last.attempts === 1 ? "at the first attempt" : `after ${count(last.attempts)} attempts`}`);
+  put(byId("letter-text"), fixed.values ? `${last.text}\n\n${last.value}` : "Its value is shown with --show-values");
+}
+
 function showWorkers() {
   const stage = Object.values(now.stages ?? {}).find((one) => one.workers && one.limit !== undefined);
   byId("workers-panel").hidden = !stage;
   rows("workers", Object.entries(stage?.workers ?? {}).map(([name, numbers]) => [
     name, count(numbers.in_flight), count(numbers.waiting),
   ]));
+}
+
+function showFleet() {
+  const fleet = now.fleet;
+  byId("fleet-panel").hidden = !fleet;
+  if (!fleet) return;
+  const unit = fleet.unfinished === 1 ? fleet.unit : `${fleet.unit}s`;
+  put(byId("fleet-all"), `${count(fleet.unfinished)} ${unit} unfinished, ${count(fleet.stored)} kept by the servers`);
+  const partitions = Object.entries(fleet.partitions);
+  rows("fleet", Object.entries(fleet.workers).map(([id, worker]) => {
+    const own = partitions.filter(([, one]) => one.owner === id);
+    return [worker.name + (id === fleet.here ? " (this one)" : ""), count(own.length),
+      ...[own.reduce((sum, [, one]) => sum + one.lag, 0), worker.in_flight, worker.waiting, worker.finished, worker.failed].map(count)];
+  }));
+  const most = Math.max(1, ...partitions.map(([, one]) => one.lag));
+  byId("partitions").replaceChildren(...partitions.map(([number, one]) => {
+    const cell = element("li", one.owner ? "" : "free", number);
+    const owner = fleet.workers[one.owner]?.name ?? (one.owner ? "a worker that is not known yet" : "no worker");
+    cell.title = `partition ${number}: ${count(one.lag)} unfinished, ${owner}`;
+    const fill = cell.appendChild(element("i"));
+    fill.style.height = `${(100 * one.lag) / most}%`;
+    return cell;
+  }));
 }
 
 function show() {
@@ -352,7 +411,9 @@ function show() {
   showKeys();
   showAccount();
   showErrors();
+  showLetters();
   showWorkers();
+  showFleet();
 }
 
 // The connection.
@@ -373,6 +434,7 @@ function say(text) {
 
 function read(line) {
   const message = JSON.parse(line);
+  heard = performance.now();
   if (message.fixed) {
     fixed = message.fixed;
     now = message.now;
@@ -416,6 +478,7 @@ async function follow() {
     } catch (error) {
       if (!(error instanceof TypeError || error instanceof DOMException)) console.error(error);
     }
+    heard = null;
     if (now.state === "closed") return;
     setState("gone");
     await new Promise((done) => setTimeout(done, 1000));
@@ -436,6 +499,9 @@ async function begin() {
   for (const button of document.querySelectorAll("button[data-do]")) {
     button.addEventListener("click", () => control(button.dataset.do));
   }
+  setInterval(() => {
+    if (heard !== null && performance.now() - heard > SILENT && now.state !== "closed") setState("silent");
+  }, 1000);
   addEventListener("hashchange", () => location.reload());
   fetch("may", { headers }).then((response) => response.json()).then((may) => {
     byId("buttons").hidden = !may.control;

@@ -1,0 +1,486 @@
+"""The live page of `penstock run FILE --serve`, looked at in headless Chromium.
+
+Screenshots are kept in build/screenshots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import async_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from penstock import (
+    Fixed,
+    adaptive_flat_map,
+    distinct_within,
+    for_each,
+    from_async_iterable,
+    group_by,
+    latency_histogram,
+    ops,
+    spread,
+)
+from penstock.streams.runtime.running import Running
+
+CHROMIUM = shutil.which("chromium")
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="the live page is not looked at, because there is no chromium"
+)
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+
+# How long the handler takes is read from a file, so that a test can change it.
+PIPELINE = """
+import asyncio
+from pathlib import Path
+from penstock import *
+from penstock import ops
+
+async def events():
+    number = 0
+    while True:
+        await asyncio.sleep(0.02)
+        for name in ("<script>document.title = 'attacked'</script>", "b" * 200, "c", "d"):
+            number += 1
+            yield {"number": number, "name": name}
+
+async def work(event):
+    await asyncio.sleep(float(Path("seconds").read_text()))
+    if event["number"] % 50 == 3:
+        raise ValueError("<img src=x onerror=\\"document.title = 'attacked'\\">")
+    return event
+
+pipeline = (
+    from_async_iterable(events)
+    .pipe(
+        group_by("name", buffer=100),
+        spread(),
+        adaptive_flat_map(work, Fixed(8), on_error=route(dead_letters("letters.jsonl"))),
+    )
+    .to(for_each(lambda event: None), write_jsonl("out.jsonl"))
+)
+"""
+
+
+class Served:
+    """`penstock run` in a folder, with a live page."""
+
+    def __init__(self, folder: Path, seconds: float, *options: str, source: str = PIPELINE) -> None:
+        (folder / "orders.py").write_text(source, encoding="utf-8")
+        self._seconds = folder / "seconds"
+        self.takes(seconds)
+        words = [sys.executable, "-m", "penstock", "run", "orders.py", "--serve", "0", *options]
+        with open(folder / "said", "w", encoding="utf-8") as said:
+            self.process = subprocess.Popen(
+                words,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": os.getcwd(), "PENSTOCK_TOKEN": "right"},
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                stdout=said,
+                text=True,
+            )
+        assert self.process.stderr is not None
+        first = self.process.stderr.readline()
+        found = re.search(r"live page: (http://\S+)", first)
+        assert found is not None, first + self.process.stderr.read()
+        self.url = found[1]
+        # What it reports later must not fill the pipe.
+        self._reader = subprocess.Popen(
+            [sys.executable, "-c", "import sys; sys.stdin.buffer.read()"],
+            stdin=self.process.stderr,
+        )
+
+    def takes(self, seconds: float) -> None:
+        """Have the handler take so long from now on."""
+        beside = self._seconds.with_suffix(".new")
+        beside.write_text(str(seconds), encoding="utf-8")
+        beside.replace(self._seconds)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self._reader.wait()
+
+
+Serve = Callable[..., Served]
+Look = Callable[..., Page]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    begun: list[Served] = []
+
+    def start(seconds: float, *options: str, **others: str) -> Served:
+        begun.append(Served(tmp_path, seconds, *options, **others))
+        return begun[-1]
+
+    yield start
+    for served in begun:
+        served.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # Its own sandbox needs rights that containers do not have.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def look(browser: Browser) -> Iterator[Look]:
+    """Opens a page of a given width and theme; it must report no error."""
+    errors: list[str] = []
+    opened: list[Page] = []
+
+    def open_page(url: str, width: int = 1280, theme: Any = "light") -> Page:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=theme)
+        page.set_default_timeout(30_000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(url)
+        opened.append(page)
+        return page
+
+    expect.set_options(timeout=30_000)
+    yield open_page
+    for page in opened:
+        page.close()
+    assert errors == []
+
+
+def keep(page: Page, name: str) -> None:
+    """Keep a screenshot."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def box(page: Page, number: int) -> Any:
+    return page.locator(".stage").nth(number - 1)
+
+
+def test_the_page_opens_and_shows_every_stage(serve: Serve, look: Look) -> None:
+    page = look(serve(0.01).url)
+    expect(page.locator("#state")).to_have_text("running")
+    expect(page.locator(".stage .name")).to_have_text(
+        [
+            "from_async_iterable",
+            "group_by",
+            "spread",
+            "adaptive_flat_map",
+            "for_each",
+            "write_jsonl",
+        ]
+    )
+    expect(page.locator(".arrow b").first).to_have_text(re.compile(r"\d+/s"))
+    expect(page.locator("#letters tbody tr")).to_contain_text("adaptive_flat_map")
+    assert page.title() == "orders.py \N{EN DASH} penstock"
+
+
+def test_a_box_fills_when_the_handler_is_slowed_and_empties_again(serve: Serve, look: Look) -> None:
+    served = serve(0.001)
+    page = look(served.url)
+    expect(box(page, 2)).to_have_attribute("data-level", "calm")
+    served.takes(1.0)
+    expect(box(page, 2)).to_have_attribute("data-level", "full")
+    expect(box(page, 2).locator(".level")).to_contain_text("full")
+    filled = box(page, 2).locator(".fill").evaluate("fill => parseFloat(fill.style.width)")
+    assert filled >= 90
+    keep(page, "full-light-1280")
+    served.takes(0.001)
+    expect(box(page, 2)).to_have_attribute("data-level", "calm")
+
+
+def test_a_drain_from_the_page_shows_until_the_end(serve: Serve, look: Look) -> None:
+    served = serve(1.0, "--allow-control")
+    page = look(served.url)
+    drain = page.get_by_role("button", name="Drain")
+    # By the keyboard alone.
+    expect(drain).to_be_enabled()
+    drain.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#state")).to_have_text("draining")
+    keep(page, "draining-light-1280")
+    served.takes(0.001)
+    expect(page.locator("#state")).to_have_text("drained")
+    served.process.wait(30)
+    expect(page.locator("#state")).to_have_text("drained")
+    assert not drain.is_enabled()
+
+
+def test_pause_and_resume_are_seen_by_every_page(serve: Serve, look: Look) -> None:
+    served = serve(0.001, "--allow-control")
+    page, other = look(served.url), look(served.url.partition("#")[0])
+    page.get_by_role("button", name="Pause").click()
+    expect(other.locator("#state")).to_have_text("paused")
+    page.get_by_role("button", name="Resume").click()
+    expect(other.locator("#state")).to_have_text("running")
+
+
+def test_the_page_of_a_killed_process_shows_that_it_is_gone(serve: Serve, look: Look) -> None:
+    served = serve(0.01)
+    page = look(served.url)
+    expect(page.locator("#state")).to_have_text("running")
+    served.process.kill()
+    expect(page.locator("#state")).to_have_text("gone")
+    keep(page, "gone-light-1280")
+
+
+def test_a_process_that_stands_still_shows_as_silent(serve: Serve, look: Look) -> None:
+    served = serve(0.01)
+    page = look(served.url)
+    expect(page.locator("#state")).to_have_text("running")
+    served.process.send_signal(signal.SIGSTOP)
+    expect(page.locator("#state")).to_have_text("silent")
+    served.process.send_signal(signal.SIGCONT)
+    expect(page.locator("#state")).to_have_text("running")
+
+
+def test_a_wrong_token_is_refused(serve: Serve, look: Look) -> None:
+    served = serve(0.01, "--allow-control")
+    address = served.url.partition("#")[0]
+    page = look(f"{address}#token=wrong")
+    page.get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    expect(page.locator("#state")).to_have_text("running")
+    assert served.process.poll() is None
+    # The token is in no address that was asked for.
+    assert "right" not in page.evaluate("performance.getEntries().map(one => one.name).join()")
+
+
+def test_beyond_this_machine_nothing_is_seen_with_a_wrong_token(
+    serve: Serve, look: Look, tmp_path: Path
+) -> None:
+    served = serve(0.01, "--serve", "0.0.0.0:0", "--host", "localhost")
+    port = re.search(r":(\d+)/", served.url)
+    assert port is not None
+    page = look(f"http://localhost:{port[1]}/#token=wrong")
+    expect(page.locator("#state")).to_have_text("refused")
+    expect(page.get_by_role("alert")).to_contain_text("token")
+    assert page.locator(".stage").count() == 0
+    page = look(f"http://localhost:{port[1]}/#token=right")
+    expect(page.locator("#state")).to_have_text("running")
+
+
+def test_a_script_in_a_key_or_an_error_stays_text(serve: Serve, look: Look) -> None:
+    page = look(serve(0.5, "--show-values").url)
+    expect(page.locator("#keys")).to_contain_text("<script>document.title = 'attacked'</script>")
+    expect(page.locator("#errors")).to_contain_text("<img src=x onerror")
+    page.locator("#letter summary").click()
+    expect(page.locator("#letter-text")).to_contain_text("'number': 3")
+    assert page.locator("main script, main img").count() == 0
+    assert page.title() == "orders.py \N{EN DASH} penstock"
+    keep(page, "values-light-1280")
+
+
+def test_values_are_not_shown_unless_they_are_asked_for(serve: Serve, look: Look) -> None:
+    page = look(serve(0.5).url)
+    expect(page.locator("#keys tbody tr").first).to_contain_text("key 1")
+    expect(page.locator("#letter")).to_contain_text("--show-values")
+    assert "attacked" not in page.content()
+    assert "'number'" not in page.content()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_every_width_shows_all_without_scrolling_sideways(
+    serve: Serve, look: Look, width: int, theme: str
+) -> None:
+    page = look(serve(0.2, "--show-values").url, width, theme)
+    expect(box(page, 2)).not_to_have_attribute("data-level", "calm")
+    expect(page.locator("#keys tbody tr").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # A dark page is dark, with light text.
+    sheet, ink = page.evaluate(
+        "['backgroundColor', 'color'].map(of => getComputedStyle(document.documentElement)[of])"
+        ".map(text => Math.max(...text.match(/[0-9]+/g).map(Number)))"
+    )
+    assert (sheet < 64 < 192 < ink) if theme == "dark" else (ink < 128 < 192 < sheet)
+    keep(page, f"{theme}-{width}")
+
+
+def test_forty_stages_two_sinks_and_long_names_fit_in_a_narrow_page(
+    serve: Serve, look: Look
+) -> None:
+    stages = ", ".join(["ops.map(" + "n" * 200 + ")"] * 38)
+    source = PIPELINE.replace("    .to(for_each", f"    .pipe({stages})\n    .to(for_each").replace(
+        "pipeline = (", "def " + "n" * 200 + "(event):\n    return event\n\npipeline = ("
+    )
+    page = look(serve(0.01, source=source).url, 360)
+    expect(page.locator(".stage")).to_have_count(44)
+    expect(page.locator(".arrow b").nth(41)).to_have_text(re.compile(r"\d+/s"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    keep(page, "forty-stages-light-360")
+
+
+def test_worker_processes_are_shown(serve: Serve, look: Look) -> None:
+    page = look(serve(0.05, "--workers", "2").url)
+    expect(page.locator("#workers tbody tr")).to_have_count(2)
+    expect(page.locator(".arrow b").nth(3)).to_have_text(re.compile(r"[1-9]\d*/s"))
+    keep(page, "workers-light-1280")
+
+
+def test_every_number_is_one_of_the_statistics_while_it_runs() -> None:
+    """Two sinks, operators inside groups, and a stage that fails. The handler is stopped now and
+    then, so that the page can be compared while nothing changes."""
+    # In a thread, for the other tests have a loop running in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, _compared()).result()
+
+
+async def _compared() -> None:
+    allowed = asyncio.Semaphore(0)
+
+    async def events() -> AsyncIterator[int]:
+        for number in range(100_000):
+            yield number
+
+    async def work(pair: tuple[int, int]) -> int:
+        await allowed.acquire()
+        return 1 // (pair[0] % 5)
+
+    pairs = group_by(lambda n: n % 7, each=lambda group: group.pipe(ops.pairwise()), idle=3_000)
+    pipeline = (
+        from_async_iterable(events)
+        .pipe(
+            distinct_within(3_000, by=lambda n: n // 2 if n < 20 else n),
+            pairs,
+            spread(),
+            adaptive_flat_map(work, Fixed(3), on_error="skip"),
+        )
+        .to(for_each(bool), latency_histogram(every=None, report=None))
+    )
+    async with (
+        asyncio.timeout(120),
+        pipeline.start() as running,
+        running.serve(0) as serving,
+        async_playwright() as playwright,
+    ):
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        page = await browser.new_page()
+        await page.goto(serving.url)
+        for more in (0, 137, 1_003):
+            for _ in range(more):
+                allowed.release()
+            await page.wait_for_selector(".stage")
+            # The last two of three more lines show nothing that changes.
+            seen = await page.evaluate("samples.length")
+            await page.wait_for_function("seen => samples.length >= seen + 3", arg=seen)
+            assert allowed.locked()
+            shown = await page.evaluate(_READ)
+            assert shown == _expected(running), f"after {more} more"
+        await browser.close()
+        running.cancel()
+        await running.wait()
+
+
+# What stands on the page, by table, stage and arrow.
+_READ = """() => {
+  const texts = (query) => [...document.querySelectorAll(query)].map((one) => one.textContent);
+  const rows = (table) => [...document.querySelectorAll(`#${table} tbody tr`)]
+    .map((row) => [...row.cells].map((cell) => cell.textContent));
+  const totals = texts("#totals dd");
+  return {
+    state: texts("#state")[0],
+    totals: [totals[1], totals[2], totals[3]],
+    account: rows("account").map((row) => row.slice(0, 2)),
+    errors: rows("errors").map((row) => row.slice(0, 2)),
+    latency: rows("latency"),
+    keys: rows("keys").map((row) => row.slice(1, 3)),
+    stages: [...document.querySelectorAll(".stage .numbers")]
+      .map((line) => [...line.children].map((one) => one.textContent)),
+    why: texts(".stage .why").filter(Boolean),
+    kept: samples.reduce((sums, one) => [sums[0] + one.arrived, sums[1] + one.finished], [0, 0]),
+  };
+}"""
+
+
+def _expected(running: Running) -> dict[str, Any]:
+    numbers = running.statistics()
+    source, distinct, group, _, flat, each, _ = numbers["stages"]
+    assert numbers["in"] == numbers["unfinished"] + numbers["finished"] + numbers["failed"] + sum(
+        numbers["dropped"].values()
+    )
+    account = [["in", numbers["in"]], ["finished", numbers["finished"]]]
+    account += [[f"dropped: {cause}", n] for cause, n in numbers["dropped"].items()]
+    account += [["failed", numbers["failed"]]] if numbers["failed"] else []
+    account += [["waiting", numbers["waiting"]], ["in flight", numbers["in_flight"]]]
+    parts = numbers["latency"]
+    skipped = [f"{one['skipped']:,} skipped" if one["skipped"] else "" for one in (distinct, flat)]
+    return {
+        "state": numbers["state"],
+        "totals": [
+            f"{numbers['finished']:,}",
+            f"{numbers['waiting']:,}",
+            f"{numbers['in_flight']:,} / {numbers['limit']:,}",
+        ],
+        "account": [[name, f"{n:,}"] for name, n in account],
+        "errors": [[kind, f"{n:,}"] for kind, n in numbers["errors"].items()],
+        "latency": [
+            [part, *(_duration(parts[part], of) for of in ("median", "p99", "p999", "max"))]
+            for part in ("waiting", "service", "total")
+        ],
+        "keys": [
+            [f"{key['waiting']:,}", f"{_whole(100 * key['waiting'] / group['waiting'])} %"]
+            for key in group["hottest_keys"]
+        ],
+        "stages": [
+            ["", f"{source['in']:,} read" + (" · 1 buffered" if source["buffered"] else "")],
+            [f"{distinct['waiting']:,} of 1,024 wait", skipped[0]],
+            [f"{group['waiting']:,} of {group['bound']:,} wait", f"{group['groups']} keys"],
+            ["", ""],
+            [f"{flat['in_flight']} of {flat['limit']} calls", skipped[1]],
+            [f"{each['waiting']:,} of 256 wait", ""],
+            ["", ""],
+        ],
+        "why": [f"limit {flat['limit']}: {flat['limit_reason']}"],
+        "kept": [numbers["in"], numbers["finished"]],
+    }
+
+
+def _whole(number: float) -> int:
+    return int(number + 0.5)
+
+
+def _duration(summary: dict[str, Any], of: str) -> str:
+    """As the page writes it: three digits, in the unit that fits."""
+    seconds = summary[of]
+    if not summary["count"]:
+        return "\N{EN DASH}"
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        if seconds < 1_000 * size or unit == "s":
+            return f"{float(f'{seconds / size:.3g}'):g} {unit}"
+    raise AssertionError
+
+
+def test_the_first_paint_is_soon(serve: Serve, look: Look) -> None:
+    page = look(serve(0.01).url)
+    expect(page.locator(".stage")).to_have_count(6)
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    sizes = page.evaluate(
+        "performance.getEntriesByType('resource').filter(one => !one.name.endsWith('/stream'))"
+        ".reduce((sum, one) => sum + one.encodedBodySize, 0)"
+    )
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    figures = {"first paint, ms": painted, "bytes": sizes}
+    (SCREENSHOTS / "figures.json").write_text(json.dumps(figures), encoding="utf-8")
+    assert sizes < 200_000
