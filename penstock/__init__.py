@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         latency_histogram,
         write_jetstream,
         write_jsonl,
+        write_kafka,
         write_table,
     )
     from penstock.sources import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         queue_stats,
         read_jetstream,
         read_jsonl,
+        read_kafka,
         read_lines,
         read_table,
     )
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from penstock.streams.errors import PenstockError
     from penstock.streams.failures.policy import Backoff, DeadLetter, retry, route
     from penstock.streams.flowable import Flowable
+    from penstock.streams.kafka.record import KafkaRecord
     from penstock.streams.keyed.grouped import Group
     from penstock.streams.limits.fixed import Fixed
     from penstock.streams.limits.hill_climb import HillClimb
@@ -80,6 +83,7 @@ __all__ = [
     "Group",
     "HillClimb",
     "Inbox",
+    "KafkaRecord",
     "PenstockError",
     "Pipeline",
     "RateLimit",
@@ -115,6 +119,7 @@ __all__ = [
     "rate_limit",
     "read_jetstream",
     "read_jsonl",
+    "read_kafka",
     "read_lines",
     "read_table",
     "retry",
@@ -124,6 +129,7 @@ __all__ = [
     "violations",
     "write_jetstream",
     "write_jsonl",
+    "write_kafka",
     "write_table",
 ]
 
@@ -150,6 +156,7 @@ _PUBLIC = {
         "latency_histogram",
         "write_jetstream",
         "write_jsonl",
+        "write_kafka",
         "write_table",
     ),
     "sources": (
@@ -159,6 +166,7 @@ _PUBLIC = {
         "queue_stats",
         "read_jetstream",
         "read_jsonl",
+        "read_kafka",
         "read_lines",
         "read_table",
     ),
@@ -181,6 +189,7 @@ _PUBLIC = {
         "route",
     ),
     "streams.flowable": ("Flowable",),
+    "streams.kafka.record": ("KafkaRecord",),
     "streams.keyed.grouped": ("Group",),
     "streams.limits.fixed": ("Fixed",),
     "streams.limits.hill_climb": ("HillClimb",),

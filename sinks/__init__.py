@@ -14,6 +14,7 @@ from penstock.sinks.dead_letter import dead_letters
 from penstock.sinks.for_each import for_each
 from penstock.sinks.jetstream import write_jetstream
 from penstock.sinks.jsonl import write_jsonl
+from penstock.sinks.kafka import write_kafka
 from penstock.sinks.latency import latency_histogram
 from penstock.sinks.table import write_table
 from penstock.streams.pages import show_pages
@@ -25,6 +26,7 @@ __all__ = [
     "latency_histogram",
     "write_jetstream",
     "write_jsonl",
+    "write_kafka",
     "write_table",
 ]
 

@@ -12,6 +12,7 @@ if __name__ != "penstock.sources":
 from penstock.sources.inbox import Inbox, inbox
 from penstock.sources.jetstream import read_jetstream
 from penstock.sources.jsonl import read_jsonl
+from penstock.sources.kafka import read_kafka
 from penstock.sources.lines import read_lines
 from penstock.sources.queue_stats import queue_stats
 from penstock.sources.table import read_table
@@ -25,6 +26,7 @@ __all__ = [
     "queue_stats",
     "read_jetstream",
     "read_jsonl",
+    "read_kafka",
     "read_lines",
     "read_table",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import random
 from collections.abc import Iterator
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ pytest_plugins = [
     "penstock.streams.testing.plugin",
     "tests.helpers.servers.plugin",
     "tests.helpers.servers.nats",
+    "tests.helpers.kafka.mock",
+    "tests.helpers.kafka.broker",
 ]
 
 # A deadline would be an assertion about the machine. In CI the examples are always the same, so
@@ -57,6 +61,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "run_seed" in metafunc.fixturenames:
         first = metafunc.config.option.seed
         metafunc.parametrize("run_seed", range(first, first + metafunc.config.option.runs))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an async test in a loop of its own, on real time: for servers that are real."""
+    if not iscoroutinefunction(pyfuncitem.function):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.function(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 @pytest.fixture

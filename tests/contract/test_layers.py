@@ -39,6 +39,7 @@ ORDER = [
     "telemetry",
     "pipeline",
     "nats",
+    "kafka",
     "work_pulling",
     "testing",
     "streams",

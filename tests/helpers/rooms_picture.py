@@ -33,7 +33,7 @@ ROWS: list[tuple[str | None, str | None, str | None]] = [
     ("sql_queue", "rx", "workers"),
     ("telemetry", None, "pipeline"),
     ("nats", "temporal", "streams"),
-    ("work_pulling", None, None),
+    ("work_pulling", "kafka", None),
     ("sources", "operators", "sinks"),
     (None, "penstock", None),
 ]

@@ -1,0 +1,226 @@
+"""Read topics of Apache Kafka as a member of a group, in order per partition or per key.
+
+Items:   the object of each record, as a dict, or what `decode` returns; with `records`, a
+         `KafkaRecord` with key, headers and place as well. Records of a partition come in order.
+         Behind `group_by` those of a key do too, while many keys of a partition are processed at
+         once.
+Time:    as they come; an event counts as created at the record's timestamp.
+Memory:  as many records as there is demand for, and about 16 MiB that the client has fetched. For
+         each partition a number for each unfinished record.
+Demand:  connects at the first request, and then takes as many records as there is demand. Without
+         demand for half a second the partitions are paused.
+Ends:    never, or with `follow=False` when it has caught up. Once a second, and at the end, the
+         group's offsets are committed up to the floor below which everything is finished; what is
+         finished above it is noted beside the offset, so a restart repeats only what was in flight.
+         A record that failed is emitted again after `retry_after` seconds. A partition that goes to
+         another reader begins nothing more, finishes what has begun within `handover` seconds, and
+         commits, before it is given up.
+Errors:  CannotConnect, StreamMissing for a topic that does not exist or is deleted, and
+         RightsMissing end the stream. A value that cannot be decoded is reported and counted
+         (`on_bad_record="report"`), ends the stream ("stop"), or goes to a sink of dead letters
+         (`route(sink)`). Records that the topic deleted before they were read are reported and
+         counted (`expired`).
+
+    partition 0  a--b----c-
+    partition 1  -d----e---
+    request      3----2----
+    read_kafka   ad-b--ec--
+
+Kafka's group protocols: KIP-429 (cooperative rebalances), KIP-848 with
+`config={"group.protocol": "consumer"}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar, overload
+
+from penstock.streams.errors import BuildError
+from penstock.streams.failures.policy import Route, routed_by
+from penstock.streams.flowable import Flowable
+from penstock.streams.io.line_source import decoding
+from penstock.streams.kafka.client import (
+    Servers,
+    client_settings,
+    needs_client,
+    servers_of,
+    settings_refused,
+)
+from penstock.streams.kafka.reading import Reading, ReadingSettings
+from penstock.streams.kafka.record import KafkaRecord, json_object
+from penstock.streams.protocol.source_stage import source
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+
+__all__ = ["read_kafka"]
+
+T = TypeVar("T")
+
+# KiB of fetched records that the client keeps, for all partitions together.
+_FETCHED = 16 * 1024
+
+
+@overload
+def read_kafka(
+    topics: str | Sequence[str],
+    group: str,
+    servers: Servers = ...,
+    *,
+    decode: None = ...,
+    records: Literal[False] = ...,
+    follow: bool = ...,
+    since: Literal["first", "new"] = ...,
+    handover: float = ...,
+    retry_after: float = ...,
+    on_bad_record: Literal["report", "stop"] | Route = ...,
+    config: Mapping[str, Any] | None = ...,
+) -> Flowable[dict[str, Any]]: ...
+
+
+@overload
+def read_kafka(
+    topics: str | Sequence[str],
+    group: str,
+    servers: Servers = ...,
+    *,
+    decode: None = ...,
+    records: Literal[True],
+    follow: bool = ...,
+    since: Literal["first", "new"] = ...,
+    handover: float = ...,
+    retry_after: float = ...,
+    on_bad_record: Literal["report", "stop"] | Route = ...,
+    config: Mapping[str, Any] | None = ...,
+) -> Flowable[KafkaRecord[dict[str, Any] | None]]: ...
+
+
+@overload
+def read_kafka(
+    topics: str | Sequence[str],
+    group: str,
+    servers: Servers = ...,
+    *,
+    decode: type[T] | Callable[[bytes], T],
+    records: Literal[False] = ...,
+    follow: bool = ...,
+    since: Literal["first", "new"] = ...,
+    handover: float = ...,
+    retry_after: float = ...,
+    on_bad_record: Literal["report", "stop"] | Route = ...,
+    config: Mapping[str, Any] | None = ...,
+) -> Flowable[T]: ...
+
+
+@overload
+def read_kafka(
+    topics: str | Sequence[str],
+    group: str,
+    servers: Servers = ...,
+    *,
+    decode: type[T] | Callable[[bytes], T],
+    records: Literal[True],
+    follow: bool = ...,
+    since: Literal["first", "new"] = ...,
+    handover: float = ...,
+    retry_after: float = ...,
+    on_bad_record: Literal["report", "stop"] | Route = ...,
+    config: Mapping[str, Any] | None = ...,
+) -> Flowable[KafkaRecord[T | None]]: ...
+
+
+@source
+def read_kafka(
+    topics: str | Sequence[str],
+    group: str,
+    servers: Servers = "localhost:9092",
+    *,
+    decode: Any = None,
+    records: bool = False,
+    follow: bool = True,
+    since: Literal["first", "new"] = "first",
+    handover: float = 60.0,
+    retry_after: float = 5.0,
+    on_bad_record: Literal["report", "stop"] | Route = "report",
+    config: Mapping[str, Any] | None = None,
+) -> Flowable[Any]:
+    """Read one topic or several; one that begins with `^` is a regular expression.
+
+    Readers of one `group` share the partitions. A new group begins with the `first` record, or with
+    `new` ones. `decode` is a function of the value's bytes, a msgspec Struct or a pydantic model;
+    without it a value is a JSON object. Without `records`, a record that has no value (a tombstone)
+    is dropped, and counted. `config` has other settings of the client by their names in librdkafka,
+    such as `security.protocol`, `sasl.*`, `ssl.*` or `group.protocol`. Raises BuildError for
+    invalid options and settings, MissingExtra without confluent-kafka.
+    """
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if not names or not all(names):
+        raise BuildError(f"read_kafka({topics!r}): give a topic, or a list of topics")
+    if not group:
+        raise BuildError(f"read_kafka(group={group!r}): give the name of the readers' group")
+    if since not in ("first", "new"):
+        raise BuildError(f'read_kafka(since={since!r}): use "first" or "new"')
+    if not handover >= 1 or not retry_after >= 0:
+        raise BuildError(
+            f"read_kafka(handover={handover!r}, retry_after={retry_after!r}): at least 1 and 0 "
+            "seconds"
+        )
+    if on_bad_record not in ("report", "stop") and type(on_bad_record) is not Route:
+        raise BuildError(
+            f'read_kafka(on_bad_record={on_bad_record!r}): use "report", "stop" or route(sink)'
+        )
+    needs_client("read_kafka")
+    client = client_settings(
+        servers,
+        {"isolation.level": "read_committed", "queued.min.messages": 1000, **(config or {})},
+        {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": not follow,
+            "auto.offset.reset": "earliest" if since == "first" else "latest",
+            "max.poll.interval.ms": round(handover * 1000),
+            "queued.max.messages.kbytes": _FETCHED,
+        },
+        "read_kafka",
+    )
+    if client.get("group.protocol", "classic") == "classic":
+        client["partition.assignment.strategy"] = "cooperative-sticky"
+        client.setdefault("session.timeout.ms", min(45_000, round(handover * 1000)))
+    settings = ReadingSettings(
+        names,
+        group,
+        servers_of(servers, "read_kafka"),
+        client,
+        json_object if decode is None else decoding("read_kafka", decode, False).decode,
+        records,
+        follow,
+        handover,
+        retry_after,
+        on_bad_record,
+        _consumer,
+    )
+    info = StageInfo(
+        "read_kafka",
+        f"{', '.join(names)}, group {group}",
+        0,
+        "requests as many records as there is demand",
+        acknowledges=True,
+        routed=routed_by(on_bad_record),
+    )
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        Reading(downstream, run, flowable.info, settings).start()
+
+    flowable: Flowable[Any] = Flowable(attach, info, mappings=decode is None and not records)
+    return flowable
+
+
+def _consumer(settings: dict[str, Any]) -> Any:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.aio import AIOConsumer
+
+    try:
+        # One worker reads, and one serves the calls of its callbacks.
+        return AIOConsumer(settings, max_workers=3)
+    except KafkaException as error:
+        raise settings_refused(error, "read_kafka") from None

@@ -1,0 +1,1 @@
+"""Apache Kafka: records read in demand, offsets committed, results written."""

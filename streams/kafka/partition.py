@@ -1,0 +1,72 @@
+"""A partition that this reader holds: its events in the pipeline, and the next commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.streams.kafka.progress import METADATA, Progress, Range, metadata_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message, TopicPartition
+
+__all__ = ["Mark", "Partition"]
+
+Mark = tuple[int, str]
+"""A committed offset and the text beside it."""
+
+
+class Partition:
+    """One assignment of a partition. When it comes back later, that is another one.
+
+    `inside` counts its events in the pipeline; `held` is False as soon as another reader may get
+    it, so that no more of them begin.
+    """
+
+    def __init__(
+        self, topic: str, number: int, floor: int | None, known: Sequence[Range] = ()
+    ) -> None:
+        self.topic = topic
+        self.number = number
+        self.progress = Progress(known)
+        self.inside = 0
+        self.held = True
+        self.at_end = False
+        """Whether the last answer of the brokers was that there is nothing more."""
+        self.end: int | None = None
+        """The offset that the next record will have, as far as the client knows."""
+        self.committed: Mark | None = None
+        self._first = floor
+        self._most = METADATA
+
+    def finish(self, message: Message) -> None:
+        """A record is finished."""
+        self.progress.finish(message.offset() or 0)
+
+    def due(self) -> Mark | None:
+        """What to commit; None if that has not changed."""
+        floor = self.progress.floor
+        if floor is None:
+            return None
+        mark = floor, metadata_of(floor, self.progress.finished(), self._most)
+        return None if mark == self.committed else mark
+
+    def remember_less(self) -> None:
+        """The brokers accept less metadata than by default."""
+        self._most //= 2
+
+    def place(self, offset: int | None = None, metadata: str = "") -> TopicPartition:
+        """This partition, or an offset in it, as the client names it."""
+        from confluent_kafka import TopicPartition
+
+        if offset is None:
+            return TopicPartition(self.topic, self.number)
+        return TopicPartition(self.topic, self.number, offset, metadata)
+
+    @property
+    def lag(self) -> int:
+        """Offsets that are not finished, as far as is known; 0 before the first answer."""
+        floor = self.progress.floor
+        if floor is None:
+            floor = self._first
+        return 0 if self.end is None or floor is None else max(0, self.end - floor)

@@ -1,0 +1,88 @@
+"""A record of a topic, with what Kafka keeps beside its value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from orjson import JSONDecodeError, loads
+
+from penstock.streams.errors import BadLine, describe
+from penstock.streams.io.line_source import NotAValue
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+__all__ = ["TOMBSTONE", "KafkaRecord", "Place", "headers_of", "json_object", "text_of", "value_of"]
+
+T = TypeVar("T")
+
+TOMBSTONE = "tombstone"
+"""The cause with which records without a value are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord(Generic[T]):
+    """A record: its value, decoded; its key and its headers, as bytes; and where it is stored.
+
+    `value` is None for a tombstone, which deletes the key from a compacted topic. `timestamp` is in
+    seconds since 1970, by the producer's clock or the broker's, as the topic is set up.
+    """
+
+    value: T
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = field(default=())
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    timestamp: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a record is stored, for messages."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"record {self.offset} of {self.topic}, partition {self.partition}"
+
+
+def json_object(data: bytes) -> dict[str, Any]:
+    """The object that is the whole of `data`. Raises NotAValue, which says what is wrong."""
+    try:
+        value: Any = loads(data)
+    except JSONDecodeError as error:
+        raise NotAValue(f"is not valid JSON ({error})") from None
+    if value.__class__ is not dict:
+        raise NotAValue("is JSON, but not an object")
+    return value
+
+
+def value_of(message: Message, decode: Callable[[bytes], T], place: object) -> T | None:
+    """The decoded value; None for a tombstone. Raises BadLine, which names the record."""
+    data = message.value()
+    if data is None:
+        return None
+    raw = data if isinstance(data, bytes) else str(data).encode()
+    try:
+        return decode(raw)
+    except NotAValue as error:
+        raise BadLine(f"{place} {error}: {describe(text_of(raw))}") from error.__cause__
+
+
+def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    """The headers of a record, in order; a name may be there more than once."""
+    headers = message.headers() or ()
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return tuple(
+        (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
+    )
+
+
+def text_of(data: bytes | str | None) -> str:
+    """The value as text, with undecodable bytes escaped."""
+    return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data or ""

@@ -1,0 +1,260 @@
+"""The sink stage that writes records, each until the brokers have stored it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from orjson import OPT_NON_STR_KEYS
+
+from penstock.streams.errors import (
+    PayloadTooLarge,
+    PenstockError,
+    PublishFailed,
+    RightsMissing,
+    StreamMissing,
+)
+from penstock.streams.failures.policy import ErrorPolicy, OnError
+from penstock.streams.io.encoding import encoded
+from penstock.streams.kafka.client import error_of
+from penstock.streams.kafka.record import KafkaRecord
+from penstock.streams.keyed.key import By, key_function
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.sink_stage import Closed, SinkStage
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+__all__ = ["Producer", "Writing", "WritingSettings"]
+
+# Seconds for which a thread waits for the next answer of the brokers.
+_POLL = 0.5
+# Seconds in which brokers answer.
+_ANSWER = 10.0
+
+
+class Producer(Protocol):
+    """What is used of `confluent_kafka.Producer`."""
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, **rest: Any) -> None: ...
+    def poll(self, timeout: float) -> int: ...
+    def list_topics(self, topic: str = ..., timeout: float = ...) -> Any: ...
+    def purge(self) -> None: ...
+
+
+class WritingSettings(NamedTuple):
+    """The arguments of `penstock.write_kafka`, which documents each."""
+
+    topic: str | Callable[[Any], str]
+    servers: str
+    client: Mapping[str, Any]
+    key: By[Any] | None
+    window: int
+    patience: float
+    on_error: OnError
+    producer: Callable[[dict[str, Any]], Producer]
+
+
+class Writing(SinkStage[Any]):
+    """One run of `penstock.write_kafka`.
+
+    While events are `_open`, a thread waits for the answers of the brokers; the client writes them
+    in batches by itself.
+    """
+
+    def __init__(self, run: Run, closed: Closed, settings: WritingSettings) -> None:
+        super().__init__(closed)
+        self.asks_first = settings.window
+        self._run = run
+        self._settings = settings
+        self._key = None if settings.key is None else key_function(settings.key)
+        self._faults = ErrorPolicy(settings.on_error, run, self)
+        self._producer = settings.producer(dict(settings.client))
+        self._threads = ThreadPoolExecutor(1, "penstock write_kafka")
+        self._open: dict[Event[Any], None] = {}
+        # Answers that the thread has got, and whether one waits for more.
+        self._answers: deque[tuple[Event[Any], KafkaError | None]] = deque()
+        self._waits = False
+        self._stored = self._spare = 0
+        self._stride = max(1, settings.window // 4)
+        self._ending: tuple[BaseException | None] | None = None
+        run.on_close(self._close_client)
+        run.spawn(self._connect(), "write_kafka")
+
+    async def _connect(self) -> None:
+        """End the pipeline at once where there are no brokers, or is no such topic."""
+        from confluent_kafka import KafkaException
+
+        topic = self._settings.topic if isinstance(self._settings.topic, str) else ""
+        ask = partial(self._producer.list_topics, timeout=_ANSWER)
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await loop.run_in_executor(self._threads, ask, *([topic] if topic else []))
+            found = answer.topics.get(topic)
+            if found is not None and found.error is not None:
+                raise KafkaException(found.error)
+        except KafkaException as error:
+            self._give_back()
+            self.break_off(self._fault(error.args[0]))
+
+    # Events.
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        for place, event in enumerate(events):
+            if self._closed is None:
+                give_back_all(events[place:])
+                return
+            self._write(event)
+        if self._open and not self._waits:
+            self._waits = True
+            self._run.spawn(self._wait(), "write_kafka")
+
+    def _write(self, event: Event[Any]) -> None:
+        settings, value = self._settings, event.value
+        key: Any = None
+        headers: list[tuple[str, bytes | None]] = []
+        try:
+            topic = settings.topic if isinstance(settings.topic, str) else settings.topic(value)
+            if self._key is not None:
+                key = self._key(value)
+            if isinstance(value, KafkaRecord):
+                if self._key is None:
+                    key = value.key
+                headers = list(value.headers)
+                value = value.value
+            body = value if value is None or isinstance(value, bytes) else _encoded(value)
+            self._open[event] = None
+            self._producer.produce(
+                topic, body, _key_bytes(key), headers=headers, on_delivery=self._answer(event)
+            )
+        except Exception as error:
+            self._failed(event, self._ours(error))
+
+    def _answer(self, event: Event[Any]) -> Callable[[KafkaError | None, Any], None]:
+        answers = self._answers
+        # Called in the thread; what it leaves behind is handled on the loop.
+        return lambda fault, _: answers.append((event, fault))
+
+    async def _wait(self) -> None:
+        """Handle answers as they come, as long as there are any to wait for."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._open:
+                await loop.run_in_executor(self._threads, self._producer.poll, _POLL)
+                self._settle()
+        finally:
+            self._waits = False
+
+    def _settle(self) -> None:
+        answers = self._answers
+        while answers:
+            event, fault = answers.popleft()
+            if event not in self._open:
+                continue
+            if fault is not None:
+                self._failed(event, self._fault(fault))
+                continue
+            del self._open[event]
+            self._stored += 1
+            event.finish()
+            self._ask()
+
+    def _ours(self, error: Exception) -> Exception:
+        """The error of the client as ours; others as they are."""
+        from confluent_kafka import KafkaException
+
+        if isinstance(error, BufferError):
+            return PublishFailed(
+                "write_kafka: the records under way are larger than the client's buffer; lower "
+                "window=, or raise queue.buffering.max.kbytes in config="
+            )
+        return self._fault(error.args[0]) if isinstance(error, KafkaException) else error
+
+    def _fault(self, fault: KafkaError) -> PenstockError:
+        from confluent_kafka import KafkaError as Code
+
+        code = fault.code()
+        if code == Code.MSG_SIZE_TOO_LARGE:
+            return PayloadTooLarge(
+                f"write_kafka: the record is larger than the brokers or the client accept "
+                f"({fault.str()}); raise message.max.bytes on both, or write less"
+            )
+        if code in (Code._MSG_TIMED_OUT, Code._TIMED_OUT_QUEUE, Code.REQUEST_TIMED_OUT):
+            return PublishFailed(
+                f"write_kafka: the brokers have not confirmed the record within "
+                f"{self._settings.patience:g} s ({fault.str()}); it may be stored"
+            )
+        topic = self._settings.topic
+        what = f"write_kafka({topic if isinstance(topic, str) else 'by the value'!r})"
+        return error_of(fault, what, self._settings.servers)
+
+    def _failed(self, event: Event[Any], error: Exception) -> None:
+        self._open.pop(event, None)
+        if isinstance(error, StreamMissing | RightsMissing):
+            # No other event would fare better.
+            event.fail(error)
+        elif self._faults.survives(event, error):
+            self._ask()
+            return
+        self._give_back()
+        self.break_off(error)
+
+    def _ask(self) -> None:
+        if self._closed is None:
+            return
+        if self._ending is not None:
+            self._close_if_over()
+            return
+        self._spare += 1
+        if self._spare >= self._stride:
+            spare, self._spare = self._spare, 0
+            self.upstream.request(spare)
+
+    # The end.
+
+    def on_completed(self) -> None:
+        self._ending = (None,)
+        self._close_if_over()
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._ending = (error,)
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        if self._ending is not None and not self._open:
+            self.close(*self._ending)
+
+    def _give_back(self) -> None:
+        give_back_all(self._open)
+        self._open.clear()
+
+    def cancel(self) -> None:
+        self._give_back()
+        self.close()
+
+    async def _close_client(self) -> None:
+        loop = asyncio.get_running_loop()
+        # What is still here was given back.
+        self._producer.purge()
+        await loop.run_in_executor(self._threads, self._producer.poll, 0)
+        self._threads.shutdown(wait=False)
+
+    def statistics(self) -> dict[str, Any]:
+        """Records `stored`, and those `in_flight` to the brokers."""
+        return {"stored": self._stored, "in_flight": len(self._open)}
+
+
+def _encoded(value: Any) -> bytes:
+    return encoded(value, OPT_NON_STR_KEYS)
+
+
+def _key_bytes(key: Any) -> bytes | None:
+    """A key as Kafka has it: bytes as they are, texts in UTF-8, all else as JSON."""
+    if key is None or isinstance(key, bytes):
+        return key
+    return key.encode() if isinstance(key, str) else _encoded(key)

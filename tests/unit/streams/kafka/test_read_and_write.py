@@ -1,0 +1,145 @@
+"""Topics as an ordinary source and an ordinary sink, on a cluster that speaks Kafka's protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock import (
+    KafkaRecord,
+    Pipeline,
+    collect,
+    from_iterable,
+    read_kafka,
+    write_kafka,
+)
+from penstock.streams.errors import (
+    BuildError,
+    PayloadTooLarge,
+    StreamMissing,
+)
+from tests.helpers.kafka.mock import Cluster
+
+# This cluster waits for members that have left, too.
+GROUP = {"session.timeout.ms": 1_000, "heartbeat.interval.ms": 200}
+
+
+def numbers(count: int, first: int = 0) -> list[bytes | None]:
+    return [b'{"n": %d}' % n for n in range(first, first + count)]
+
+
+def read(kafka: Cluster, topic: str, into: list[Any], **options: Any) -> Pipeline:
+    return read_kafka(
+        topic, f"of {topic}", kafka.servers, follow=False, config=GROUP, **options
+    ).to(collect(into))
+
+
+class Order(msgspec.Struct):
+    n: int
+
+
+# Building.
+
+
+def test_options_that_cannot_be_meant_are_refused() -> None:
+    for wrong in (
+        lambda: read_kafka("", "g"),
+        lambda: read_kafka([], "g"),
+        lambda: read_kafka("t", ""),
+        lambda: read_kafka("t", "g", "http://a b"),
+        lambda: read_kafka("t", "g", ""),
+        lambda: read_kafka("t", "g", handover=0),
+        lambda: read_kafka("t", "g", since="last"),  # type: ignore[call-overload]
+        lambda: read_kafka("t", "g", on_bad_record="drop"),  # type: ignore[call-overload]
+        lambda: read_kafka("t", "g", config={"group.id": "other"}),
+        lambda: write_kafka(""),
+        lambda: write_kafka("t", window=0),
+        lambda: write_kafka("t", config={"enable.idempotence": False}),
+    ):
+        with pytest.raises(BuildError):
+            wrong()
+
+
+@pytest.mark.parametrize("end", ["source", "sink"])
+async def test_a_setting_that_the_client_does_not_know_is_named(end: str) -> None:
+    wrong = {"no.such.setting": 1}
+    if end == "source":
+        pipeline = read_kafka("t", "g", config=wrong).to(collect([]))
+    else:
+        pipeline = from_iterable([1]).to(write_kafka("t", config=wrong))
+    with pytest.raises(BuildError, match=r"no\.such\.setting"):
+        await pipeline.run()
+
+
+# The sink.
+
+
+async def test_events_are_finished_when_the_brokers_have_them(kafka: Cluster) -> None:
+    topic = kafka.topic()
+    values = [{"id": n % 7, "n": n} for n in range(3000)]
+    sink = write_kafka(topic, kafka.servers, key="id", window=100)
+    report = await from_iterable(values).to(sink).run()
+    assert report.statistics["finished"] == 3000
+    records = kafka.read(topic)
+    assert sorted(json.loads(record.value())["n"] for record in records) == list(range(3000))
+    places: dict[bytes, set[int]] = {}
+    last: dict[bytes, int] = {}
+    for record in records:
+        places.setdefault(record.key(), set()).add(record.partition())
+        n = json.loads(record.value())["n"]
+        assert last.get(record.key(), -1) < n
+        last[record.key()] = n
+    assert set(places) == {b"%d" % n for n in range(7)}
+    assert all(len(one) == 1 for one in places.values())
+
+
+async def test_a_record_that_was_read_is_written_with_its_key_and_headers(kafka: Cluster) -> None:
+    into = kafka.topic()
+    record = KafkaRecord({"n": 1}, b"k", (("trace", b"1"),))
+    tombstone = KafkaRecord(None, b"k")
+    await from_iterable([record, tombstone]).to(write_kafka(into, kafka.servers)).run()
+    first, second = kafka.read(into)
+    assert (first.key(), first.value(), first.headers()) == (b"k", b'{"n":1}', [("trace", b"1")])
+    assert (second.key(), second.value()) == (b"k", None)
+
+
+async def test_bytes_are_written_as_they_are_to_a_topic_by_the_value(kafka: Cluster) -> None:
+    one, two = kafka.topic(), kafka.topic()
+    sink = write_kafka(lambda value: one if value < b"m" else two, kafka.servers)
+    await from_iterable([b"a", b"z"]).to(sink).run()
+    assert [record.value() for record in kafka.read(one)] == [b"a"]
+    assert [record.value() for record in kafka.read(two)] == [b"z"]
+
+
+async def test_a_topic_to_write_to_that_is_not_there_ends_the_pipeline(kafka: Cluster) -> None:
+    sink = write_kafka("nowhere", kafka.servers)
+    with pytest.raises(StreamMissing, match=r"write_kafka\('nowhere'\): there is no such topic"):
+        await from_iterable(range(3)).to(sink).run()
+
+
+async def test_a_record_that_is_too_large_fails_its_event_only(kafka: Cluster) -> None:
+    topic = kafka.topic()
+    sink = write_kafka(topic, kafka.servers, on_error="skip", config={"message.max.bytes": 2000})
+    report = await from_iterable([b"a", b"b" * 3000, b"c"]).to(sink).run()
+    assert [record.value() for record in kafka.read(topic)] == [b"a", b"c"]
+    assert report.statistics["failed"] == 1
+    with pytest.raises(PayloadTooLarge, match=r"raise message\.max\.bytes"):
+        await (
+            from_iterable([b"b" * 3000])
+            .to(write_kafka(topic, kafka.servers, config={"message.max.bytes": 2000}))
+            .run()
+        )
+
+
+async def test_what_is_not_stored_yet_is_returned_on_a_cancel(kafka: Cluster) -> None:
+    topic = kafka.topic()
+    slow = {"linger.ms": 30_000, "batch.num.messages": 100_000}
+    running = from_iterable(range(10)).to(write_kafka(topic, kafka.servers, config=slow)).start()
+    await asyncio.sleep(0.05)
+    running.cancel()
+    report = await running.wait()
+    assert report.statistics["returned"] == 10

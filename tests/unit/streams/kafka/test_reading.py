@@ -1,0 +1,595 @@
+"""What a reader promises its group, on virtual time and a model of the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import KafkaError
+
+from penstock import (
+    Fixed,
+    Pipeline,
+    Running,
+    adaptive_flat_map,
+    collect,
+    for_each,
+    group_by,
+    read_kafka,
+    spread,
+)
+from penstock.streams.errors import RightsMissing, StreamMissing
+from penstock.streams.kafka.progress import finished_in
+from penstock.streams.testing.plugin import Run
+from tests.helpers.kafka.model import Broker, Member, Record
+
+
+@contextmanager
+def model_of(broker: Broker) -> Iterator[Broker]:
+    with patch("penstock.sources.kafka._consumer", broker.consumer):
+        yield broker
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with model_of(Broker()) as made:
+        yield made
+
+
+@pytest.fixture
+def two() -> Iterator[Broker]:
+    with model_of(Broker(partitions=2)) as made:
+        yield made
+
+
+def numbers(first: int, end: int) -> list[bytes]:
+    return [b'{"n": %d}' % n for n in range(first, end)]
+
+
+def source(**options: Any) -> Any:
+    return read_kafka("t", "g", **options)
+
+
+def reading(into: list[Any], **options: Any) -> Pipeline:
+    return source(**options).to(collect(into))
+
+
+async def settled(seconds: float = 3) -> None:
+    """Until the members have joined, read what there is, and committed."""
+    await asyncio.sleep(seconds)
+
+
+# Demand.
+
+
+def test_no_record_is_taken_without_demand(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 1000))
+
+    async def story() -> None:
+        stuck = asyncio.Event()
+
+        async def hold(value: Any) -> None:
+            await stuck.wait()
+
+        running = source().to(for_each(hold)).start()
+        await settled()
+        (member,) = broker.members
+        assert member.taken == 1
+        assert member.paused == {("t", 0)}
+        stuck.set()
+        await settled()
+        assert (member.taken, running.statistics()["finished"]) == (1000, 1000)
+        await running.drain(5)
+
+    run(story())
+
+
+def test_a_partition_that_comes_while_the_others_are_paused_is_paused_too(
+    two: Broker, run: Run
+) -> None:
+    async def story() -> None:
+        async def hold(value: Any) -> None:
+            await asyncio.Event().wait()
+
+        other = reading([]).start()
+        await settled()
+        running = source().to(for_each(hold)).start()
+        await settled()
+        for partition in (0, 1):
+            two.write(*numbers(0, 10), partition=partition)
+        await settled()
+        await other.drain(5)
+        await settled()
+        (member,) = two.members
+        assert member.paused == {("t", 0), ("t", 1)}
+        running.cancel()
+        await running.wait()
+
+    run(story())
+
+
+def test_a_record_that_comes_later_is_there_at_once(broker: Broker, run: Run) -> None:
+    async def story() -> None:
+        seen: list[float] = []
+        loop = asyncio.get_running_loop()
+        running = source().to(for_each(lambda value: seen.append(loop.time()))).start()
+        await settled()
+        written = loop.time()
+        broker.write(*numbers(0, 1))
+        await settled()
+        assert seen == [written]
+        await running.drain(5)
+
+    run(story())
+
+
+# Commits.
+
+
+def test_offsets_are_committed_once_a_second_if_they_have_changed(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 100))
+
+    async def story() -> None:
+        running = reading([]).start()
+        await settled(10)
+        assert (broker.committed["t", 0], broker.commits) == ((100, ""), 1)
+        await running.drain(5)
+        assert broker.commits == 1
+
+    run(story())
+
+
+def test_the_floor_waits_for_what_is_not_finished_and_the_rest_is_noted(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 100))
+
+    async def story() -> None:
+        stuck = asyncio.Event()
+
+        async def work(value: dict[str, int]) -> None:
+            if value["n"] in (10, 20):
+                await stuck.wait()
+
+        flow = source().pipe(adaptive_flat_map(work, limit=Fixed(8)))
+        running = flow.to(collect([])).start()
+        await settled()
+        floor, text = broker.committed["t", 0]
+        assert (floor, finished_in(floor, text)) == (10, [(11, 20), (21, 100)])
+        stuck.set()
+        await settled()
+        assert broker.committed["t", 0] == (100, "")
+        await running.drain(5)
+
+    run(story())
+
+
+def test_brokers_that_accept_less_metadata_get_less(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 400))
+    broker.most_metadata = 100
+
+    async def story() -> None:
+        async def work(value: dict[str, int]) -> None:
+            if value["n"] % 2 == 0 and value["n"] < 300:
+                await asyncio.Event().wait()
+
+        pipeline = source().pipe(adaptive_flat_map(work, limit=Fixed(400))).to(collect([]))
+        running = pipeline.start()
+        await settled(10)
+        floor, text = broker.committed["t", 0]
+        known = finished_in(floor, text)
+        assert floor == 0
+        assert 0 < len(text) <= 100
+        assert set(known) <= {(n, n + 1) for n in range(1, 300, 2)} | {(299, 400)}
+        running.cancel()
+        await running.wait()
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._TRANSPORT, KafkaError.NOT_COORDINATOR, KafkaError.REBALANCE_IN_PROGRESS]
+)
+def test_a_commit_that_is_refused_for_now_is_made_later(
+    broker: Broker, run: Run, code: int
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        running = reading([]).start()
+        await asyncio.sleep(0.5)
+        broker.refuse = lambda: KafkaError(code)
+        await settled()
+        assert broker.committed == {}
+        broker.refuse = lambda: None
+        await settled()
+        assert broker.committed["t", 0] == (10, "")
+        await running.drain(5)
+
+    run(story())
+
+
+def test_a_right_that_is_missing_ends_the_stream_and_is_named(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        running = reading([]).start()
+        await asyncio.sleep(0.5)
+        broker.refuse = lambda: KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+        with pytest.raises(RightsMissing, match="Give the user this right"):
+            await running.wait()
+
+    run(story())
+
+
+def test_records_that_are_skipped_in_a_topic_do_not_hold_the_floor(
+    broker: Broker, run: Run
+) -> None:
+    # As compaction and transactions leave a log.
+    broker.write(*numbers(0, 10))
+    log = broker.logs["t", 0]
+    log[:] = [record for record in log if record.offset() % 3 == 0]
+    seen: list[Any] = []
+    run(reading(seen, follow=False).run())
+    assert [value["n"] for value in seen] == [0, 3, 6, 9]
+    assert broker.committed["t", 0] == (10, "")
+
+
+def test_records_that_were_deleted_before_they_were_read_are_counted(
+    broker: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.committed["t", 0] = 3, ""
+    broker.write(*numbers(0, 20))
+    broker.deleted["t", 0] = 12
+    del broker.logs["t", 0][:12]
+    report = run(reading([], follow=False).run())
+    assert report.statistics["in"] == 8
+    assert report.statistics["stages"][0]["expired"] == 9
+    assert "offsets 3 to 11 of t, partition 0, were deleted" in caplog.text
+
+
+def test_a_new_group_begins_with_the_first_record_or_with_new_ones(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 5))
+
+    async def story() -> None:
+        seen: list[Any] = []
+        running = reading(seen, since="new").start()
+        await settled()
+        broker.write(*numbers(5, 7))
+        await settled()
+        assert [value["n"] for value in seen] == [5, 6]
+        await running.drain(5)
+
+    run(story())
+
+
+def test_a_topic_that_is_deleted_is_named_and_the_unfinished_are_counted(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 5))
+
+    async def story() -> None:
+        async def hold(value: Any) -> None:
+            await asyncio.Event().wait()
+
+        pipeline = source().pipe(adaptive_flat_map(hold, limit=Fixed(2))).to(collect([]))
+        running = pipeline.start(drain_deadline=1)
+        await settled()
+        gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        (member,) = broker.members
+        poll = answer(Record(("t", 0), 0, None, error=gone))
+        with (
+            patch.object(member, "poll", poll),
+            pytest.raises(StreamMissing, match="there is no such topic"),
+        ):
+            await running.wait()
+        assert running.statistics()["returned"] == 2
+
+    run(story())
+
+
+def answer(record: Any) -> Any:
+    async def poll(timeout: float) -> Any:  # noqa: ASYNC109
+        await asyncio.sleep(0)
+        return record
+
+    return poll
+
+
+# Rebalances.
+
+
+def test_a_partition_that_goes_is_drained_and_committed_before_another_reader_begins(
+    two: Broker, run: Run
+) -> None:
+    for partition in (0, 1):
+        two.write(*numbers(100 * partition, 100 * partition + 30), partition=partition)
+
+    async def story() -> None:
+        at_work: dict[int, int] = defaultdict(int)
+        done: list[int] = []
+
+        async def work(value: dict[str, int]) -> None:
+            n = value["n"]
+            at_work[n // 100] += 1
+            await asyncio.sleep(1)
+            at_work[n // 100] -= 1
+            done.append(n)
+
+        def pipeline() -> Pipeline:
+            return source().pipe(adaptive_flat_map(work, limit=Fixed(2))).to(collect([]))
+
+        first = pipeline().start()
+        await asyncio.sleep(2.5)
+        second = pipeline().start()
+        await asyncio.sleep(60)
+        assert sorted(done) == [*range(30), *range(100, 130)]
+        assert {key: offset for key, (offset, _) in two.committed.items()} == {
+            ("t", 0): 30,
+            ("t", 1): 30,
+        }
+        await first.drain(5)
+        await second.drain(5)
+
+    run(story())
+
+
+def test_what_has_not_begun_is_withdrawn_when_its_partition_goes(two: Broker, run: Run) -> None:
+    for partition in (0, 1):
+        two.write(*numbers(100 * partition, 100 * partition + 100), partition=partition)
+
+    async def story() -> None:
+        begun: list[int] = []
+
+        async def work(value: dict[str, int]) -> None:
+            begun.append(value["n"])
+            await asyncio.sleep(5)
+
+        pipeline = source().pipe(group_by("n"), spread(), adaptive_flat_map(work, limit=Fixed(2)))
+        first = pipeline.to(collect([])).start()
+        await asyncio.sleep(1)
+        assert begun == [0, 1]
+        second = reading([]).start()
+        await asyncio.sleep(10)
+        # The second has got a partition after one call of the first, not after two hundred.
+        assert len(two.members) == 2
+        assert sorted(two.owner.values(), key=id) == sorted(two.members, key=id)
+        for running in (first, second):
+            running.cancel()
+            await running.wait()
+
+    run(story())
+
+
+def test_a_partition_is_given_up_when_its_events_take_longer_than_the_brokers_wait(
+    two: Broker, run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    for partition in (0, 1):
+        two.write(*numbers(100 * partition, 100 * partition + 1), partition=partition)
+
+    async def story() -> None:
+        async def hang(value: Any) -> None:
+            await asyncio.Event().wait()
+
+        flow = source(handover=10).pipe(adaptive_flat_map(hang, limit=Fixed(2)))
+        first = flow.to(collect([])).start()
+        await asyncio.sleep(1)
+        seen: list[Any] = []
+        second = reading(seen).start()
+        await asyncio.sleep(7)
+        assert seen == []
+        await asyncio.sleep(5)
+        assert len(seen) == 1
+        assert "while 1 of their events are still" in caplog.text
+        for running in (first, second):
+            running.cancel()
+            await running.wait()
+
+    run(story())
+
+
+def test_what_was_begun_in_a_lost_partition_is_not_committed(broker: Broker, run: Run) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def work(value: Any) -> None:
+            await asyncio.sleep(30 if loop.time() < 20 else 0)
+
+        flow = source().pipe(adaptive_flat_map(work, limit=Fixed(10)))
+        running = flow.to(collect([])).start()
+        await asyncio.sleep(2)
+        (member,) = broker.members
+        member.thawed.clear()
+        broker.expire(member)
+        await asyncio.sleep(10)
+        member.thawed.set()
+        await asyncio.sleep(10)
+        assert broker.committed["t", 0] == (0, "")
+        await asyncio.sleep(60)
+        # It has joined again, and has done them again.
+        assert broker.committed["t", 0] == (10, "")
+        statistics = running.statistics()
+        assert statistics["stages"][0]["lost"] == 1
+        await running.drain(5)
+
+    run(story())
+
+
+def test_what_is_withdrawn_and_still_held_goes_in_again_in_order(two: Broker, run: Run) -> None:
+    for partition in (0, 1):
+        two.write(*numbers(100 * partition, 100 * partition + 50), partition=partition)
+
+    async def story() -> None:
+        done: list[int] = []
+
+        async def work(value: dict[str, int]) -> None:
+            await asyncio.sleep(0.1)
+            done.append(value["n"])
+
+        flow = source().pipe(
+            group_by(lambda value: value["n"] // 100),
+            spread(),
+            adaptive_flat_map(work, limit=Fixed(2)),
+        )
+        first = flow.to(collect([])).start()
+        await asyncio.sleep(1.05)
+        second = flow.to(collect([])).start()
+        await asyncio.sleep(30)
+        for partition in (0, 1):
+            part = [n for n in done if n // 100 == partition]
+            assert part == list(range(100 * partition, 100 * partition + 50))
+        await first.drain(5)
+        await second.drain(5)
+
+    run(story())
+
+
+# The law.
+
+
+class _Walk:
+    """Members that come, go, freeze and are killed, over partitions that fill; drawn by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.drawn = random.Random(seed)
+        self.partitions = self.drawn.randint(1, 5)
+        self.broker = Broker(self.partitions)
+        self.keys = self.drawn.choice([2, 10, 50])
+        self.written: dict[int, list[int]] = defaultdict(list)
+        self.count = 0
+        # By key: what was completed, in order; which are at work, by their member.
+        self.completed: dict[int, list[int]] = defaultdict(list)
+        self.at_work: dict[int, list[tuple[int, Running | None]]] = defaultdict(list)
+        self.excused: set[Running | None] = set()
+        self.in_flight_at_kills = 0
+        self.running: dict[Running, Member] = {}
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            key = self.drawn.randrange(self.keys)
+            self.written[key].append(self.count)
+            self.broker.write(
+                b'{"k": %d, "n": %d}' % (key, self.count), partition=key % self.partitions
+            )
+            self.count += 1
+
+    def start(self) -> None:
+        drawn = self.drawn
+        longest = drawn.choice([0.0, 0.05, 1.0])
+        mine: list[Running | None] = [None]
+
+        async def work(value: dict[str, int]) -> None:
+            key, n = value["k"], value["n"]
+            others = [who for _, who in self.at_work[key] if who not in self.excused]
+            # Who does not know yet that its lease has ended may overlap with its successor.
+            assert not others or mine[0] in self.excused, f"key {key} is worked on twice"
+            entry = n, mine[0]
+            self.at_work[key].append(entry)
+            try:
+                await asyncio.sleep(drawn.random() * longest)
+                self.completed[key].append(n)
+            finally:
+                self.at_work[key].remove(entry)
+
+        limit = Fixed(drawn.choice([1, 3, 30]))
+        before = list(self.broker.members)
+        running = (
+            source(handover=drawn.choice([5, 60]))
+            .pipe(group_by("k", buffer=drawn.choice([4, 1024])), spread())
+            .pipe(adaptive_flat_map(work, limit=limit))
+            .to(collect([]))
+            .start()
+        )
+        mine[0] = running
+        self.running[running] = before  # type: ignore[assignment]
+
+    async def member_of(self, running: Running) -> Member | None:
+        found = self.running[running]
+        if isinstance(found, list):
+            new = [one for one in self.broker.members if one not in found]
+            if not new:
+                return None
+            self.running[running] = new[0]
+        return self.running[running]
+
+    async def step(self) -> None:
+        drawn = self.drawn
+        what = drawn.choice(["write", "write", "start", "drain", "kill", "freeze", "wait"])
+        if what == "write":
+            self.write(drawn.randint(1, 60))
+        elif what == "start" and len(self.running) < 4:
+            self.start()
+            # One at a time, so that the walk knows whose member it is.
+            await asyncio.sleep(0.01)
+            await self.member_of(next(reversed(self.running)))
+        elif what == "drain" and self.running:
+            running = drawn.choice(list(self.running))
+            del self.running[running]
+            await running.drain(3600)
+        elif what in ("kill", "freeze") and self.running:
+            running = drawn.choice(list(self.running))
+            member = await self.member_of(running)
+            if member is None or member not in self.broker.members:
+                return
+            self.excused.add(running)
+            self.in_flight_at_kills += len(
+                [who for one in self.at_work.values() for _, who in one if who is running]
+            )
+            # What has finished since the last commit is repeated as well.
+            if what == "kill":
+                del self.running[running]
+                self.broker.expire(member)
+                running.cancel()
+                await running.wait()
+            else:
+                member.thawed.clear()
+                self.broker.expire(member)
+                await asyncio.sleep(drawn.random() * 3)
+                member.thawed.set()
+        await asyncio.sleep(drawn.choice([0, 0.1, 1, 3]))
+
+    async def run(self) -> None:
+        with model_of(self.broker):
+            self.write(self.drawn.randint(0, 100))
+            for _ in range(self.drawn.randint(5, 15)):
+                await self.step()
+            for running in self.running:
+                self.excused.add(running)
+            if not self.running:
+                self.start()
+            for _ in range(2000):
+                ends = {key: self.broker.end(key) for key in self.broker.logs}
+                floors = {key: self.broker.committed.get(key, (0, ""))[0] for key in ends}
+                if all(floors[key] == end for key, end in ends.items()):
+                    break
+                await asyncio.sleep(1)
+            else:
+                raise AssertionError(f"not done: {floors} of {ends}")
+            for running in self.running:
+                await running.drain(3600)
+        for key, written in self.written.items():
+            first = list(dict.fromkeys(self.completed[key]))
+            assert first == written, f"key {key} of {self.partitions} partitions"
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_nothing_is_lost_and_keys_keep_their_order_whoever_comes_and_goes(
+    part: int, request: pytest.FixtureRequest, run: Run
+) -> None:
+    first = request.config.option.seed * 1000 + part * 10
+    for seed in range(first, first + 10):
+        walk = _Walk(seed)
+        try:
+            run(walk.run())
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
