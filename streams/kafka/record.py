@@ -67,11 +67,10 @@ def value_of(message: Message, decode: Callable[[bytes], T], place: object) -> T
     data = message.value()
     if data is None:
         return None
-    raw = data if isinstance(data, bytes) else str(data).encode()
     try:
-        return decode(raw)
+        return decode(data)
     except NotAValue as error:
-        raise BadLine(f"{place} {error}: {describe(text_of(raw))}") from error.__cause__
+        raise BadLine(f"{place} {error}: {describe(text_of(data))}") from error.__cause__
 
 
 def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
@@ -83,6 +82,6 @@ def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
     )
 
 
-def text_of(data: bytes | str | None) -> str:
+def text_of(data: bytes | None) -> str:
     """The value as text, with undecodable bytes escaped."""
-    return data.decode("utf-8", "backslashreplace") if isinstance(data, bytes) else data or ""
+    return (data or b"").decode("utf-8", "backslashreplace")

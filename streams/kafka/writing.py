@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from orjson import OPT_NON_STR_KEYS
 
@@ -91,10 +91,11 @@ class Writing(SinkStage[Any]):
         from confluent_kafka import KafkaException
 
         topic = self._settings.topic if isinstance(self._settings.topic, str) else ""
-        ask = partial(self._producer.list_topics, timeout=_ANSWER)
+        named = {"topic": topic} if topic else {}
+        ask = partial(self._producer.list_topics, timeout=_ANSWER, **named)
         loop = asyncio.get_running_loop()
         try:
-            answer = await loop.run_in_executor(self._threads, ask, *([topic] if topic else []))
+            answer = await loop.run_in_executor(self._threads, ask)
             found = answer.topics.get(topic)
             if found is not None and found.error is not None:
                 raise KafkaException(found.error)
@@ -115,7 +116,8 @@ class Writing(SinkStage[Any]):
             self._run.spawn(self._wait(), "write_kafka")
 
     def _write(self, event: Event[Any]) -> None:
-        settings, value = self._settings, event.value
+        settings = self._settings
+        value: Any = event.value
         key: Any = None
         headers: list[tuple[str, bytes | None]] = []
         try:
@@ -123,10 +125,11 @@ class Writing(SinkStage[Any]):
             if self._key is not None:
                 key = self._key(value)
             if isinstance(value, KafkaRecord):
+                record = cast("KafkaRecord[Any]", value)
                 if self._key is None:
-                    key = value.key
-                headers = list(value.headers)
-                value = value.value
+                    key = record.key
+                headers = list(record.headers)
+                value = record.value
             body = value if value is None or isinstance(value, bytes) else _encoded(value)
             self._open[event] = None
             self._producer.produce(
