@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from orjson import OPT_NON_STR_KEYS
 
@@ -125,11 +125,8 @@ class Writing(SinkStage[Any]):
             if self._key is not None:
                 key = self._key(value)
             if isinstance(value, KafkaRecord):
-                record = cast("KafkaRecord[Any]", value)
-                if self._key is None:
-                    key = record.key
-                headers = list(record.headers)
-                value = record.value
+                own, headers, value = _parts(event.value)
+                key = own if self._key is None else key
             body = value if value is None or isinstance(value, bytes) else _encoded(value)
             self._open[event] = None
             self._producer.produce(
@@ -254,6 +251,10 @@ class Writing(SinkStage[Any]):
 
 def _encoded(value: Any) -> bytes:
     return encoded(value, OPT_NON_STR_KEYS)
+
+
+def _parts(record: KafkaRecord[Any]) -> tuple[Any, list[tuple[str, bytes | None]], Any]:
+    return record.key, list(record.headers), record.value
 
 
 def _key_bytes(key: Any) -> bytes | None:

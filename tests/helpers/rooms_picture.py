@@ -54,7 +54,7 @@ STEPS = {
 
 # All in pixels. Text is not measured; this is the width of a letter relative to its size.
 _LETTER = 0.58
-_WIDTH, _HEIGHT, _PITCH, _GUTTER, _MARGIN = 250, 40, 60, 104, 24
+_WIDTH, _HEIGHT, _PITCH, _GUTTER, _MARGIN = 268, 40, 60, 104, 24
 _LANE, _LANES = 10, 7  # between two arrows in a gutter; how many have room beside the event's path
 _SMALL = 11
 _SHEET = 2 * _MARGIN + 3 * _WIDTH + 2 * _GUTTER

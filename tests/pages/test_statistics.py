@@ -31,6 +31,7 @@ STAGES = {
     "streams/io/line_source.py:statistics": ("Sources", "`read_lines`, `read_jsonl`"),
     "streams/sql_queue/reader.py:statistics": ("Sources", "`read_table`"),
     "streams/nats/streams/reading.py:statistics": ("Sources", "`read_jetstream`"),
+    "streams/kafka/reading.py:statistics": ("Sources", "`read_kafka`"),
     "streams/work_pulling/desk.py:statistics": ("Sources", "`WorkPool.work`"),
     "sources/inbox.py:statistics": ("Sources", "`inbox`"),
     "streams/boundary/from_iterable.py:statistics": (
@@ -65,6 +66,7 @@ STAGES = {
     "streams/io/line_writer.py:statistics": ("Sinks", "`write_jsonl`"),
     "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
     "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
+    "streams/kafka/writing.py:statistics": ("Sinks", "`write_kafka`"),
     "sinks/for_each.py:statistics": ("Sinks", "`for_each`"),
     "sinks/latency.py:statistics": ("Sinks", "`latency_histogram`"),
     "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),

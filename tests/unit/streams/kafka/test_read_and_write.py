@@ -125,7 +125,7 @@ async def test_a_record_that_is_too_large_fails_its_event_only(kafka: Cluster) -
     topic = kafka.topic()
     sink = write_kafka(topic, kafka.servers, on_error="skip", config={"message.max.bytes": 2000})
     report = await from_iterable([b"a", b"b" * 3000, b"c"]).to(sink).run()
-    assert [record.value() for record in kafka.read(topic)] == [b"a", b"c"]
+    assert sorted(record.value() for record in kafka.read(topic)) == [b"a", b"c"]
     assert report.statistics["failed"] == 1
     with pytest.raises(PayloadTooLarge, match=r"raise message\.max\.bytes"):
         await (
