@@ -30,6 +30,7 @@ SECTIONS: dict[str, list[str]] = {
         "several-cores.md",
         "many-machines.md",
         "jetstream.md",
+        "kafka.md",
         "work-pulling.md",
         "monitors.md",
         "learning.md",
