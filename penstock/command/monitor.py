@@ -6,7 +6,6 @@ import json
 import logging
 from argparse import Namespace
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from reactivex import operators as ops
@@ -21,7 +20,7 @@ from penstock.sources.jsonl import read_jsonl
 from penstock.streams.clock import clock_of, running_loop, wall
 from penstock.streams.errors import BuildError
 from penstock.streams.temporal.monitors.violation import Violation
-from penstock.streams.temporal.monitors.watching import Rule
+from penstock.streams.temporal.monitors.watching import Rule, Watch
 
 __all__ = ["Proposition", "call", "proposition"]
 
@@ -53,12 +52,15 @@ def call(options: Namespace, words: list[str]) -> int:
         found += 1
         return _as_dict(violation, None if options.time else clock())
 
-    rule = _rule(options)
+    def begun(watch: Watch) -> None:
+        if picture is not None:
+            picture.begin(watch)
+
+    rule = _rule(options, begun)
     beside = nothing_beside
     picture: MonitorPicture | None = None
     if options.draw is not None:
         picture = MonitorPicture(options.draw, rule.monitor, rule.text)
-        rule = replace(rule, begun=picture.begin)
         beside = picture.kept
     events = read_jsonl()
     named = (("--by", options.by), ("--time", options.time))
@@ -77,7 +79,7 @@ def call(options: Namespace, words: list[str]) -> int:
     return _VIOLATED if found and status in (_FINE, _BAD_LINES) else status
 
 
-def _rule(options: Namespace) -> Rule:
+def _rule(options: Namespace, begun: Callable[[Watch], None]) -> Rule:
     if options.draw is not None and not options.draw.endswith(".svg"):
         raise BuildError(f"--draw {options.draw}: the picture is SVG, so give a name in .svg")
     if options.key and (options.draw is None or options.by is None):
@@ -96,6 +98,7 @@ def _rule(options: Namespace) -> Rule:
         time=options.time,
         lateness=options.lateness,
         follow=frozenset(key for text in options.key for key in _keys(text)),
+        begun=begun,
     )
 
 

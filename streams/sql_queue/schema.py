@@ -172,7 +172,7 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
                 f"Column {self.column('status')!r} of table {self.table!r} in {database} is of "
                 f"type {kind}. A queue needs numbers there: 0 for rows that wait, 9 for those in "
                 "work, 1 for finished and -1 for failed ones. Add a column of integers, or name "
-                "the one that serves instead by columns=."
+                "the one that serves instead by columns= (in a shell --column)."
             )
 
     def no_table_beside(self, database: str) -> str:
@@ -185,9 +185,15 @@ FROM {names["own"]} AS o LEFT JOIN {names["table"]} AS b ON b."id" = o.{names["o
     def lacking(self, database: str, columns: Iterable[str]) -> str:
         """The error message for missing columns."""
         names = ", ".join(map(repr, columns))
+        beside = (
+            ""
+            if self.beside
+            else " beside=True (in a shell --beside) keeps all but an id, a payload and a status "
+            "in a table beside it."
+        )
         return (
             f"Table {self.table!r} in {database} lacks {names}. Add what is missing, or name the "
-            "columns that serve instead by columns=."
+            f"columns that serve instead by columns= (in a shell --column).{beside}"
         )
 
 

@@ -377,6 +377,14 @@ def test_events_without_their_time_are_left_out_and_counted(
     )
 
 
+def test_a_formula_that_nothing_decides_is_told_once_with_a_picture_too(
+    penstock: Penstock, lines: Callable[..., str], tmp_path: Path
+) -> None:
+    words = ["--fields", "--draw", str(tmp_path / "live.svg"), "--input", lines({"a": 1, "b": 1})]
+    result = penstock("monitor", "G(a -> F b)", *words)
+    assert result.err.count("nothing that follows can decide") == 1
+
+
 def test_a_key_to_be_marked_that_no_event_had_is_told_at_the_end(
     penstock: Penstock, lines: Callable[..., str], tmp_path: Path
 ) -> None:
