@@ -9,9 +9,9 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.command.explain import explain
 from penstock.command.load import load
@@ -25,6 +25,10 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report, Running
 
+if TYPE_CHECKING:
+    from penstock.streams.telemetry.feed import Fleet
+    from penstock.streams.telemetry.serving import Serving
+
 __all__ = [
     "Options",
     "Page",
@@ -34,6 +38,7 @@ __all__ = [
     "nothing_beside",
     "redirect",
     "run",
+    "served",
     "tell",
     "warnings_to_standard_error",
 ]
@@ -128,11 +133,6 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         ReportPage.of(options),
     )
     _check_company(options)
-    if options.serve is not None and (options.data is not None or options.on is not None):
-        raise BuildError(
-            "--serve shows a pipeline of one machine without a server; `penstock status --watch` "
-            "shows one that runs with --data or --on"
-        )
     if options.report_page is not None and (options.data is not None or options.on is not None):
         raise BuildError(
             "--report-page is about a pipeline of one machine without a server; leave it out with "
@@ -210,7 +210,8 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
             drain_deadline=options.drain_deadline, limit=options.limit, workers=crew
         )
         await _recorded(running, options.report_page)
-        async with await _served(running, options.page):
+        page = options.page
+        async with nullcontext() if page is None else await served(running, page):
             started.append(running)
             deadline = options.drain_deadline
             with drain_on_signals(running, deadline, mention), watching(running), beside(running):
@@ -254,25 +255,26 @@ async def _recorded(running: Running, page: ReportPage | None) -> None:
         raise
 
 
-async def _served(running: Running, page: Page | None) -> AbstractAsyncContextManager[object]:
-    """What serves the live page of a running that has just been started, if it has one."""
-    if page is None:
-        return nullcontext()
+async def served(
+    running: Running, page: Page, fleet: Fleet | None = None, *, again: bool = False
+) -> Serving:
+    """What serves the live page of a running that has just been started.
+
+    `again`: its address is known already.
+    """
+    from penstock.streams.telemetry.serving import Serving
+
+    host, port, hosts, allow_control, show_values, title, token = page
     try:
-        serving = running.serve(
-            page.port,
-            page.host,
-            token=page.token,
-            allow_control=page.allow_control,
-            hosts=page.hosts,
-            title=page.title,
-            show_values=page.show_values,
+        serving = Serving(
+            running, port, host, token, allow_control, hosts, title, show_values, fleet
         )
     except BaseException:
         running.cancel()
         await end_of(running)
         raise
-    mention(f"live page: {serving.url}")
+    if not again:
+        mention(f"live page: {serving.url}")
     return serving
 
 

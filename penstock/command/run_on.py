@@ -5,19 +5,23 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.command.load import load
 from penstock.command.output import counted, mention, say
-from penstock.command.run import Options, redirect, tell, warnings_to_standard_error
+from penstock.command.run import Options, Page, redirect, served, tell, warnings_to_standard_error
 from penstock.streams.errors import BuildError
 from penstock.streams.nats.client.addresses import addresses_of, shown
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.os_signals import drain_on_signals
-from penstock.streams.runtime.running import Report
+from penstock.streams.runtime.running import Report, Running
 
 if TYPE_CHECKING:
+    from penstock.streams.nats.client.client import Client
     from penstock.streams.nats.cluster.layout import Layout
+    from penstock.streams.nats.cluster.worker import Worker
+    from penstock.streams.telemetry.serving import Serving
 
 __all__ = ["PATIENCE", "Cluster", "name_of", "urls_of", "work"]
 
@@ -124,6 +128,7 @@ async def _work(
             drain_deadline=options.drain_deadline,
             limit=options.limit,
             warn=mention,
+            beside=None if options.page is None else _Pages(options.page, client).of,
         )
         if options.report == "text":
             mention(
@@ -141,3 +146,39 @@ async def _work(
         return report, worker.restarts
     finally:
         await client.close()
+
+
+class _Pages:
+    """The live pages of the runs of one worker, all on the same address."""
+
+    def __init__(self, page: Page, client: Client) -> None:
+        self._page = page
+        self._client = client
+        self._again = False
+
+    async def of(self, worker: Worker, running: Running) -> Serving:
+        """The page of a run that has just been started."""
+        fleet = partial(_fleet, self._client, worker)
+        serving = await served(running, self._page, fleet, again=self._again)
+        self._again = True
+        self._page = self._page._replace(port=serving.port, token=serving.token)
+        return serving
+
+
+async def _fleet(client: Client, worker: Worker) -> dict[str, Any]:
+    """All workers and partitions, as a live page shows them."""
+    from penstock.streams.nats.cluster.view import look
+
+    view = await look(client, worker.layout)
+    return {
+        "here": worker.id,
+        "unfinished": view.unfinished,
+        "unit": view.unit,
+        "stored": view.stored,
+        "letters": view.letters,
+        "workers": view.workers,
+        "partitions": {
+            str(number): {"lag": lag, "owner": view.owners.get(number)}
+            for number, lag in view.lag.items()
+        },
+    }

@@ -15,7 +15,7 @@ from pathlib import Path
 from penstock.command.load import load
 from penstock.command.output import counted, mention
 from penstock.command.publish import publishing
-from penstock.command.run import Options, end_of, redirect, warnings_to_standard_error
+from penstock.command.run import Options, Page, end_of, redirect, warnings_to_standard_error
 from penstock.command.run_on import Cluster, name_of
 from penstock.streams import clock
 from penstock.streams.errors import BuildError
@@ -202,8 +202,10 @@ async def _workers(
     forwarding: list[asyncio.Task[None]] = []
     try:
         for number in range(1, options.workers + 1):
+            # The page of one shows them all.
+            more = _about_the_page(said.page) if number == 1 else []
             worker = await asyncio.create_subprocess_exec(
-                *bound([*words, "--worker", f"worker-{number}", "--", *said.arguments]),
+                *bound([*words, *more, "--worker", f"worker-{number}", "--", *said.arguments]),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 # A signal from the terminal is for this process, which notifies the workers.
@@ -218,6 +220,20 @@ async def _workers(
         for worker, forward in zip(workers, forwarding, strict=True):
             lifeline.untie(worker.pid)
             await forward
+
+
+def _about_the_page(page: Page | None) -> list[str]:
+    """The options of a live page, as words of the command line."""
+    if page is None:
+        return []
+    host = f"[{page.host}]" if ":" in page.host else page.host
+    words = ["--serve", f"{host}:{page.port}"]
+    words += [word for name in page.hosts for word in ("--host", name)]
+    return [
+        *words,
+        *(["--allow-control"] if page.allow_control else []),
+        *(["--show-values"] if page.show_values else []),
+    ]
 
 
 async def _end(workers: Sequence[asyncio.subprocess.Process]) -> None:

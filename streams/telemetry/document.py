@@ -42,6 +42,8 @@ class Document:
         self._title = title
         self._recorder = recorder
         self._show_values = show_values
+        self.fleet: dict[str, Any] | None = None
+        """All workers of a pipeline on many machines, and its partitions."""
 
     def fixed(self) -> dict[str, Any]:
         """What never changes, and the samples so far."""
@@ -68,6 +70,8 @@ class Document:
             kind: {"where": one.where, "text": _short(one.text) if self._show_values else ""}
             for kind, one in self._recorder.examples.items()
         }
+        if self.fleet is not None:
+            numbers["fleet"] = self.fleet
         letter = self._recorder.letter
         if letter is not None:
             numbers["letter"] = self._letter(letter)

@@ -6,7 +6,7 @@ It is made once for all pages, and not at all while none is open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from orjson import OPT_NON_STR_KEYS, dumps
@@ -14,19 +14,28 @@ from orjson import OPT_NON_STR_KEYS, dumps
 from penstock.streams.telemetry.document import Document, difference
 from penstock.streams.telemetry.recorder import Recorder
 
-__all__ = ["Feed"]
+__all__ = ["Feed", "Fleet"]
+
+Fleet = Callable[[], Awaitable[dict[str, Any]]]
+"""Asks the servers of a pipeline about all of its workers."""
+
+# Seconds between two questions.
+_EVERY = 2.0
 
 
 class Feed:
     """Lines of JSON for any number of readers.
 
     A reader that is late gets no line twice and misses none that matters: one that has missed a
-    difference gets the whole document again.
+    difference gets the whole document again. Where the pipeline runs on many machines, `fleet` is
+    asked every two seconds while there are readers.
     """
 
-    def __init__(self, document: Document, recorder: Recorder) -> None:
+    def __init__(self, document: Document, recorder: Recorder, fleet: Fleet | None = None) -> None:
         self._document = document
         self._recorder = recorder
+        self._fleet = fleet
+        self._asking: asyncio.Task[None] | None = None
         self._readers = 0
         self._now: dict[str, Any] = {}
         self._line = b""
@@ -49,6 +58,22 @@ class Feed:
             self._changed.set()
             self._changed = None
 
+    async def _ask(self, fleet: Fleet) -> None:
+        while True:
+            try:
+                self._document.fleet = await fleet()
+            except Exception as error:
+                # The servers are unavailable, or electing a leader; the worker reports that.
+                known = self._document.fleet or {}
+                self._document.fleet = {**known, "error": type(error).__name__}
+            await asyncio.sleep(_EVERY)
+
+    def _leave(self) -> None:
+        self._readers -= 1
+        if not self._readers and self._asking is not None:
+            self._asking.cancel()
+            self._asking = None
+
     def close(self) -> None:
         """End the lines of all readers after the one that they have."""
         self._is_over = True
@@ -59,6 +84,8 @@ class Feed:
         if not self._readers:
             self._now = self._document.now()
         self._readers += 1
+        if self._fleet is not None and self._asking is None:
+            self._asking = asyncio.create_task(self._ask(self._fleet), name="penstock fleet")
         try:
             version = None
             while True:
@@ -75,7 +102,7 @@ class Feed:
                 if version == self._version:
                     return
         finally:
-            self._readers -= 1
+            self._leave()
 
 
 def _line(document: dict[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.streams.errors import BuildError
 from penstock.streams.extras import missing_extra
 from penstock.streams.telemetry.access import Access, is_loopback, new_token
+from penstock.streams.telemetry.feed import Fleet
 from penstock.streams.telemetry.web_app import web_app
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Serving:
         hosts: tuple[str, ...],
         title: str | None,
         show_values: bool,
+        fleet: Fleet | None = None,
     ) -> None:
         if token is None and (allow_control or not is_loopback(host)):
             token = new_token()
@@ -47,7 +49,9 @@ class Serving:
             import uvicorn
         except ImportError as error:
             raise missing_extra("A live page is served by uvicorn", "serve") from error
-        app, self._feed = web_app(running, self._access, title=title, show_values=show_values)
+        app, self._feed = web_app(
+            running, self._access, title=title, show_values=show_values, fleet=fleet
+        )
         self._socket = _listening(host, port)
         address: tuple[str, int] = self._socket.getsockname()[:2]
         self._host, self._port = address
@@ -67,6 +71,11 @@ class Serving:
     def port(self) -> int:
         """The port on which it listens."""
         return self._port
+
+    @property
+    def token(self) -> str | None:
+        """The token, if one is needed."""
+        return self._access.token
 
     @property
     def url(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from penstock.streams.extras import missing_extra
 from penstock.streams.telemetry.access import Access
 from penstock.streams.telemetry.document import Document
-from penstock.streams.telemetry.feed import Feed
+from penstock.streams.telemetry.feed import Feed, Fleet
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -40,7 +40,12 @@ _FILES = {
 
 
 def web_app(
-    running: Running, access: Access, *, title: str | None, show_values: bool
+    running: Running,
+    access: Access,
+    *,
+    title: str | None,
+    show_values: bool,
+    fleet: Fleet | None = None,
 ) -> tuple[Starlette, Feed]:
     """The application, and the feed of its pages, which ends by `close`.
 
@@ -60,7 +65,7 @@ def web_app(
 
     recorder = running.record()
     document = Document(running, recorder, title, show_values)
-    feed = Feed(document, recorder)
+    feed = Feed(document, recorder, fleet)
 
     def answer(
         call: Callable[[Request], Awaitable[Response]],

@@ -339,6 +339,41 @@ def test_worker_processes_are_shown(serve: Serve, look: Look) -> None:
     keep(page, "workers-light-1280")
 
 
+ON_SERVERS = """
+import asyncio
+from penstock import *
+
+async def work(event):
+    await asyncio.sleep(0.2)
+    return event
+
+pipeline = (
+    read_jsonl()
+    .pipe(distinct_within(10, by="id"), group_by("k"), spread(), adaptive_flat_map(work, Fixed(2)))
+    .to(for_each(lambda event: None))
+)
+"""
+
+
+def test_one_worker_shows_all_workers_and_partitions(
+    serve: Serve, look: Look, tmp_path: Path
+) -> None:
+    options = ("--workers", "2", "--data", str(tmp_path / "kept"), "--partitions", "6")
+    served = serve(0, *options, source=ON_SERVERS)
+    assert served.process.stdin is not None
+    for n in range(300):
+        served.process.stdin.write(json.dumps({"id": n, "k": n % 40}) + "\n")
+    served.process.stdin.flush()
+    page = look(served.url)
+    expect(page.locator("#fleet tbody tr")).to_have_count(2)
+    expect(page.locator("#fleet tbody tr").first).to_contain_text("worker-1 (this one)")
+    expect(page.locator("#fleet tbody tr").nth(1)).to_contain_text("worker-2")
+    expect(page.locator("#partitions li")).to_have_count(6)
+    expect(page.locator("#partitions li.free")).to_have_count(0)
+    expect(page.locator("#fleet-all")).to_contain_text(re.compile(r"[1-9]\d* events unfinished"))
+    keep(page, "fleet-light-1280")
+
+
 def test_every_number_is_one_of_the_statistics_while_it_runs() -> None:
     """Two sinks, operators inside groups, and a stage that fails. The handler is stopped now and
     then, so that the page can be compared while nothing changes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from penstock.streams.pipeline import Pipeline
 
 __all__ = ["ATTEMPTS", "Worker"]
+
+Beside = Callable[["Worker", Running], Awaitable[AbstractAsyncContextManager[object]]]
 
 ATTEMPTS = 3
 """The default number of attempts for an event."""
@@ -64,7 +66,9 @@ class Worker:
         drain_deadline: float = 20.0,
         limit: tuple[int, int] | None = None,
         warn: Callable[[str], None] = lambda text: None,
+        beside: Beside | None = None,
     ) -> None:
+        """`beside` is entered with each run, from its start to its end."""
         if ttl is not None and ttl <= 0:
             raise BuildError(f"a lease of {ttl:g} s: must be positive seconds")
         if attempts < 1:
@@ -85,6 +89,7 @@ class Worker:
         self._drain_deadline = drain_deadline
         self._limit = limit
         self._warn = warn
+        self._beside = beside
         self._since = clock.wall()
         self._roster: Roster | None = None
         # Whether it has announced itself.
@@ -107,6 +112,16 @@ class Worker:
             retry(attempts, then=route(letters)),
             unique_by=layout.identity,
         )
+
+    @property
+    def layout(self) -> Layout:
+        """The layout, as it is on the servers once it has begun."""
+        return self._layout
+
+    @property
+    def id(self) -> str:
+        """The name by which it owns partitions."""
+        return self._id
 
     def begin_drain(self, deadline: float | None = None, *, by_signal: bool = False) -> None:
         """Take in no more, finish what is in, hand all partitions over; `run` then returns."""
@@ -138,10 +153,13 @@ class Worker:
                 )
                 if self._leaving:
                     self.running.begin_drain(self._drain_deadline, by_signal=True)
-                for partition in self.partitions.values():
-                    partition.begin_anew()
-                    self._attend(partition)
-                report = await self.running.wait()
+                async with AsyncExitStack() as beside:
+                    if self._beside is not None:
+                        await beside.enter_async_context(await self._beside(self, self.running))
+                    for partition in self.partitions.values():
+                        partition.begin_anew()
+                        self._attend(partition)
+                    report = await self.running.wait()
                 if self._leaving or not self._lost:
                     return report
                 self.restarts += 1

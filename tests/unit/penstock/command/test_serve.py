@@ -127,7 +127,6 @@ def test_it_shows_worker_processes_too(started: Callable[..., Page]) -> None:
         (("--allow-control",), "--allow-control goes with --serve"),
         (("--show-values",), "--show-values goes with --serve"),
         (("--host", "me"), "--host goes with --serve"),
-        (("--serve", "0", "--on", "nats://127.0.0.1:1"), "penstock status --watch"),
         (("--serve", "192.0.2.1:9464"), "cannot listen on 192.0.2.1:9464"),
     ],
 )
