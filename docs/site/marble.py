@@ -15,6 +15,7 @@ __all__ = ["Row", "draw", "is_marble", "rows_of"]
 
 TICK = 17  # px from one character to the next
 LEFT = 14  # px before the first
+BESIDE = 22  # px between items of one tick
 NAME, LINE = 22, 34  # px in height: of the label, and of the line below it
 
 _ROW = re.compile(r"    (\S.*?)(?:  +)(\S.*)")
@@ -107,20 +108,22 @@ def _timeline(row: Row, y: int, colours: dict[str, int]) -> str:
     """The axis, from the first tick to the end, and the marks on it."""
     marks: list[str] = []
     at = 0
+    closing = 0
     asks = row.label in ("request", "time")
     for part in _PART.finditer(row.line):
         x = LEFT + TICK * at
         if part["group"]:
-            marks.append(_group(part["group"][1:-1], x, y, colours))
+            mark, right = _group(part["group"][1:-1], x, y, colours)
+            marks.append(mark)
+            closing = right if part["group"].endswith("|)") else closing
         elif part["end"]:
             marks.append(f'<path class="end" d="M{x} {y - 11}V{y + 11}"/>')
         elif part["error"]:
             marks.append(f'<path class="error" d="M{x - 6} {y - 6}l12 12m0 -12l-12 12"/>')
         elif part["item"]:
-            mark = _ask if asks else _item
-            marks.append(mark(part["item"], x, y, colours))
+            marks.append((_ask if asks else _item)(part["item"], x, y, colours))
         at += _length(part)
-    last = LEFT + TICK * (at - 1)
+    last = closing or LEFT + TICK * (at - 1)
     ended = row.line.endswith(("|", "#", "|)"))
     axis = f'<path class="axis" d="M{LEFT - 10} {y}H{last if ended else last + 10}"/>'
     tip = "" if ended else f'<path class="tip" d="M{last + 14} {y}l-8 -4v8z"/>'
@@ -129,7 +132,7 @@ def _timeline(row: Row, y: int, colours: dict[str, int]) -> str:
 
 def _colour(name: str, colours: dict[str, int]) -> int:
     """One for each item of a diagram; `A` that is made from `a` has the colour of `a`."""
-    return colours.setdefault(name.lower()[:1], len(colours) % 6)
+    return colours.setdefault(name.lower()[:1], len(colours) % 8)
 
 
 def _item(text: str, x: int, y: int, colours: dict[str, int]) -> str:
@@ -149,15 +152,14 @@ def _ask(text: str, x: int, y: int, colours: dict[str, int]) -> str:
     )
 
 
-def _group(text: str, x: int, y: int, colours: dict[str, int]) -> str:
-    """Items of one tick, in a box that is as wide as the brackets; `|` in it is the end."""
+def _group(text: str, x: int, y: int, colours: dict[str, int]) -> tuple[str, int]:
+    """Items of one tick, in a box, and the x of its right side; `|` in the brackets is the end."""
     ends = text.endswith("|")
     items = [item for item in re.split(r",|(?<=\w)(?=\w)", text.rstrip("|").rstrip(",")) if item]
-    wide = TICK * (len(text) + 1)
-    step = (wide - TICK) / max(1, len(items) - 1) if len(items) > 1 else 0
-    box = f'<rect class="group" x="{x - 10}" y="{y - 13}" width="{wide + 20}" height="26" rx="13"/>'
-    if not step:
-        x += wide // 2
-    marks = "".join(_item(item, round(x + step * i), y, colours) for i, item in enumerate(items))
-    right = x + wide + 10 if step else x + wide - wide // 2 + 10
-    return box + marks + (f'<path class="end" d="M{right} {y - 13}V{y + 13}"/>' if ends else "")
+    last = x + BESIDE * max(0, len(items) - 1)
+    right = last + 13
+    wide = right - x + 13
+    box = f'<rect class="group" x="{x - 13}" y="{y - 13}" width="{wide}" height="26" rx="13"/>'
+    marks = "".join(_item(item, x + BESIDE * i, y, colours) for i, item in enumerate(items))
+    end = f'<path class="end" d="M{right + 4} {y - 11}V{y + 11}"/>' if ends else ""
+    return box + marks + end, right + 4
