@@ -11,6 +11,7 @@ import argparse
 import functools
 import http.server
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -59,7 +60,8 @@ def _run_zensical(config: Path) -> None:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "-f", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BuildFailed(done.stdout + done.stderr)
+        # It colours each character of a line, whatever its output is.
+        raise BuildFailed(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr))
 
 
 def _check_that_each_page_has_a_section(pages: Path) -> None:

@@ -117,10 +117,12 @@ def test_a_page_in_no_section_fails_the_build(
 
 
 def test_items_that_stand_under_each_other_are_drawn_at_one_time() -> None:
-    picture = marble.draw("    source   --a--b--|\n    same     --a--b--|")
-    columns = re.findall(r'class="item c(\d)" cx="(\d+)"', picture)
-    assert columns[:2] == columns[2:]
-    assert len(set(columns)) == 2
+    picture = marble.draw("    source   (a,b)-c--|\n    same     a-----c--|")
+    above = re.findall(r'class="item c(\d)" cx="(\d+)" cy="(\d+)"', picture)
+    (a, _, c), (same_a, same_c) = above[:3], above[3:]
+    assert (a[:2], c[:2]) == (same_a[:2], same_c[:2])
+    assert int(c[1]) - int(a[1]) == 6 * marble.TICK
+    assert int(c[2]) < int(same_c[2])
 
 
 def test_a_diagram_without_an_end_goes_on() -> None:
