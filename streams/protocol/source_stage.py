@@ -53,6 +53,9 @@ class SourceStage(Generic[T]):
     ack: Callable[[list[Event[Any]]], None] | None = None
     nack: Callable[[list[Event[Any]], BaseException | None], None] | None = None
 
+    # Whether it has reached what it reads, such as a server.
+    is_connected = True
+
     # Whether it reads only what the code around the running puts in.
     is_pushed = False
 

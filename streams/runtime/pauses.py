@@ -13,6 +13,9 @@ class Source(Protocol):
 
     is_pushed: bool
 
+    @property
+    def is_connected(self) -> bool: ...
+
     def statistics(self) -> dict[str, Any]: ...
 
     def pause(self) -> None: ...

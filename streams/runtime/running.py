@@ -430,5 +430,8 @@ class Running:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes events: it has begun, and does not drain."""
-        return self._beginning is None and self._state in ("running", "paused")
+        """Whether it takes events: it has begun, its sources are connected, and it does not
+        drain."""
+        if self._beginning is not None or self._state not in ("running", "paused"):
+            return False
+        return all(source.is_connected for source in self._run.sources)

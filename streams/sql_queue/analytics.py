@@ -13,7 +13,7 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.sql_queue.store import Store
 
-__all__ = ["WORKING", "Oldest", "Poller", "QueueStats", "Times", "measure", "times_by"]
+__all__ = ["WORKING", "Oldest", "Poller", "QueueStats", "Times", "due", "measure", "times_by"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,10 @@ _COUNTS = f"""SELECT {{seconds}}{{now}}),
         WHERE {{status}} IN (1, -1) AND {{attempts}} > 1 AND {{finished}} > {_SINCE}), 0)
 FROM {{rows}} AS t"""
 
+# A comparison with both bounds uses the index, in which rows that have ended are not.
+_WAITS = f"""SELECT count(*) FROM {{rows}} AS t
+WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})"""
+
 # In the order of the index, as rows are claimed.
 _OLDEST = f"""SELECT {{id}}, {{seconds}}{{now}} - ({_DUE})) FROM {{rows}} AS t
 WHERE {{status}} >= 0 AND {{status}} <= 0 AND ({_IS_DUE})
@@ -189,6 +193,12 @@ async def measure(store: Store, window: float) -> QueueStats:
         time_in_work=Times(*map(float, summary[0][6:])) if summary else None,
         pollers=tuple(_poller(row, window) for row in pollers),
     )
+
+
+async def due(store: Store) -> int:
+    """How many rows are due, and held by nobody. The time grows with their number."""
+    ((count,),) = await store.read(_WAITS)
+    return int(count)
 
 
 def _poller(row: tuple[Any, ...], window: float) -> Poller:

@@ -18,11 +18,12 @@ from penstock.streams.protocol.source_stage import SourceStage
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import fitting
 from penstock.streams.runtime.context import Run
+from penstock.streams.sql_queue.analytics import due
 from penstock.streams.sql_queue.claims import Claims
 from penstock.streams.sql_queue.elsewhere import Elsewhere
 from penstock.streams.sql_queue.insist import Insistence
 from penstock.streams.sql_queue.ledger import Ledger
-from penstock.streams.sql_queue.store import UNREADABLE, Row, Store, Terms
+from penstock.streams.sql_queue.store import UNREADABLE, DatabaseLost, Row, Store, Terms
 from penstock.streams.sql_queue.url import database_of
 
 __all__ = ["Manner", "TableReader"]
@@ -31,6 +32,9 @@ __all__ = ["Manner", "TableReader"]
 _SUSPECTS_EVERY = 1.0
 # Seconds without any call in progress after which rows still in the pipeline count as held back.
 _QUIET = 0.2
+# Least seconds between two counts of the rows that wait, and between them as a multiple of what the
+# last one took.
+_COUNTED_EVERY, _REST = 5.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Manner:
 
 class TableReader(SourceStage[dict[str, Any]]):
     """`_ready` are rows that were claimed and are not out yet."""
+
+    is_connected = False
 
     def __init__(
         self,
@@ -76,6 +82,7 @@ class TableReader(SourceStage[dict[str, Any]]):
         self._redelivered = self._bad = 0
         run.lessors.append(self)
         self._suspects_at = 0.0
+        self._due: int | None = None
 
     # Events out.
 
@@ -113,7 +120,10 @@ class TableReader(SourceStage[dict[str, Any]]):
     async def _poll(self) -> None:
         try:
             await self._insist(self._store.open)
+            self.is_connected = True
             self.ledger.start()
+            if self.run.observer is not None:
+                self.run.spawn(self._count_due(), "due rows of read_table")
             while not self.done:
                 await self._wanted.wait()
                 self._wanted.clear()
@@ -131,6 +141,16 @@ class TableReader(SourceStage[dict[str, Any]]):
         except Exception as error:
             self._polling = None
             self.error(error)
+
+    async def _count_due(self) -> None:
+        """Count the rows that wait, now and then. In a long table that takes a while, during which
+        nothing else may be read, and so it is done for a twentieth of the time at most."""
+        while True:
+            began = self.run.now()
+            with suppress(DatabaseLost):
+                self._due = await due(self._store)
+            took = self.run.now() - began
+            await asyncio.sleep(max(_COUNTED_EVERY, _REST * took))
 
     async def _try_suspects(self) -> None:
         """Work on rows that may have crashed their readers, each while nothing else is held."""
@@ -287,15 +307,17 @@ class TableReader(SourceStage[dict[str, Any]]):
         """The statistics of every source, and those of the queue.
 
         `claims` (statements), rows `held` (claimed, not yet written down) and `read_ahead`
-        (claimed, not yet requested); `redelivered` rows, which had been claimed before; `reverted`
-        to be tried again, and `dead`, which failed for good; `bad_rows`, `lost_leases`, and
-        `reconnects`, how often the database was unavailable.
+        (claimed, not yet requested); rows `pending` in the table, due and claimed by nobody, which
+        are counted only while the running is recorded; `redelivered` rows, which had been claimed
+        before; `reverted` to be tried again, and `dead`, which failed for good; `bad_rows`,
+        `lost_leases`, and `reconnects`, how often the database was unavailable.
         """
         return {
             **super().statistics(),
             "claims": self._claims.count,
             "held": len(self.ledger.held),
             "read_ahead": len(self._ready),
+            "pending": self._due,
             "redelivered": self._redelivered,
             "reverted": self.ledger.reverted,
             "dead": self.ledger.dead + self._claims.buried,

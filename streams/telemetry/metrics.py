@@ -86,6 +86,11 @@ class _Collected:
                 ("penstock_limit", "Calls that a stage may have under way at once"),
             )
         )
+        pending = GaugeMetricFamily(
+            "penstock_source_pending",
+            "Rows or messages that a source has not read yet",
+            labels=labels,
+        )
         sent = CounterMetricFamily(
             "penstock_stage_sent", "Events that a stage has sent on", labels=labels
         )
@@ -95,11 +100,12 @@ class _Collected:
                 ("waiting", waiting),
                 ("in_flight", in_flight),
                 ("limit", limit),
+                ("pending", pending),
                 ("sent", sent),
             ):
-                if name in stage:
+                if stage.get(name) is not None:
                     family.add_metric(values, stage[name])
-        yield from (waiting, in_flight, limit, sent)
+        yield from (waiting, in_flight, limit, pending, sent)
         latency = HistogramMetricFamily(
             "penstock_latency",
             "Of measured events: waiting for the handler, service by it, and both",

@@ -155,6 +155,8 @@ class ManualPublisher(Flowable[T]):
 
     # Under a pipeline's control.
 
+    is_connected = True
+
     def statistics(self) -> dict[str, Any]:
         """The numbers of a source."""
         endings = self.ledger.endings

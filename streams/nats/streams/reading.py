@@ -67,6 +67,7 @@ class Reading(SourceStage[Any]):
     `_arrived` messages have not gone out; those in `_held` are not settled.
     """
 
+    is_connected = False
     _client: Client | None = None
     _consumer: ConsumerInfo | None = None
     _requests: Requests | None = None
@@ -93,6 +94,8 @@ class Reading(SourceStage[Any]):
         self._arrived: deque[_Message] = deque()
         self._held: dict[str, None] = {}
         self._replies: Replies | None = None
+        # Messages of the stream that have not been delivered, as of the last one.
+        self._pending: int | None = None
         # From the servers' clock, which is wall time, to the loop's.
         self._offset = run.now() - clock.wall()
 
@@ -136,6 +139,8 @@ class Reading(SourceStage[Any]):
         if self.done:
             return
         assert consumer.config is not None
+        self.is_connected = True
+        self._pending = consumer.num_pending
         self._requests = Requests(
             client, consumer.stream_name, consumer.name, self._room, self._came, self.error
         )
@@ -167,6 +172,7 @@ class Reading(SourceStage[Any]):
         self._arrived.append(
             _Message(message.subject, place.sequence, message.reply, message.data, place.stored)
         )
+        self._pending = place.pending
         if not place.pending and not self._settings.follow:
             self._caught_up = True
         self.wake_soon()
@@ -241,6 +247,10 @@ class Reading(SourceStage[Any]):
         await self._client.close()
 
     def statistics(self) -> dict[str, Any]:
-        """The statistics of every source, and the messages `read_ahead` (waiting during a
-        pause)."""
-        return {**super().statistics(), "read_ahead": len(self._arrived)}
+        """The statistics of every source, the messages `read_ahead` (waiting during a pause), and
+        those `pending` in the stream after the last one that has arrived."""
+        return {
+            **super().statistics(),
+            "read_ahead": len(self._arrived),
+            "pending": self._pending,
+        }

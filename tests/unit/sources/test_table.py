@@ -111,6 +111,35 @@ def test_each_row_becomes_an_event_and_is_processed_when_that_has_finished(datab
     run(work())
 
 
+def test_rows_that_wait_are_counted_while_it_is_recorded(database: str) -> None:
+    async def work() -> None:
+        async def never(_: Any) -> None:
+            await asyncio.Event().wait()
+
+        async with queue(database, 1500) as store:
+            # One row is not due, and those that a reader has claimed do not wait.
+            await store.put([orjson.dumps({"n": 1500})], delay=3600)
+            stream = read_table(database, batch=10).pipe(adaptive_flat_map(never, Fixed(1)))
+            running = stream.to(collect([])).start()
+            running.record()
+            await asyncio.sleep(0)
+            assert not running.is_ready
+            await until(lambda: _is(source_numbers(running.report())["pending"] is not None))
+            assert running.is_ready
+            numbers = source_numbers(running.report())
+            assert 1500 - 200 <= numbers["pending"] <= 1500
+            running.begin_drain()
+            assert not running.is_ready
+            running.cancel()
+            await running.wait()
+
+        async with queue(database, 10):
+            _, report = await numbers_of(read_table(database, follow=False))
+            assert source_numbers(report)["pending"] is None
+
+    run(work())
+
+
 def test_an_empty_queue_ends_at_once_without_follow(database: str) -> None:
     async def work() -> None:
         values, report = await numbers_of(read_table(database, follow=False))

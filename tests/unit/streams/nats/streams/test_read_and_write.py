@@ -113,7 +113,11 @@ def test_what_is_not_acknowledged_comes_again_to_the_next_running(server: Server
 
             flow = read_jetstream("again.*", "reader", it.urls, lease=60)
             running = flow.pipe(adaptive_flat_map(hang, Fixed(4))).to(collect([])).start()
+            await asyncio.sleep(0)
+            assert not running.is_ready
             await until(lambda: running.statistics()["in"] == 4)
+            assert running.is_ready
+            assert running.statistics()["stages"][0]["pending"] == 6
             running.cancel()
             report = await running.wait()
             assert report.statistics["returned"] == report.statistics["in"] == 4
