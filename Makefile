@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo docs test test-system test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -50,6 +50,9 @@ test-system: .venv/.ready  ## processes that are killed, frozen and cut off: som
 
 test-rx: .venv/.ready  ## RxPY's own tests of its operators, with demand; RXPY is a checkout of it
 	$(BIN)/python -m tests.contract.rxpy "$(RXPY)" $(ARGS)
+
+test-kafka: .venv/.ready  ## of these, the tests on real brokers of Kafka; needs Java 17 and Maven
+	$(PYTEST) tests/system/test_kafka.py tests/system/test_kafka_faults.py $(ARGS)
 
 soak: .venv/.ready  ## 10,000 random pipelines, then 50 runs of each of those; takes hours
 	$(BIN)/python -m pytest tests/contract/test_random_walk.py --walks 10000 -rP $(ARGS)

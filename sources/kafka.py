@@ -58,6 +58,8 @@ T = TypeVar("T")
 
 # KiB of fetched records that the client keeps, for all partitions together.
 _FETCHED = 16 * 1024
+# Milliseconds after which brokers give up a reader that does not answer; their own default.
+_SESSION = 45_000
 
 
 @overload
@@ -185,7 +187,7 @@ def read_kafka(
     )
     if client.get("group.protocol", "classic") == "classic":
         client["partition.assignment.strategy"] = "cooperative-sticky"
-        client.setdefault("session.timeout.ms", min(45_000, round(handover * 1000)))
+        client.setdefault("session.timeout.ms", min(_SESSION, round(handover * 1000)))
     settings = ReadingSettings(
         names,
         group,
@@ -195,6 +197,7 @@ def read_kafka(
         records,
         follow,
         handover,
+        client.get("session.timeout.ms", _SESSION) / 1000,
         retry_after,
         on_bad_record,
         _consumer,

@@ -52,6 +52,15 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["seed"] = node.config.option.seed
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    # Not at the top: plugins must not be imported before pytest does.
+    from tests.helpers.kafka.broker import HAS_KAFKA
+
+    skipped = [report.nodeid for report in terminalreporter.getreports("skipped")]
+    if not HAS_KAFKA and any("test_kafka" in name for name in skipped):
+        terminalreporter.write_line("left out: Kafka's own brokers, for want of Java 17 and Maven")
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seeds: {config.option.runs} from {config.option.seed} (--runs, --seed)"
 

@@ -19,8 +19,7 @@ Mark = tuple[int, str]
 class Partition:
     """One assignment of a partition. When it comes back later, that is another one.
 
-    `inside` counts its events in the pipeline; `held` is False as soon as another reader may get
-    it, so that no more of them begin.
+    `held` is False as soon as another reader may get it, so that no more of its events begin.
     """
 
     def __init__(
@@ -29,15 +28,28 @@ class Partition:
         self.topic = topic
         self.number = number
         self.progress = Progress(known)
-        self.inside = 0
         self.held = True
         self.at_end = False
         """Whether the last answer of the brokers was that there is nothing more."""
         self.end: int | None = None
         """The offset that the next record will have, as far as the client knows."""
         self.committed: Mark | None = None
+        self.successor: Partition | None = None
         self._first = floor
         self._most = METADATA
+
+    @property
+    def current(self) -> Partition:
+        """This one, or what has taken its place."""
+        return self if self.successor is None else self.successor.current
+
+    def renewed(self) -> Partition:
+        """The same assignment, held anew: nothing that was emitted so far begins any more."""
+        self.held = False
+        other = self.successor = Partition(self.topic, self.number, self._first)
+        other.progress, other.committed = self.progress, self.committed
+        other.at_end, other.end, other._most = self.at_end, self.end, self._most
+        return other
 
     def finish(self, message: Message) -> None:
         """A record is finished."""
@@ -50,6 +62,13 @@ class Partition:
             return None
         mark = floor, metadata_of(floor, self.progress.finished(), self._most)
         return None if mark == self.committed else mark
+
+    def mark(self) -> Mark | None:
+        """The offset up to which all is finished, to be committed again; None if unknown."""
+        floor = self.progress.floor
+        if floor is None:
+            floor = self._first
+        return None if floor is None else (floor, metadata_of(floor, self.progress.finished()))
 
     def remember_less(self) -> None:
         """The brokers accept less metadata than by default."""

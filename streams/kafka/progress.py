@@ -35,6 +35,8 @@ class Progress:
     """
 
     def __init__(self, known: Sequence[Range] = ()) -> None:
+        self.inside = 0
+        """Events in the pipeline."""
         self.position: int | None = None
         """The offset behind the last record that was read; None if none was."""
         self._unfinished: set[int] = set()

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from penstock.streams import clock
@@ -84,6 +85,7 @@ class ReadingSettings(NamedTuple):
     records: bool
     follow: bool
     handover: float
+    session: float
     retry_after: float
     on_bad_record: OnBadRecord
     consumer: Callable[[dict[str, Any]], Consumer]
@@ -129,12 +131,17 @@ class Reading(SourceStage[Any]):
         self._wanted = asyncio.Event()
         self._left = asyncio.Event()
         self._committed_at = run.now()
+        # Until when it is certain that the brokers have not given this reader up.
+        self._sure_until = inf
+        self._in_doubt = False
         self._skipped = self._expired = self._lost = 0
         # From wall time, which stamps records, to the loop's clock.
         self._offset = run.now() - clock.wall()
         run.lessors.append(self)
 
     def holds(self, token: _Token, /) -> bool:
+        if self.run.now() > self._sure_until:
+            self._doubt()
         return token.partition.held
 
     # Records into the pipeline.
@@ -144,7 +151,7 @@ class Reading(SourceStage[Any]):
             self._consumer = self._settings.consumer(dict(self._settings.client))
             self.run.on_close(self._close)
             self.run.spawn(self._read(), "read_kafka")
-        if self._withdrawing:
+        if self._withdrawing or self._in_doubt:
             return
         while self.demand and (self._again or self._arrived) and self._failure is None:
             events: list[Event[Any]] = []
@@ -154,7 +161,7 @@ class Reading(SourceStage[Any]):
                 if self._failure is not None:
                     break
                 if event is not None:
-                    token.partition.inside += 1
+                    token.partition.progress.inside += 1
                     events.append(event)
             self.send(events)
             if self._slice.is_over(self.run.now()):
@@ -215,7 +222,7 @@ class Reading(SourceStage[Any]):
         self.run.errors.count_bad_line(bad)
         if self._letters is not None:
             self.received += 1
-            token.partition.inside += 1
+            token.partition.progress.inside += 1
             letter = Event(text_of(token.message.value()), created, self, token)
             self._letters.send(letter, bad, str(self.info), 1)
         elif self._settings.on_bad_record == "stop":
@@ -228,7 +235,7 @@ class Reading(SourceStage[Any]):
     def _acknowledge(self, events: list[Event[Any]]) -> None:
         for event in events:
             token: _Token = event.token
-            token.partition.inside -= 1
+            token.partition.progress.inside -= 1
             token.partition.finish(token.message)
         self._left.set()
 
@@ -236,8 +243,8 @@ class Reading(SourceStage[Any]):
         again: list[_Token] = []
         for event in events:
             token: _Token = event.token
-            token.partition.inside -= 1
-            if token.partition.held and not self.done:
+            token.partition.progress.inside -= 1
+            if not self.done:
                 again.append(token)
         self._left.set()
         if again and error is not None:
@@ -246,7 +253,8 @@ class Reading(SourceStage[Any]):
             self._emit_again(again)
 
     def _emit_again(self, tokens: list[_Token]) -> None:
-        self._again += [token for token in tokens if token.partition.held]
+        current = [_Token(token.partition.current, token.message) for token in tokens]
+        self._again += [token for token in current if token.partition.held]
         self._again.sort(key=_place)
         self.wake_soon()
 
@@ -294,6 +302,12 @@ class Reading(SourceStage[Any]):
         if bool(room) == self._paused:
             await self._pause(consumer, not room)
         message = await consumer.poll(timeout=_POLL)
+        if self._in_doubt:
+            await self._confirm(consumer)
+        elif self.run.now() > self._sure_until:
+            self._doubt()
+        else:
+            self._sure_until = self.run.now() + self._settings.session
         if message is not None:
             messages = [message]
             # The room may be less than before, by what was returned.
@@ -304,6 +318,38 @@ class Reading(SourceStage[Any]):
             self._committed_at = self.run.now()
             await self._commit(consumer, self._partitions.values())
             await self._look_at_lag(consumer)
+
+    def _doubt(self) -> None:
+        """This process was frozen: the brokers may have given its partitions to others.
+
+        What has not begun goes out again when the brokers have confirmed that it is still ours.
+        """
+        self._in_doubt, self._sure_until = True, inf
+        renewed = {partition: partition.renewed() for partition in self._partitions.values()}
+        self._partitions = {(one.topic, one.number): one for one in renewed.values()}
+        tokens = [*self._again, *self._arrived]
+        self._arrived.clear()
+        self._again = [_Token(renewed[partition], message) for partition, message in tokens]
+        self._again.sort(key=_place)
+
+    async def _confirm(self, consumer: Consumer) -> None:
+        """Ask the brokers by a commit, which they refuse to a reader that they have given up."""
+        from confluent_kafka import KafkaException
+
+        marks = [(one, mark) for one in self._partitions.values() if (mark := one.mark())]
+        if marks:
+            places = [partition.place(*mark) for partition, mark in marks]
+            try:
+                results = await consumer.commit(offsets=places, asynchronous=False)
+            except KafkaException as raised:
+                if not _passes(raised.args[0]):
+                    raise
+                return
+            if any(result.error is not None for result in results):
+                return
+        self._in_doubt = False
+        self._sure_until = self.run.now() + self._settings.session
+        self.wake_soon()
 
     async def _pause(self, consumer: Consumer, paused: bool) -> None:
         self._paused = paused
@@ -375,7 +421,7 @@ class Reading(SourceStage[Any]):
         self._withdraw()
         self._forget(lost)
         self._lost += len(lost)
-        inside = sum(partition.inside for partition in lost)
+        inside = sum(partition.progress.inside for partition in lost)
         self.run.errors.warn(
             f"read_kafka lost {len(lost)} partitions, because it was silent for too long; of them "
             f"{inside} events are still processed here, whose outcome is not committed"
@@ -406,11 +452,11 @@ class Reading(SourceStage[Any]):
     async def _until_left(self, leaving: Sequence[Partition]) -> None:
         """Wait for what has begun, for a little less than the brokers do."""
         until = self.run.now() + self._settings.handover * 0.8
-        while any(partition.inside for partition in leaving):
+        while any(partition.progress.inside for partition in leaving):
             self._left.clear()
             left = until - self.run.now()
             if left <= 0:
-                inside = sum(partition.inside for partition in leaving)
+                inside = sum(partition.progress.inside for partition in leaving)
                 self.run.errors.warn(
                     f"read_kafka hands partitions over while {inside} of their events are still "
                     f"processed, after {self._settings.handover:g} s (handover=): others begin "

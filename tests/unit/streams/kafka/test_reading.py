@@ -454,6 +454,44 @@ def test_what_is_withdrawn_and_still_held_goes_in_again_in_order(two: Broker, ru
     run(story())
 
 
+def test_who_was_frozen_begins_nothing_until_the_brokers_have_confirmed_that_it_may(
+    broker: Broker, run: Run
+) -> None:
+    broker.write(*numbers(0, 10))
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        begun: list[tuple[float, int]] = []
+
+        async def work(value: dict[str, int]) -> None:
+            begun.append((loop.time(), value["n"]))
+            await asyncio.sleep(15)
+
+        config = {"session.timeout.ms": 3000}
+        flow = source(config=config).pipe(
+            group_by("n"), spread(), adaptive_flat_map(work, limit=Fixed(2))
+        )
+        running = flow.to(collect([])).start()
+        await asyncio.sleep(1)
+        (member,) = broker.members
+        member.thawed.clear()
+        broker.refuse = lambda: KafkaError(KafkaError._TRANSPORT)
+        await asyncio.sleep(20)
+        # Two have ended meanwhile, and others would have begun.
+        member.thawed.set()
+        await asyncio.sleep(5)
+        assert [n for _, n in begun] == [0, 1]
+        broker.refuse = lambda: None
+        confirmed = loop.time()
+        await asyncio.sleep(100)
+        assert [n for _, n in begun] == list(range(10))
+        assert all(at >= confirmed for at, n in begun if n > 1)
+        assert broker.committed["t", 0] == (10, "")
+        await running.drain(5)
+
+    run(story())
+
+
 # The law.
 
 
@@ -504,7 +542,10 @@ class _Walk:
         limit = Fixed(drawn.choice([1, 3, 30]))
         before = list(self.broker.members)
         running = (
-            source(handover=drawn.choice([5, 60]))
+            source(
+                handover=drawn.choice([5, 60]),
+                config={"session.timeout.ms": drawn.choice([1000, 5000])},
+            )
             .pipe(group_by("k", buffer=drawn.choice([4, 1024])), spread())
             .pipe(adaptive_flat_map(work, limit=limit))
             .to(collect([]))

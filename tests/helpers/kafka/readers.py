@@ -1,0 +1,179 @@
+"""Reader processes of one group, and the log that their handlers write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import Producer
+from orjson import dumps
+
+from tests.helpers.kafka.broker import Brokers
+from tests.helpers.system.checker import Verdict, check
+from tests.helpers.system.log import Entry, Log, entries_of
+
+__all__ = ["Readers"]
+
+PATIENCE = 90.0
+"""Seconds after which something will not happen any more, even on a slow machine."""
+
+_PIPELINE = """
+import asyncio
+import sys
+
+from penstock import adaptive_flat_map, for_each, group_by, read_kafka, spread
+from tests.helpers.system.log import Log
+
+servers, topic = sys.argv[3:5]
+log = Log(sys.argv[1], sys.argv[2])
+log.note("there")
+
+
+async def handler(event):
+    with log.working(event["client"], event["seq"]):
+        await asyncio.sleep(0.003)
+    return event
+
+
+SOON = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
+
+pipeline = (
+    read_kafka(topic, "readers", servers, handover=20, config=SOON)
+    .pipe(group_by("client"), spread(), adaptive_flat_map(handler))
+    .to(for_each(lambda event: log.sink(event["client"], event["seq"])))
+)
+"""
+
+_ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+
+
+class Readers:
+    """The readers, each a process, killed at the end of the block; and a producer of events.
+
+    `sent` counts the events of each client, which are numbered from 1. `pace` is how many events
+    per second are written.
+    """
+
+    def __init__(self, brokers: Brokers, folder: Path, partitions: int = 6) -> None:
+        self.brokers = brokers
+        self.topic = brokers.topic(partitions)
+        self.log = folder / "log"
+        self.log.touch()
+        self.sent: Counter[str] = Counter()
+        self._folder = folder
+        self._file = folder / "reader.py"
+        self._file.write_text(_PIPELINE, encoding="utf-8")
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._there: set[str] = set()
+        self._hand = Log(self.log, "readers")
+        self._producer = Producer(
+            {
+                "bootstrap.servers": brokers.servers,
+                "enable.idempotence": True,
+                "partitioner": "murmur2_random",
+                "log_level": 0,
+            }
+        )
+
+    def __enter__(self) -> Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.kill()
+            process.wait()
+        self._hand.close()
+        self._producer.purge()
+        self._producer.close()
+
+    def start(self, *names: str) -> None:
+        self._reap()
+        for name in names:
+            with open(self._folder / f"{name}.err", "ab") as errors:
+                self._processes[name] = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "penstock", "run", str(self._file), "--"),
+                        *(str(self.log), name, self.brokers.servers, self.topic),
+                    ],
+                    stderr=errors,
+                    env=_ENVIRONMENT,
+                )
+            self._there.add(name)
+
+    def kill(self, name: str) -> None:
+        self._processes[name].kill()
+        self._processes[name].wait()
+        self._reap()
+
+    def drain(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGTERM)
+
+    def freeze(self, name: str) -> None:
+        self._processes[name].send_signal(signal.SIGSTOP)
+        self._hand.note("frozen", process=name)
+
+    def wake(self, name: str) -> None:
+        self._hand.note("woken", process=name)
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def status(self, name: str) -> int:
+        """Wait for the end of a process that was drained."""
+        status = self._processes[name].wait(PATIENCE)
+        self._reap()
+        return status
+
+    def errors(self, name: str) -> str:
+        return (self._folder / f"{name}.err").read_text(encoding="utf-8")
+
+    def _reap(self) -> None:
+        for name in [one for one in self._there if self._processes[one].poll() is not None]:
+            self._there.remove(name)
+            self._hand.note("gone", process=name)
+
+    async def write(self, clients: int, rate: float, seconds: float) -> None:
+        """Write events of the clients in rotation."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        count = 0
+        while loop.time() < began + seconds:
+            while count < (loop.time() - began) * rate:
+                client = f"c{count % clients}"
+                self.sent[client] += 1
+                event = {"client": client, "seq": self.sent[client]}
+                self._producer.produce(self.topic, dumps(event), key=client)
+                count += 1
+            self._producer.poll(0)
+            await asyncio.sleep(0.01)
+        left = await asyncio.to_thread(self._producer.flush, PATIENCE)
+        assert left == 0, f"{left} events are not stored"
+
+    def entries(self) -> list[Entry]:
+        return entries_of(self.log)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                if true():
+                    return
+                self._reap()
+                await asyncio.sleep(0.1)
+
+    def begun(self, name: str) -> bool:
+        """Whether this process has begun an event."""
+        return any(e.process == name and e.what == "start" for e in self.entries())
+
+    def verdict(self) -> Verdict:
+        self._reap()
+        return check(self.entries(), self.sent)
+
+    async def until_all_arrived(self) -> Verdict:
+        await self.until(lambda: not self.verdict().lost)
+        return self.verdict()
