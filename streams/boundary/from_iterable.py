@@ -24,6 +24,9 @@ _KNOW_THEIR_END: frozenset[type] = frozenset(
 # The types of what they iterate over.
 _SIZED: frozenset[type] = frozenset({list, tuple, range})
 
+# Why a stream of a bare iterator cannot begin again.
+_ONCE = "it was given an iterator, which is read once; give the function that makes it"
+
 T = TypeVar("T")
 
 
@@ -53,7 +56,8 @@ def from_iterable(iterable: Callable[[], Iterable[T]] | Iterable[T]) -> Flowable
             "from_iterable() takes an iterable or a function that makes one, "
             f"not {type(iterable).__name__}"
         )
-    info = StageInfo("from_iterable")
+    is_once = hasattr(iterable, "__next__")
+    info = StageInfo("from_iterable", once=_ONCE if is_once else "")
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         _Iteration(downstream, run, info, iterable).start()
@@ -146,7 +150,8 @@ def from_async_iterable(
             "from_async_iterable() takes an async iterable or a function that makes one, "
             f"not {type(factory).__name__}"
         )
-    info = StageInfo("from_async_iterable")
+    is_once = isinstance(factory, AsyncIterator)
+    info = StageInfo("from_async_iterable", once=_ONCE if is_once else "")
 
     def attach(downstream: Subscriber[T], run: Run) -> None:
         Pulling(downstream, run, info, factory).start()

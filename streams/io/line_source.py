@@ -110,6 +110,7 @@ def read_lines_as(name: str, line_format: Format[T], options: LineOptions) -> Fl
         path=path,
         routed=routed_by(options.on_bad_line),
         continues=options.position is not None,
+        once=f"{source} is read once" if path == "-" or isinstance(path, int) else "",
     )
 
     def attach(downstream: Subscriber[T], run: Run) -> None:

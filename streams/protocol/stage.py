@@ -159,8 +159,9 @@ class StageInfo:
     new events about them; `until_more`: one that keeps events until others come, however long that
     takes; `routed`: a stage's own sinks of dead letters; `continues`: a source that begins where
     an earlier running ended; `empties`: a sink that empties its file first; `appends`: one that
-    only adds at the end of its file; `feeders`: the groups between which a stage rotates, if their
-    number is given; `under`: what a stage with a limit is under another one.
+    only adds at the end of its file; `once`: why a source cannot begin again, if it cannot;
+    `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
+    stage with a limit is under another one.
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `policy`, what it does with an event that fails; `work`,
@@ -187,6 +188,7 @@ class StageInfo:
     gathers: int = 1
     weight: int = 1
     feeders: int | None = None
+    once: str = ""
     under: Callable[[tuple[int, int]], StageInfo] | None = field(
         default=None, compare=False, repr=False
     )

@@ -22,6 +22,7 @@ from penstock.streams.protocol.acknowledgement import Lessor
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
+from penstock.streams.runtime.past import PastSources, unfinished
 from penstock.streams.runtime.pauses import Pauses, Source
 from penstock.streams.runtime.tasks import Tasks
 
@@ -68,6 +69,8 @@ class Run:
         self.drain_deadline = drain_deadline
         self.limit = limit
         self.overrides = overrides or Overrides()
+        # Whether the sources have been told to stop: no other stream of the run begins.
+        self._drains = False
         self.policy = self.overrides.policy
         # Shared with nested runs. `lessors` are sources that hold their events on lease: if there
         # is one, every stage checks each event by `may_begin` before it calls user code.
@@ -97,6 +100,12 @@ class Run:
         self.withdrawals: list[Callable[[], None]] = []
         self.tasks = Tasks(self._task_failed)
         self._nested: dict[Run, None] = {}
+        # What `part` sets: the run that this one is a part of, and how.
+        self._outer = outer
+        self._whole: Run | None = None
+        self._is_listed = self._recovers = False
+        # The numbers of the sources of parts that have ended.
+        self.past = PastSources()
         self._flushes: list[_Step] = []
         self._closers: list[_Step] = []
         # The stage that is connecting itself to the one above it.
@@ -110,7 +119,12 @@ class Run:
     def add_stage(self, info: StageInfo, statistics: Statistics) -> None:
         """Include a stage in the statistics, unless it belongs to a single group."""
         if info.within is None:
-            self.stages.append((info, statistics))
+            self._list((info, statistics))
+
+    def _list(self, stage: tuple[StageInfo, Statistics]) -> None:
+        self.stages.append(stage)
+        if self._whole is not None and self._is_listed:
+            self._whole._list(stage)
 
     def watch_of_limit(self, info: StageInfo) -> Callable[[int, int, str], None] | None:
         """What is called when the limit of the stage has changed, if anything watches it."""
@@ -118,9 +132,14 @@ class Run:
 
     def add_source(self, info: StageInfo, source: Source) -> None:
         """Include a source in the statistics, in pauses and in drains."""
-        self.sources.append(source)
-        self.stages.append((info.at(1), source.statistics))
+        self._count(source)
+        self._list((info.at(1), source.statistics))
         self.pauses.add(source)
+
+    def _count(self, source: Source) -> None:
+        self.sources.append(source)
+        if self._whole is not None:
+            self._whole._count(source)
 
     # The loop. It would only log an error of a callback, and the stream would stand still for no
     # visible reason.
@@ -185,7 +204,11 @@ class Run:
 
     def stopping(self, error: BaseException) -> None:
         """Report that a stage begins no more calls because of `error`; its calls may finish."""
-        if self.errors.on_stopping is not None:
+        if self._recovers:
+            return
+        if self._outer is not None:
+            self._outer.stopping(error)
+        elif self.errors.on_stopping is not None:
             self.errors.on_stopping(error)
 
     def failed(self, error: BaseException) -> None:
@@ -204,6 +227,17 @@ class Run:
 
     # Nested runs.
 
+    @property
+    def drains(self) -> bool:
+        """Whether the sources are stopped; a stage that reads several streams begins no other."""
+        return self._drains if self._outer is None else self._outer.drains
+
+    def stop_sources(self) -> None:
+        """Stop all sources: the first step of a drain."""
+        self._drains = True
+        for source in list(self.sources):
+            source.stop()
+
     def nested(self) -> Run:
         """A run for a stream that a stage of this one reads, until it is passed to `leave`.
 
@@ -214,8 +248,45 @@ class Run:
         self._nested[nested] = None
         return nested
 
+    def part(
+        self, *, listed: bool = True, recovers: bool = False, instead_of: Run | None = None
+    ) -> Run:
+        """A run for a stream that this one reads as a part of its own, until it is passed to
+        `leave`.
+
+        As `nested`, but the events of its sources are counted here, and its stages are `listed` in
+        the statistics, in place of those of the part `instead_of`. It has the overrides of this
+        run. `recovers`: an error in it does not end this run.
+        """
+        part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
+        part._whole, part._is_listed, part._recovers = self, listed, recovers
+        part.observer, part.tunable, part.attaching = self.observer, self.tunable, self.attaching
+        if instead_of is not None:
+            for stage in instead_of.stages:
+                self._unlist(stage)
+        self._nested[part] = None
+        return part
+
+    def _unlist(self, stage: tuple[StageInfo, Statistics]) -> None:
+        if stage in self.stages:
+            self.stages.remove(stage)
+            if self._whole is not None:
+                self._whole._unlist(stage)
+
+    def _uncount(self, source: Source, numbers: dict[str, Any]) -> None:
+        self.sources.remove(source)
+        if self._whole is None:
+            self.past.add(numbers)
+        else:
+            self._whole._uncount(source, numbers)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether events of its sources have not ended."""
+        return any(unfinished(source.statistics()) for source in self.sources)
+
     def leave(self, nested: Run) -> None:
-        """Close a nested run: its stream has ended, and so have all its events."""
+        """Close a nested run or a part: its stream has ended, and so have all its events."""
         if nested.is_open:
             self.spawn(self._close_nested(nested), "close of a nested stream")
         else:
@@ -231,6 +302,9 @@ class Run:
         if nested in self._nested:
             del self._nested[nested]
             self.pauses.remove(nested.sources)
+            if nested._whole is not None:
+                for source in nested.sources:
+                    self._uncount(source, source.statistics())
 
     # The end.
 

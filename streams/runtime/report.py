@@ -16,8 +16,6 @@ __all__ = ["Outcome", "Report", "State", "snapshot"]
 Outcome = Literal["completed", "drained", "output closed", "stopped", "overrun", "cancelled"]
 State = Literal["running", "paused", "draining"]
 
-_TOTALS = ("in", "finished", "failed", "returned")
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
@@ -63,8 +61,7 @@ def snapshot(
     run: Run, sinks: Iterable[tuple[StageInfo, Statistics]], state: str, seconds: float
 ) -> dict[str, Any]:
     """The numbers of a running pipeline as a plain dict; `Running.statistics` lists them."""
-    totals = dict.fromkeys(_TOTALS, 0)
-    dropped: dict[str, int] = {}
+    totals, dropped = dict(run.past.totals), dict(run.past.dropped)
     emitted: list[float | None] = []
     for source in run.sources:
         numbers = source.statistics()

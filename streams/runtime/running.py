@@ -203,8 +203,7 @@ class Running:
         if self._beginning is not None:
             self._abort()
             return
-        for source in list(self._run.sources):
-            source.stop()
+        self._run.stop_sources()
         # A paused source still emits what it has read.
         self._run.pauses.release(self)
 

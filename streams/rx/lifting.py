@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from reactivex import Observable
@@ -39,6 +40,8 @@ def lift_one(
 ) -> Flowable[Any]:
     """Read `source` through one operator; `holds` as in `lift`, None leaves it to the table."""
     parts = recognise(operator)
+    if holds is None and len(parts) == 1 and parts[0].entry.kind is Kind.OURS:
+        return _ours(parts[0])(source)
     if holds is not None:
         kind = Kind.HOLDS if holds else Kind.AT_ONCE
         entry = Entry(kind, "", by_ticks=all(part.entry.by_ticks for part in parts))
@@ -57,7 +60,10 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[
             stream = apply_unknown(operator, stream)
             continue
         for part in parts:
-            if part.name is not None and part.name.startswith("window"):
+            if part.entry.kind is Kind.OURS:
+                _refuse_windows(windows)
+                stream = _ours(part)(stream)
+            elif part.name is not None and part.name.startswith("window"):
                 _refuse_windows(windows)
                 windows.append(part)
             elif windows:
@@ -68,6 +74,16 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[
                 stream = _lift_chain([part], stream, HOLD)
     _refuse_windows(windows)
     return stream
+
+
+def _ours(part: Part) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The operator of this library that does what a stock one of the same name does."""
+    # By name, because the operators import this room.
+    module = import_module(f"penstock.operators.rx.{part.name}")
+    # The stock functions name what they have completed by a default with an underscore at the end.
+    options = {name.rstrip("_"): value for name, value in part.arguments.items()}
+    operator: Callable[[Flowable[Any]], Flowable[Any]] = getattr(module, str(part.name))(**options)
+    return operator
 
 
 def _refuse_windows(windows: Sequence[Part]) -> None:

@@ -158,5 +158,4 @@ def _counts_from_the_end(arguments: Mapping[str, Any]) -> bool:
 # When the entry of SPECIAL replaces the one of TABLE.
 _IS_SPECIAL: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "slice": _counts_from_the_end,
-    "timeout": lambda a: a.get("other") is not None,
 }

@@ -9,6 +9,7 @@ answers. The table says when, for every public name of `reactivex.operators`:
     input that made no output never makes one later: it is finished.
 **HOLDS**    an input may be answered later, by a later input, a timer or completion, and
     stays unfinished until then. Any operator that is not in the table is treated as this kind.
+**OURS**     `penstock.operators.rx` has a stage for it, which the name leads to.
 **REFUSED**  it cannot be bounded, or makes no sense on a stream that is read on demand. Each
     entry says why, and what to use instead. The rule behind most of them: an operator that
     emits the values of *another* Observable is refused, because that one has no demand.
@@ -32,6 +33,7 @@ class Kind(Enum):
 
     AT_ONCE = "answers at once"
     HOLDS = "holds"
+    OURS = "is done by a stage of this library"
     REFUSED = "refused"
 
 
@@ -57,6 +59,10 @@ def _at_once(why: str, names: str) -> dict[str, Entry]:
 def _holds(why: str, names: str = "", by_ticks: str = "") -> dict[str, Entry]:
     holding = dict.fromkeys(names.split(), Entry(Kind.HOLDS, why))
     return holding | dict.fromkeys(by_ticks.split(), Entry(Kind.HOLDS, why, by_ticks=True))
+
+
+def _ours(why: str, names: str) -> dict[str, Entry]:
+    return dict.fromkeys(names.split(), Entry(Kind.OURS, why))
 
 
 def _refused(names: str, why: str, instead: str) -> dict[str, Entry]:
@@ -88,8 +94,7 @@ _ANSWERING_AT_ONCE = {
     ),
     **_at_once(
         "emits inputs until it completes",
-        "slice take take_until take_until_with_time take_while take_while_indexed"
-        " take_with_time timeout",
+        "slice take take_until take_until_with_time take_while take_while_indexed take_with_time",
     ),
     **_at_once(
         "pairs an input with what it already has: the input before, the latest of another"
@@ -145,6 +150,13 @@ _HOLDING = {
     **_holds(
         "keeps the latest input until every other source has a new value too",
         "zip_latest",
+    ),
+}
+
+_OURS = {
+    **_ours(
+        "reads one stream after another",
+        "catch do_while on_error_resume_next repeat retry timeout timeout_with_mapper while_do",
     ),
 }
 
@@ -219,28 +231,6 @@ _REFUSED = {
         "Flowable.from_iterable(itertools.chain(a, b)), or"
         " Flowable.of(reactivex.concat(a, b), on_overflow=...)",
     ),
-    # Errors and second attempts
-    **_refused(
-        "catch on_error_resume_next",
-        _SECOND_VALUES,
-        "on_error=skip, retry(...) or route(...) of the stage that fails",
-    ),
-    **_refused(
-        "retry",
-        "reads its source again from the start, and events are given once",
-        "on_error=retry(times, backoff) of the stage that fails",
-    ),
-    **_refused(
-        "repeat do_while while_do",
-        "reads its source again from the start, and events are given once",
-        "a source that repeats, such as Flowable.from_iterable(itertools.cycle(items)), or run"
-        " the pipeline again",
-    ),
-    **_refused(
-        "timeout_with_mapper",
-        _SECOND_VALUES,
-        "timeout(seconds), or adaptive_flat_map(handler, timeout=seconds) for each event",
-    ),
     **_refused(
         "multicast publish publish_value ref_count replay share",
         "pushes to several readers without demand, or keeps values for readers to come",
@@ -261,7 +251,9 @@ _REFUSED = {
 }
 
 #: Every public name of `reactivex.operators`, by how it behaves under demand.
-TABLE: Mapping[str, Entry] = MappingProxyType({**_ANSWERING_AT_ONCE, **_HOLDING, **_REFUSED})
+TABLE: Mapping[str, Entry] = MappingProxyType(
+    {**_ANSWERING_AT_ONCE, **_HOLDING, **_OURS, **_REFUSED}
+)
 
 #: Operators that keep nothing from one event to the next, nor do anything when the stream begins or
 #: ends: a part of the events may pass through one instance, the rest through another.
@@ -271,7 +263,6 @@ STATELESS = frozenset(("map", "pluck", "pluck_attr", "starmap", "filter", "flat_
 SPECIAL: Mapping[str, Entry] = MappingProxyType(
     {
         **_holds("with a negative bound counts from the end, at completion", "slice"),
-        **_refused("timeout", f"with other= {_SECOND_VALUES}", "timeout(seconds) without it"),
     }
 )
 

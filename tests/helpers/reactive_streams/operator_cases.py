@@ -34,6 +34,7 @@ from penstock import (
     spread,
     violations,
 )
+from penstock import ops as ours
 from penstock.streams.runtime.context import Run
 from penstock.streams.rx.lift import HOLD
 from penstock.streams.temporal.periods.intervals import Period
@@ -114,6 +115,10 @@ def _batch(name: str, handler: Any, **facts: Any) -> Case:
         numbers_up_to,
         **{"waiting_errors": True, **facts},
     )
+
+
+def _raise(error: Exception, _: Any) -> Any:
+    raise error
 
 
 def _both(*operators: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -307,6 +312,17 @@ OPERATORS = [
     ),
     _operator("rate_limit", rate_limit(100, per=1.0, burst=5), numbers_up_to),
     _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),
+    # One stream after another. An error that they would recover from passes here.
+    _operator("catch", ours.catch(_raise), numbers_up_to),
+    _operator("retry", ours.retry(1), numbers_up_to),
+    _operator("repeat", ours.repeat(1), numbers_up_to),
+    _operator("do_while", ours.do_while(lambda _: False), numbers_up_to),
+    _operator("timeout", ours.timeout(100_000.0), numbers_up_to),
+    _operator(
+        "timeout_with_mapper",
+        ours.timeout_with_mapper(reactivex.never(), lambda _: reactivex.never()),
+        numbers_up_to,
+    ),
     _operator("map", ops.map(lambda number: number + 1), lambda n: list(range(1, n + 1))),
     _operator("filter", ops.filter(lambda number: number % 2 == 0), lambda n: list(range(0, n, 2))),
     _operator("flat_map", ops.flat_map(lambda number: [number, number]), _doubled, sees_end=False),
@@ -340,7 +356,6 @@ OPERATORS = [
         pulls=False,
         sees_end=False,
     ),
-    _operator("timeout", ops.timeout(100_000.0), numbers_up_to),
     _operator("take_until", ops.take_until(reactivex.never()), numbers_up_to),
     _operator("take_until_with_time", ops.take_until_with_time(100_000.0), numbers_up_to),
     _operator("skip_until", ops.skip_until(BehaviorSubject(True)), numbers_up_to),

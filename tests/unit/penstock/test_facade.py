@@ -14,6 +14,7 @@ import pytest
 import reactivex.operators
 
 import penstock
+import penstock.operators.rx
 from penstock import operators, ops, sinks, sources
 
 HOME = Path(__file__).parents[3]
@@ -77,9 +78,9 @@ def test_a_name_that_is_not_there_is_an_error_that_says_so() -> None:
 
 
 def test_all_operators_are_under_one_roof_and_ours_win() -> None:
-    ours = set(operators.__all__)
-    for name in {*reactivex.operators.__all__, *ours}:
-        whose = operators if name in ours else reactivex.operators
+    for name in {*reactivex.operators.__all__, *operators.rx.__all__, *operators.__all__}:
+        packages = (operators, operators.rx, reactivex.operators)
+        whose = next(package for package in packages if name in package.__all__)
         assert getattr(ops, name) is getattr(whose, name)
 
 

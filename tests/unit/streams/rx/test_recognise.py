@@ -161,8 +161,8 @@ def test_an_operator_whose_parentheses_were_forgotten_is_a_type_error() -> None:
         (ops.slice(1, 5), Kind.AT_ONCE),
         (ops.slice(-2), Kind.HOLDS),
         (ops.slice(0, -2), Kind.HOLDS),
-        (ops.timeout(1), Kind.AT_ONCE),
-        (ops.timeout(1, reactivex.of(1)), Kind.REFUSED),
+        (ops.timeout(1), Kind.OURS),
+        (ops.timeout(1, reactivex.of(1)), Kind.OURS),
         (ops.flat_map(range), Kind.AT_ONCE),
         (ops.flat_map([1, 2]), Kind.AT_ONCE),
         (unchecked.flat_map(fetch), Kind.REFUSED),
@@ -182,7 +182,7 @@ def test_arguments_can_change_what_the_table_says(operator: Operator, kind: Kind
 
 
 def test_a_special_entry_is_used_for_no_other_name() -> None:
-    assert set(SPECIAL) == {"slice", "timeout"}
+    assert set(SPECIAL) == {"slice"}
 
 
 def test_a_replay_is_distinguished_from_other_multicasts() -> None:

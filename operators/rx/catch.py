@@ -1,0 +1,86 @@
+"""Go on with another stream when the source fails.
+
+Items:   those of the source, and after its error those of the other stream; unchanged, in order.
+Time:    the other stream begins in the call in which the source fails.
+Memory:  none of its own. A plain Observable in place of the other stream has a buffer of 1,024.
+Demand:  requests what is requested of it; what the source has not answered goes to the other one.
+         A function is called after the error, so nothing is requested of what it returns before.
+Ends:    with the source, or with the other stream. A drain begins no other stream: the error
+         passes. Each event is finished with the source that it came from.
+Errors:  the source's is caught; one of the other stream, or of the function, passes through.
+         What failed is counted where it failed; events in flight there are returned.
+
+    source        --1--2--#
+    catch(other)  --1--2--a--b--|
+    other                 a--b--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from reactivex import Observable
+
+from penstock.streams.errors import WrongType, describe
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.succession import Succession, succession
+
+__all__ = ["catch"]
+
+T = TypeVar("T")
+_Handler = Observable[T] | Callable[[Exception, Flowable[T]], Any]
+
+
+def catch(handler: _Handler[T]) -> Callable[[Flowable[T]], Flowable[T]]:
+    """Go on with `handler` when the source fails: a stream, or a function that returns one.
+
+    The function gets the error and the source: `lambda error, source: source` reads it once more.
+    It may return an Observable or a future too. Only the source's error is caught, once; to try
+    several times, see `retry`.
+    """
+    choose: Callable[[Exception, Flowable[Any]], Any]
+    if callable(handler):
+        choose = handler
+    elif isinstance(handler, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        other = as_stream("catch", handler)
+        choose = partial(_always, other)
+    else:
+        raise WrongType(f"catch takes a stream or a function, not {describe(handler, 80)}")
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        return succession(source, partial(_Catching, choose=choose), StageInfo("catch"))
+
+    return operator
+
+
+def _always(other: Flowable[Any], error: Exception, source: Flowable[Any]) -> Flowable[Any]:
+    return other
+
+
+class _Catching(Succession):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        source: Flowable[Any],
+        choose: Callable[[Exception, Flowable[Any]], Any],
+    ) -> None:
+        super().__init__(downstream, run, info, source)
+        self._choose = choose
+        self._has_caught = False
+
+    def recovers(self) -> bool:
+        return not self._has_caught
+
+    def follow(self, error: BaseException | None) -> None:
+        if self._has_caught or not isinstance(error, Exception):
+            self.close(error)
+        else:
+            self._has_caught = True
+            self.read(as_stream("catch", self._choose(error, self.source)))

@@ -1,0 +1,79 @@
+"""Go on with another stream when the source ends, whether it failed or not.
+
+Items:   those of the source, then those of the other stream; unchanged, in order.
+Time:    the other stream begins in the call in which the source ends.
+Memory:  none of its own. A plain Observable in place of the other stream has a buffer of 1,024.
+Demand:  requests what is requested of it; what the source has not answered goes to the other one.
+Ends:    when the other stream ends, with an error or without. A drain begins no other stream. Each
+         event is finished with the source that it came from.
+Errors:  those of both streams end them and are passed over; a drain passes the source's on.
+
+    source                       --1--2--#
+    on_error_resume_next(other)  --1--2--a--b--|
+    other                                a--b--#
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from reactivex import Observable
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.succession import Succession, succession
+
+__all__ = ["on_error_resume_next"]
+
+T = TypeVar("T")
+_Second = Observable[T] | Callable[[BaseException | None], Any]
+
+
+def on_error_resume_next(second: _Second[T]) -> Callable[[Flowable[T]], Flowable[T]]:
+    """Read `second` after the source, even if the source fails.
+
+    `second` is a stream, or a function of the source's error (None without) that returns one.
+    """
+    choose: Callable[[BaseException | None], Any]
+    if callable(second):
+        choose = second
+    else:
+        choose = partial(_always, as_stream("on_error_resume_next", second))
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        info = StageInfo("on_error_resume_next")
+        return succession(source, partial(_Resuming, choose=choose), info)
+
+    return operator
+
+
+def _always(other: Flowable[Any], error: BaseException | None) -> Flowable[Any]:
+    return other
+
+
+class _Resuming(Succession):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        source: Flowable[Any],
+        choose: Callable[[BaseException | None], Any],
+    ) -> None:
+        super().__init__(downstream, run, info, source)
+        self._choose = choose
+        self._has_resumed = False
+
+    def recovers(self) -> bool:
+        return True
+
+    def follow(self, error: BaseException | None) -> None:
+        if self._has_resumed:
+            self.close(None)
+        else:
+            self._has_resumed = True
+            self.read(as_stream("on_error_resume_next", self._choose(error)))

@@ -1,0 +1,161 @@
+"""Fail, or go on with another stream, when an Observable emits before the next event comes.
+
+Items:   those of the source, and after the time those of the other stream; unchanged, in order.
+Time:    that of the Observables: the first begins with the stream, one more after each event. The
+         time is over when one emits or completes.
+Memory:  none of its own. A plain Observable in place of the other stream has a buffer of 1,024.
+Demand:  requests what is requested of it; what the source has not answered goes to the other one.
+Ends:    with the source, or with the other stream. When the time is over the source is cancelled:
+         what it holds is returned. A drain begins no other stream. Each event is finished with the
+         source that it came from.
+Errors:  the source's, the function's and that of an Observable pass through. Without another
+         stream, TimeoutError when the time is over.
+
+    source                               --1--2----------3--|
+    timeout_with_mapper(…, f, other)     --1--2----a--b|
+    f(2)                                      ----x
+    other                                         a--b|
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from reactivex import Observable
+from reactivex.abc import DisposableBase
+from reactivex.disposable import SingleAssignmentDisposable
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.scheduler import LoopScheduler
+from penstock.streams.rx.succession import Succession, succession
+
+__all__ = ["timeout_with_mapper"]
+
+T = TypeVar("T")
+
+
+def timeout_with_mapper(
+    first_timeout: Observable[Any] | None = None,
+    timeout_duration_mapper: Callable[[T], Observable[Any]] | None = None,
+    other: Observable[T] | None = None,
+) -> Callable[[Flowable[T]], Flowable[T]]:
+    """Fail, or go on with `other`, when an Observable emits or completes before the next event.
+
+    `first_timeout` is the Observable for the first event, `timeout_duration_mapper(value)` that for
+    the one after `value`; None is never. Each is unsubscribed from when the event has come. One
+    that emits on another thread is passed to the loop.
+    """
+    following = None if other is None else as_stream("timeout_with_mapper", other)
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        make = partial(
+            _Timing, first=first_timeout, mapper=timeout_duration_mapper, other=following
+        )
+        return succession(source, make, StageInfo("timeout_with_mapper"))
+
+    return operator
+
+
+class _Timing(Succession):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        source: Flowable[Any],
+        first: Observable[Any] | None,
+        mapper: Callable[[Any], Observable[Any]] | None,
+        other: Flowable[Any] | None,
+    ) -> None:
+        super().__init__(downstream, run, info, source)
+        self._first = first
+        self._mapper = mapper
+        self._other = other
+        self._scheduler = LoopScheduler(run, info)
+        self._thread = threading.get_ident()
+        self._timer: DisposableBase | None = None
+        self._is_late = False
+
+    def request(self, n: int, /) -> None:
+        first, self._first = self._first, None
+        self.demand += n
+        if first is not None:
+            self.within(self._wait_for, first)
+        self._drain()
+
+    def came(self, source: Input, events: list[Event[Any]], /) -> None:
+        # One by one, because an event's Observable may emit at once.
+        self.within(self._each, source, events)
+
+    def _each(self, source: Input, events: list[Event[Any]]) -> None:
+        for event in events:
+            value = event.value
+            super().came(source, [event])
+            if not self._is_late and self.state < CLOSED:
+                self._wait_after(value)
+
+    def _wait_after(self, value: Any) -> None:
+        self._stop()
+        if self._mapper is None:
+            return
+        try:
+            timer = self._mapper(value)
+        except Exception as error:
+            error.add_note(f"in {self.info}")
+            self.close(error)
+        else:
+            self.within(self._wait_for, timer)
+
+    def _wait_for(self, observable: Observable[Any]) -> None:
+        timer = self._timer = SingleAssignmentDisposable()
+
+        def emitted(_: object = None) -> None:
+            self._here(timer, None)
+
+        def failed(error: Exception) -> None:
+            self._here(timer, error)
+
+        timer.disposable = observable.subscribe(emitted, failed, emitted, scheduler=self._scheduler)
+
+    def _here(self, timer: DisposableBase, error: Exception | None) -> None:
+        """Pass a signal to the stream's own thread."""
+        if threading.get_ident() == self._thread or not self.run.has_loop:
+            self._late(timer, error)
+        else:
+            self.run.call_soon_threadsafe(self.info, self._late, timer, error)
+
+    def _late(self, timer: DisposableBase, error: Exception | None) -> None:
+        if timer is not self._timer or self.state or self._is_late:
+            return
+        self._is_late = True
+        self._stop()
+        if error is not None:
+            self.close(error)
+        elif self._other is None or self.run.drains:
+            late = TimeoutError("Timeout")
+            late.add_note(f"in {self.info}: no event came in time")
+            self.close(late)
+        else:
+            self.read(self._other)
+
+    def follow(self, error: BaseException | None) -> None:
+        self.close(error)
+
+    def _stop(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.dispose()
+
+    def _close(self, state: State) -> None:
+        self._stop()
+        super()._close(state)
+
+    def release(self) -> None:
+        self._stop()

@@ -1,0 +1,44 @@
+"""Read the source from its start as long as a condition holds, which may be never.
+
+Items:   those of each reading of the source, unchanged, in order.
+Time:    the condition is asked before each reading, the first included, in the call in which the
+         one before has ended; after a reading without events perhaps in the next loop iteration.
+Memory:  none of its own.
+Demand:  requests what is requested of it; what a reading has not answered goes to the next one.
+Ends:    when the condition does not hold; after that nothing is read. A drain begins no other
+         reading. Each event is finished with the reading that it came from.
+Errors:  the source's, and the condition's, pass through.
+
+    condition  true      true      false
+    source     --1--2|
+    while_do   --1--2----1--2------|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.inputs import check_begins_again
+from penstock.streams.rx.succession import Looping, succession
+
+__all__ = ["while_do"]
+
+T = TypeVar("T")
+
+
+def while_do(condition: Callable[[Any], bool]) -> Callable[[Flowable[T]], Flowable[T]]:
+    """Read the source as long as `condition(source)` is true; asked before each reading.
+
+    Raises BuildError for a source that cannot begin again, such as standard input.
+    """
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        check_begins_again("while_do", source)
+        make = partial(Looping, condition=condition, asks_first=True)
+        return succession(source, make, StageInfo("while_do"))
+
+    return operator

@@ -1,0 +1,126 @@
+"""Streams that a stage reads besides the one above it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, Protocol, cast
+
+from reactivex import Observable
+
+from penstock.streams.boundary.from_observable import buffer, from_observable
+from penstock.streams.errors import BuildError, WrongType, describe
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.lift import HOLD
+
+__all__ = ["Input", "InputReader", "as_stream", "check_begins_again"]
+
+
+def as_stream(operator: str, other: Any) -> Flowable[Any]:
+    """What `operator` was given as a further stream, with demand.
+
+    A plain Observable, or a future, enters with `buffer(1024)`: beyond it the stream fails with
+    BufferFull. Raises TypeError for anything else.
+    """
+    kind = cast("type[Any]", other.__class__)
+    if issubclass(kind, Flowable):
+        return cast("Flowable[Any]", other)
+    # An Observable can be awaited too.
+    if issubclass(kind, Observable):
+        return from_observable(cast("Observable[Any]", other), buffer(HOLD))
+    if issubclass(kind, Future) or hasattr(kind, "__await__"):
+        # Imported here: few pipelines have one.
+        from reactivex import from_future
+
+        return from_observable(from_future(other), buffer(HOLD))
+    raise WrongType(f"{operator} reads a stream or an Observable, not {describe(other, 80)}")
+
+
+def check_begins_again(operator: str, source: Flowable[Any]) -> None:
+    """Raise BuildError if `operator`, which reads `source` again, would not read the same again."""
+    for stage in source.chain():
+        if stage.info.once:
+            raise BuildError(
+                f"{operator} reads its source again from the start, and {stage.info} cannot begin "
+                f"again: {stage.info.once}"
+            )
+
+
+class InputReader(Protocol):
+    """A stage with inputs, which is notified of what comes from each."""
+
+    def came(self, source: Input, events: list[Event[Any]], /) -> None:
+        """Events that were requested from this input; the receiver owns the list."""
+
+    def over(self, source: Input, error: BaseException | None, /) -> None:
+        """The input has ended, with an error or without."""
+
+    def late(self, error: BaseException, /) -> None:
+        """An error of an input that has ended, such as one of its clean-up."""
+
+
+class Input:
+    """One reading of a stream by a stage that also reads others, in a part of its running.
+
+    `requested` events have been requested and not come yet. After `cancel`, or the end, it signals
+    nothing more. `leave` the input when its stream is over, so that what its stages opened is
+    closed as soon as its events have ended.
+    """
+
+    def __init__(self, stream: Flowable[Any], part: Run, reader: InputReader) -> None:
+        self.part = part
+        self.requested = 0
+        self.is_over = False
+        self.upstream: Subscription = UNCONNECTED
+        self._stream = stream
+        self._reader = reader
+        part.on_failed = self._failed
+
+    def attach(self) -> None:
+        """Attach the stream, which does nothing before the first request."""
+        self._stream.attach(self, self.part)
+
+    def request(self, n: int) -> None:
+        """Request `n` more events."""
+        self.requested += n
+        self.upstream.request(n)
+
+    def cancel(self) -> None:
+        """Request no more: what the stream holds is returned to its source."""
+        if not self.is_over:
+            self.is_over = True
+            self.upstream.cancel()
+
+    def on_subscribe(self, subscription: Subscription, /) -> None:
+        if not is_second(self, subscription):
+            self.upstream = subscription
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self.requested -= len(events)
+        if self.is_over:
+            give_back_all(events)
+        else:
+            self._reader.came(self, events)
+
+    def on_completed(self) -> None:
+        self._end(None)
+
+    def on_error(self, error: BaseException, /) -> None:
+        self._end(error)
+
+    def _failed(self, error: BaseException) -> None:
+        """A part of the stream failed that no subscriber is notified by, such as a task."""
+        if self.is_over:
+            self._reader.late(error)
+        else:
+            self.upstream.cancel()
+            self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._reader.over(self, error)
+        elif error is not None:
+            self.part.late_error(error)

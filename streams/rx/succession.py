@@ -1,0 +1,250 @@
+"""The stage of operators that read one stream after another, and one of them at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.demand_stage import DemandStage
+from penstock.streams.protocol.event import Event, give_back_all
+from penstock.streams.protocol.stage import (
+    CLOSED,
+    COMPLETING,
+    StageInfo,
+    State,
+    Subscriber,
+)
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import Input
+
+__all__ = ["Looping", "Succession", "succession"]
+
+_Make = Callable[[Subscriber[Any], Run, StageInfo, Flowable[Any]], "Succession"]
+
+
+def succession(source: Flowable[Any], make: _Make, info: StageInfo) -> Flowable[Any]:
+    """`source`, and the streams that follow it, read by the `Succession` that `make` returns."""
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        stage = make(downstream, run, flowable.info, source)
+        run.add_stage(flowable.info, stage.statistics)
+        stage.begin()
+
+    flowable: Flowable[Any] = Flowable(attach, info, source)
+    return flowable
+
+
+class Succession(DemandStage):
+    """Passes on the events of one stream, unchanged, until it ends, and then those of the next.
+
+    When one has ended, `follow(error)` calls `read` with the next, or `close`. Demand that a stream
+    has not answered goes to the next one. The stage keeps no events. A stream that ends in the
+    loop iteration in which it began is followed in the next one, so that empty streams do not block
+    the loop.
+
+    It begins with `source`, the stream above, unless `asks_first`: then by `follow(None)`.
+    """
+
+    asks_first = False
+
+    def __init__(
+        self, downstream: Subscriber[Any], run: Run, info: StageInfo, source: Flowable[Any]
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self.source = source
+        self._input: Input | None = None
+        # How the last stream ended, until the next begins.
+        self._ended: tuple[BaseException | None] | None = None
+        # Whether the stream that is read began in this loop iteration.
+        self._is_new = False
+        # The stream that begins in the next loop iteration.
+        self._next: Flowable[Any] | None = None
+        # Parts whose streams have ended and whose events perhaps have not.
+        self._parts: deque[Run] = deque()
+        self._reads = 0
+        self._has_begun = False
+        # The part in which `source` was read last.
+        self._listed: Run | None = None
+
+    def follow(self, error: BaseException | None) -> None:
+        """The stream that was read has ended, with this error or without.
+
+        Calls `read` or `close`, now or later. An exception that it raises ends the stage.
+        """
+        raise NotImplementedError
+
+    def recovers(self) -> bool:
+        """Whether the stage may go on after an error of the stream that begins now."""
+        return False
+
+    def begin(self) -> None:
+        """Attach the first stream, and then call `on_subscribe` of the stage below."""
+        self.within(self._begin)
+
+    def _begin(self) -> None:
+        if self.asks_first:
+            self._ended = (None,)
+        else:
+            self.read(self.source)
+        self._has_begun = True
+        self.downstream.on_subscribe(self)
+
+    # From the stream that is read.
+
+    def came(self, source: Input, events: list[Event[Any]], /) -> None:
+        self.within(self._pass_on, source, events)
+
+    def _pass_on(self, source: Input, events: list[Event[Any]]) -> None:
+        if self.state >= CLOSED or source is not self._input:
+            give_back_all(events)
+        else:
+            self.demand -= len(events)
+            self.passing(events)
+            self.downstream.on_events(events)
+
+    def passing(self, events: list[Event[Any]]) -> None:
+        """These events are about to be sent."""
+
+    def over(self, source: Input, error: BaseException | None, /) -> None:
+        if source is self._input and self.state < CLOSED:
+            self._ended = (error,)
+            self._drain()
+
+    def late(self, error: BaseException, /) -> None:
+        if self.state >= CLOSED:
+            self.run.failed(error)
+        else:
+            self.run.late_error(error)
+
+    # The drain loop.
+
+    def step(self) -> bool:
+        if self._ended is not None:
+            (error,) = self._ended
+            self._ended = None
+            self._follow(error)
+            return True
+        current = self._input
+        if current is None or current.is_over or self.demand <= current.requested:
+            return False
+        current.request(self.demand - current.requested)
+        return True
+
+    def _follow(self, error: BaseException | None) -> None:
+        if not self._may_follow(error):
+            self.close(error)
+            return
+        try:
+            self.follow(error)
+        except Exception as raised:
+            raised.add_note(f"in {self.info}")
+            self.close(raised)
+
+    def _may_follow(self, error: BaseException | None) -> bool:
+        is_ours = error is None or isinstance(error, Exception)
+        return is_ours and not self.run.drains
+
+    def close(self, error: BaseException | None) -> None:
+        """End the stream, with this error or without; what was read is cancelled."""
+        if self.state >= CLOSED:
+            return
+        self._leave()
+        self.state = COMPLETING
+        if error is None:
+            self.complete()
+        else:
+            self.fail(error)
+
+    def read(self, stream: Flowable[Any]) -> None:
+        """Read `stream` from now on; what was read is cancelled.
+
+        If that began in this loop iteration, the next one begins in the next iteration.
+        """
+        if self.state >= CLOSED:
+            return
+        self._leave()
+        if self._is_new:
+            self._next = stream
+        else:
+            self._begin_to_read(stream)
+
+    def _begin_to_read(self, stream: Flowable[Any]) -> None:
+        is_source = stream is self.source
+        part = self.run.part(
+            listed=is_source,
+            recovers=self.recovers(),
+            instead_of=self._listed if is_source else None,
+        )
+        if is_source:
+            self._listed = part
+        self._reads += 1
+        if self.run.has_loop:
+            self._is_new = True
+            self.run.call_soon(self.info, self._no_longer_new, self._reads)
+        current = self._input = Input(stream, part, self)
+        try:
+            current.attach()
+        except Exception as error:
+            current.is_over = True
+            if not self._has_begun:
+                raise
+            self._ended = (error,)
+        self._drain()
+
+    def _no_longer_new(self, read: int) -> None:
+        if read != self._reads:
+            return
+        self._is_new = False
+        stream, self._next = self._next, None
+        if stream is not None and self.run.drains:
+            self.close(None)
+        elif stream is not None:
+            self.within(self._begin_to_read, stream)
+
+    def _leave(self) -> None:
+        """Read the present stream no more."""
+        self._ended = self._next = None
+        current, self._input = self._input, None
+        if current is not None:
+            current.cancel()
+            self._parts.append(current.part)
+        # In the order of their ends, which is mostly that in which their events end.
+        while self._parts and not self._parts[0].is_unfinished:
+            self.run.leave(self._parts.popleft())
+
+    def _close(self, state: State) -> None:
+        # First, so that an error of the clean-up counts as one after the end.
+        self.state = state
+        self._leave()
+        self.release()
+
+    def statistics(self) -> dict[str, Any]:
+        """How many streams have begun."""
+        return {"waiting": 0, "streams": self._reads}
+
+
+class Looping(Succession):
+    """Reads the source as long as `condition(source)` is true, which is asked before each reading,
+    or before each but the first."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        source: Flowable[Any],
+        condition: Callable[[Any], bool],
+        *,
+        asks_first: bool,
+    ) -> None:
+        super().__init__(downstream, run, info, source)
+        self._condition = condition
+        self.asks_first = asks_first
+
+    def follow(self, error: BaseException | None) -> None:
+        if error is None and self._condition(self.source):
+            self.read(self.source)
+        else:
+            self.close(error)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reactivex import operators as stock
+from reactivex.subject import Subject
+
+from penstock import Fixed, Flowable, adaptive_flat_map, collect, from_iterable, ops
+from penstock.streams.errors import BufferFull, PenstockError, WrongType
+from penstock.streams.testing import (
+    COMPLETED,
+    CountedSource,
+    ManualPublisher,
+    MemorySink,
+    MemorySource,
+    Probe,
+    play,
+    run_virtual,
+)
+from tests.helpers.like_stock import assert_like_stock, messages
+
+ERROR = ValueError("no")
+
+
+def test_the_other_stream_begins_when_the_source_fails() -> None:
+    other = from_iterable("ab")
+    assert play("-1-2-#", ops.catch(other), error=ERROR) == [
+        (1.0, 1),
+        (3.0, 2),
+        (5.0, "a"),
+        (5.0, "b"),
+        (5.0, COMPLETED),
+    ]
+
+
+@given(messages(), messages())
+def test_it_is_like_stock_with_another_source(source: Any, other: Any) -> None:
+    assert_like_stock(lambda make: stock.catch(make()), source, other)
+
+
+@given(messages(), messages())
+def test_it_is_like_stock_with_a_function(source: Any, other: Any) -> None:
+    assert_like_stock(lambda make: stock.catch(lambda error, source: make()), source, other)
+
+
+def test_a_function_gets_the_error_and_the_source() -> None:
+    seen = list[Any]()
+
+    def choose(error: Exception, source: Flowable[int]) -> Flowable[int]:
+        seen.append(error)
+        return source
+
+    assert play("1#", lambda source: source.pipe(ops.catch(choose), ops.take(1)), error=ERROR) == [
+        (0.0, 1),
+        (0.0, COMPLETED),
+    ]
+    failing = from_iterable([1]).pipe(ops.map(lambda value: 1 // (value - 1)), ops.catch(choose))
+    with pytest.raises(ZeroDivisionError):
+        run_virtual(failing.to_list())
+    # The second error is that of the source which the function has returned.
+    assert [type(error) for error in seen] == [ZeroDivisionError]
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 12))
+def test_no_more_is_requested_of_either_stream_than_of_it(first: int, other: int, n: int) -> None:
+    publisher, fallback = ManualPublisher[int](), CountedSource(range(other))
+    probe = Probe[int](request=n)
+    publisher.pipe(ops.catch(fallback)).connect(probe)
+    sent = min(first, n)
+    publisher.send(*range(sent))
+    assert sum(publisher.requests) == n
+    publisher.fail(ERROR)
+    assert probe.values == [*range(sent), *range(min(other, n - sent))]
+    assert fallback.emitted == min(other, n - sent)
+    assert fallback.ledger.unsettled == publisher.unsettled == []
+
+
+def test_events_in_flight_are_returned_and_the_other_stream_goes_on() -> None:
+    async def work(value: int) -> int:
+        await asyncio.sleep(1)
+        if value == 1:
+            raise ERROR
+        return value
+
+    source, sink = MemorySource([1, 2, 3]), MemorySink()
+    stream = source.pipe(adaptive_flat_map(work, Fixed(2)), ops.catch(from_iterable([8, 9])))
+    report = run_virtual(stream.to(sink).run())
+    # What was in flight with the one that failed has ended first.
+    assert sink.values == [2, 8, 9]
+    assert (report.outcome, report.statistics["unfinished"]) == ("completed", 0)
+    assert source.failed == [1]
+    assert (source.returned, source.unsettled) == ([], [])
+
+
+def test_what_was_read_of_both_streams_is_in_the_sum() -> None:
+    broken = from_iterable([1, 2, 0]).pipe(ops.map(lambda value: 1 // value))
+    into: list[int] = []
+    report = run_virtual(broken.pipe(ops.catch(from_iterable("ab"))).to(collect(into)).run())
+    numbers = report.statistics
+    assert into == [1, 0, "a", "b"]
+    assert (numbers["in"], numbers["finished"], numbers["failed"]) == (5, 4, 1)
+
+
+def test_a_plain_observable_may_not_run_ahead_without_bound() -> None:
+    subject = Subject[int]()
+    publisher, probe = ManualPublisher[int](), Probe[int](request=1)
+    publisher.pipe(ops.catch(subject)).connect(probe)
+    publisher.fail(ERROR)
+    for value in range(1026):
+        subject.on_next(value)
+    assert (probe.values, probe.error) == ([0], None)
+    probe.request(2000)
+    assert isinstance(probe.error, BufferFull)
+    assert probe.values == list(range(1025))
+
+
+def test_what_the_function_raises_or_returns_wrongly_ends_the_stream() -> None:
+    def broken(error: Exception, source: Any) -> Any:
+        raise KeyError("x")
+
+    assert isinstance(play("#", ops.catch(broken))[0][1], KeyError)
+    assert isinstance(play("#", ops.catch(lambda error, source: 5))[0][1], WrongType)
+    with pytest.raises(WrongType, match="catch takes a stream or a function, not 5"):
+        ops.catch(5)
+
+
+def test_cancelling_releases_the_stream_that_is_read() -> None:
+    publisher, other = ManualPublisher[int](), ManualPublisher[int]()
+    probe = Probe[int](request=4, hold=True)
+    publisher.pipe(ops.catch(other)).connect(probe)
+    publisher.fail(ERROR)
+    other.send(1)
+    probe.cancel()
+    assert (other.cancels, publisher.cancels) == (1, 0)
+    probe.events[0].give_back()
+    assert other.returned == [1]
+
+
+def test_every_stock_spelling_leads_to_it() -> None:
+    other = from_iterable([2])
+    source = from_iterable([0]).pipe(ops.map(lambda value: 1 // value))
+    for stream in (source.pipe(stock.catch(other)), source.catch(other), ops.catch(other)(source)):
+        assert stream.info.name == "catch"
+        assert run_virtual(stream.to_list()) == [2]
+
+
+def test_the_error_of_the_other_stream_passes() -> None:
+    failing = from_iterable([0]).pipe(ops.map(lambda value: 1 // value))
+    seen = play("-#", ops.catch(failing))
+    assert [type(value) for _, value in seen] == [ZeroDivisionError]
+    assert not isinstance(seen[0][1], PenstockError)
