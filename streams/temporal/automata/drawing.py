@@ -274,16 +274,23 @@ def _timed_graph(monitor: Monitor, deadlines: Deadlines) -> _Graph:
     for state in open_in:
         if verdicts[state] is Verdict.TRUE:
             verdicts[state] = Verdict.INCONCLUSIVE
-    arcs = [
-        _Arc(state, target, "\n".join(guards))
+    labels = {
+        (state, target): "\n".join(guards)
         for state, step in enumerate(machine.steps)
         for target, guards in _guards(machine, step, monitor.propositions).items()
-    ]
+    }
     open_in = {state for state in open_in if verdicts[state] is not Verdict.FALSE}
     if Verdict.FALSE not in verdicts:
         verdicts.append(Verdict.FALSE)
     end = verdicts.index(Verdict.FALSE)
-    arcs += [_Arc(state, end, _BOUND, "dashed") for state in sorted(open_in)]
+    arcs = [_Arc(*ends, label) for ends, label in labels.items()]
+    for state in sorted(open_in):
+        if (state, end) in labels:
+            # Two arcs of the same ends would lie on each other.
+            arcs.remove(_Arc(state, end, labels[state, end]))
+            arcs.append(_Arc(state, end, f"{labels[state, end]}\n{_BOUND}"))
+        else:
+            arcs.append(_Arc(state, end, _BOUND, "dashed"))
     return _Graph([_SYMBOLS[verdict] for verdict in verdicts], (0,), arcs)
 
 
