@@ -67,8 +67,8 @@ __all__ = ["Crew", "Dealing", "Peer"]
 # An event whose workers have ended so often, it alone being there the last times, is at fault.
 _KILLS = 3
 
-# Events that a worker must have before a part of them goes to another one, and the seconds between
-# two such moves.
+# Events that a worker must have, unless it lacks slots for fewer, before a part of them goes to
+# another one, and the seconds between two such moves.
 _MUCH, _EVEN = 8, 0.01
 
 # Seconds after which a worker that has events is reported if it has said nothing.
@@ -248,6 +248,7 @@ class Dealing(DemandStage):
         self._set_limiter(limiter)
         self._control.retuned(old)
         self._lend(changed=True)
+        self._ship_soon()
 
     def _completed(self, peer: Peer, ends: list[Completion]) -> None:
         if not self._learns or not ends:
@@ -636,14 +637,13 @@ class Dealing(DemandStage):
 
     def _even_out(self) -> None:
         """Where a worker has nothing to do, and another much, divide that anew."""
-        if self._out < _MUCH or self.state >= STOPPED:
-            return
         now = self.run.now()
         if now < self._evened + _EVEN or all(peer.load for peer in self._ready):
             return
         fullest = max(self._ready, key=_load)
+        is_short_of_slots = self._need(fullest) > self._lending.granted[fullest.number]
         if (
-            fullest.load >= _MUCH
+            (fullest.load >= _MUCH or is_short_of_slots)
             and not fullest.suspects
             and (self._key is None or fullest.keys > 1)
         ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from penstock import (
     batch,
     collect,
     dead_letters,
+    from_async_iterable,
     from_iterable,
     group_by,
     ops,
@@ -26,8 +27,11 @@ from penstock import (
     spread,
 )
 from penstock.streams.errors import JobFailed, NotPicklable, WorkerLost
+from penstock.streams.limits import Outcome
 from penstock.streams.runtime.running import Report, Running
+from penstock.streams.testing import MemorySink
 from penstock.streams.testing.loop import run_virtual
+from penstock.streams.workers.placement import section_of
 from tests.helpers.local_workers import LocalCrew, random_delay
 
 Event = tuple[int, int]
@@ -132,6 +136,23 @@ def test_a_slot_that_one_worker_cannot_use_is_lent_to_the_other() -> None:
     assert report.statistics["seconds"] < 1.3
 
 
+def test_a_key_belongs_to_a_worker_only_while_it_has_an_event_there() -> None:
+    async def arriving() -> AsyncIterator[Event]:
+        yield 0, 0
+        await asyncio.sleep(1)
+        # Long after that one has ended, another key keeps its worker busy.
+        yield 1, 1
+        await asyncio.sleep(0.001)
+        yield 0, 2
+
+    crew = LocalCrew(2)
+    stream = from_async_iterable(arriving).pipe(
+        group_by(client_of), spread(), adaptive_flat_map(Handler(seconds=0.1), limit=Fixed(4))
+    )
+    run_with(crew, stream)
+    assert (crew.values(0), crew.values(1)) == ([(0, 0), (1, 1)], [(0, 2)])
+
+
 @pytest.mark.parametrize(("before", "after"), [(6, 1), (1, 6), (6, 2)])
 def test_a_changed_limit_is_in_force_everywhere_within_20_ms(before: int, after: int) -> None:
     handler = Handler(seconds=0.001)
@@ -153,6 +174,44 @@ def test_a_changed_limit_is_in_force_everywhere_within_20_ms(before: int, after:
     assert len(results) == 2000
     assert in_order(results)
     assert seen == [after]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_raised_limit_is_in_force_while_all_calls_take_long(workers: int) -> None:
+    async def long(event: Event) -> Event:
+        in_flight.add(event)
+        await asyncio.sleep(100)
+        in_flight.remove(event)
+        return event
+
+    async def retune(running: Running) -> None:
+        await asyncio.sleep(10.01)
+        assert len(in_flight) == 2
+        running.retune(Fixed(7))
+        await asyncio.sleep(0.02)
+        assert len(in_flight) == 7
+
+    in_flight: set[Event] = set()
+    stream = from_iterable(events(9, 1)).pipe(adaptive_flat_map(long, limit=Fixed(2)))
+    results, _ = run_with(LocalCrew(workers, random_delay(5, 0.005)), stream, retune)
+    assert len(results) == 9
+
+
+def test_a_limiter_sees_the_calls_of_all_workers_together() -> None:
+    class Six:
+        limit = 6
+        reason = "a test"
+
+        def on_complete(self, now: float, started: float, level: int, outcome: Outcome) -> None:
+            levels.append(level)
+
+    levels: list[int] = []
+    stream = from_iterable(events(6, 50)).pipe(
+        group_by(client_of), spread(), adaptive_flat_map(Handler(), limit=Six())
+    )
+    run_with(LocalCrew(2), stream)
+    assert len(levels) == 300
+    assert 5 <= sum(levels) / len(levels) <= 6
 
 
 def test_ordered_results_are_put_in_order_by_the_parent() -> None:
@@ -311,6 +370,38 @@ def test_a_drain_finishes_what_is_in() -> None:
     results, report = run_with(LocalCrew(2, random_delay(11, 0.005)), stream, drain)
     assert 0 < len(results) == report.statistics["in"] == report.statistics["finished"] < 10_000
     assert report.exit_status == 4
+
+
+@pytest.mark.parametrize("buffer", [4, 60])
+@pytest.mark.parametrize("plain", [False, True])
+def test_no_more_is_read_than_the_stages_hold_in_one_process(buffer: int, plain: bool) -> None:
+    read = most = 0
+    sink = MemorySink(seconds=0.01)
+
+    def reading() -> Iterator[Event]:
+        nonlocal read, most
+        for event in events(20, 60):
+            read += 1
+            most = max(most, read - len(sink.values))
+            yield event
+
+    handler: Any = (lambda event: event) if plain else Handler(seconds=0.001)
+    stream = from_iterable(reading).pipe(
+        group_by(client_of, buffer=buffer),
+        spread(),
+        adaptive_flat_map(handler, limit=Fixed(4), window=6),
+    )
+    pipeline = stream.to(sink)
+
+    async def main() -> Report:
+        async with pipeline.start(workers=LocalCrew(2, random_delay(3, 0.003))) as running:
+            return await running.wait()
+
+    assert run_virtual(main()).exit_status == 0
+    # Those that the stages hold, and the ones that the sink has in its hands.
+    holds = section_of(stream.chain()).bound()
+    assert holds is not None
+    assert holds // 2 < most <= holds + 1
 
 
 # Workers that end.
