@@ -11,6 +11,7 @@ from penstock.command.output import mention, say
 from penstock.command.run import Options, end_of, redirect, tell, warnings_to_standard_error
 from penstock.command.run_on import Cluster
 from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.key import key_name
 from penstock.streams.pipeline import Pipeline, new_event_loop
 from penstock.streams.runtime.os_signals import drain_on_signals
 from penstock.streams.runtime.running import Report
@@ -24,7 +25,7 @@ __all__ = ["call", "publish", "publishing"]
 # Events under way at once; one of each key, or the servers could reorder them.
 _AT_ONCE = 256
 # Seconds for which events wait for others of the same message.
-_LINGER = 0.01
+_LINGER = 0.001
 # Seconds after which the state of an empty partition is dropped.
 _IDLE = 60.0
 
@@ -61,10 +62,10 @@ async def _publish(pipeline: Pipeline, options: Options, cluster: Cluster) -> tu
     from penstock.streams.nats.client.connection import connect
     from penstock.streams.nats.cluster.publisher import Publisher
 
-    layout = cluster.layout_of(pipeline)
+    asked = cluster.layout_of(pipeline)
     client = await connect(cluster.urls)
     try:
-        layout = await layout.prepare(client)
+        layout = await asked.prepare(client)
         async with Publisher(client, layout) as publisher:
             flow = publishing(pipeline.flowable.chain()[0], publisher, layout)
             running = flow.start(drain_deadline=options.drain_deadline)
@@ -74,9 +75,20 @@ async def _publish(pipeline: Pipeline, options: Options, cluster: Cluster) -> tu
             about = " in batches; workers drop the duplicates"
         else:
             about = f", known already: {publisher.duplicates:,}"
+            if not (asked.batch or layout.is_identity_in_one_partition):
+                about += "\n" + _one_by_one(layout)
         return running.report(), f"{publisher.published:,}{about}"
     finally:
         await client.close()
+
+
+def _one_by_one(layout: Layout) -> str:
+    """Why messages hold one event each, as a line of the report."""
+    identity, key = (key_name(by) for by in (layout.identity, layout.key) if by is not None)
+    return (
+        f"  one event in a message, so that duplicates by {identity} are dropped whatever their "
+        f"{key}; --batch packs several"
+    )
 
 
 def publishing(source: Flowable[Any], publisher: Publisher, layout: Layout) -> Pipeline:

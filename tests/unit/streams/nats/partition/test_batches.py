@@ -214,6 +214,38 @@ def test_identities_that_are_neither_strings_nor_whole_numbers_are_kept_apart(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("identity", "key", "batch"),
+    [
+        ("id", "id", 128),
+        (None, "key", 128),
+        ("id", None, 128),
+        (None, None, 128),
+        # The same identity may come under two keys, and so in two partitions.
+        ("id", "key", 1),
+    ],
+)
+def test_a_new_stream_is_packed_where_that_drops_the_same_duplicates(
+    identity: str | None, key: str | None, batch: int
+) -> None:
+    assert Layout("usual", identity, key).usual_batch == batch
+
+
+def test_a_stream_that_was_made_without_batches_stays_so(server: Servers) -> None:
+    async def story() -> None:
+        stored = Stored(server, Layout("batches-first", "id", "id", partitions=1, batch=1))
+        await stored.publish({"id": 1})
+        stored.layout = replace(stored.layout, batch=None)
+        await stored.publish({"id": 2})
+        assert stored.layout.batch == 1
+        fresh = Stored(server, Layout("batches-usual", "id", "id", partitions=1))
+        await fresh.publish({"id": 1}, {"id": 2})
+        assert fresh.layout.batch == 128
+        assert len((await fresh.bodies())[0]) == 1
+
+    asyncio.run(story())
+
+
 def test_a_layout_that_is_there_says_how_large_batches_are(server: Servers) -> None:
     async def story() -> None:
         stored = Stored(server, Layout("batches-known", "id", "key", partitions=1, batch=8))
