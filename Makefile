@@ -9,7 +9,7 @@ EDITABLE := --config-settings editable_mode=compat
 # write no bytecode they would be compiled anew at every start, which takes longer than the start.
 COMPILE := $(BIN)/python -m compileall -q streams operators sources sinks penstock
 
-.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
+.PHONY: kata demo docs test test-system test-kafka test-rx soak check bench bench-cluster bench-limits bench-plants bench-temporal bench-workers counts-picture kata-picture kata-steps-picture limits-picture live-page-pictures monitor-picture oltp-picture queue-picture rooms-picture santa-pictures spreader-picture workflow-pictures format clean
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("penstock needs Python 3.11 or newer, this is %d.%d; try make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
@@ -34,7 +34,7 @@ kata: .venv/.usable  ## the stream kata at full load for ten seconds
 	$(BIN)/penstock kata $(ARGS)
 
 demo: .venv/.ready  ## the kata under a load that changes, on a live page whose address it prints
-	$(BIN)/penstock run examples/demo.py --serve 9464 --show-values $(ARGS)
+	$(BIN)/penstock run examples/demo.py --serve 9464 --show-values --allow-control $(ARGS)
 
 docs: .venv/.ready  ## the documentation site, in build/docs/site; a broken link fails
 	$(BIN)/python -m docs.site $(ARGS)
@@ -46,6 +46,7 @@ test: .venv/.ready  ## unit, contract, pages, and a short run of each real serve
 	$(PYTEST) --ignore=tests/system $(ARGS)
 
 test-system: .venv/.ready  ## processes that are killed, frozen and cut off: some seeded runs of each
+	@command -v chromium >/dev/null || echo "left out: the live page is not looked at, because there is no chromium"
 	$(PYTEST) tests/system $(ARGS)
 
 test-rx: .venv/.ready  ## RxPY's own tests of its operators, with demand; RXPY is a checkout of it
@@ -102,6 +103,9 @@ kata-steps-picture: .venv/.usable  ## the picture of the README, measured and dr
 limits-picture: .venv/.ready  ## the picture of docs/limits.md, drawn again
 	$(BIN)/python -m benchmarks.limits.plots "P5 shifting" build/limits
 	cp build/limits/p5-shifting.svg docs/images/limits.svg
+
+live-page-pictures: .venv/.ready  ## the pictures of docs/live-page.md, taken again; needs chromium
+	$(BIN)/python -m tests.helpers.live_page_pictures
 
 rooms-picture: .venv/.ready  ## the picture of docs/architecture.md, drawn again
 	$(BIN)/python -m tests.helpers.rooms_picture

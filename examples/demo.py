@@ -2,10 +2,10 @@
 
     make demo                                      or: penstock run examples/demo.py --serve 9464
 
-Events of a hundred clients come at a rate that rises and falls; in the second half of each minute
-the service that they are sent to is three times as slow, and one client is busier than all
-others; every fiftieth call fails. The live page shows where the work waits, and how the limit
-follows.
+Events of a hundred clients come at a rate that rises and falls, and are sent to a service of 24
+servers. In the second half of each minute the service is twice as slow, and one client sends a
+tenth of all events; every fiftieth call fails. The live page shows where the work waits, and how
+the limit follows.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ class Busy(Exception):
 
 STARTED = time.monotonic()
 
+SERVERS = asyncio.Semaphore(24)
+
 
 def is_hard() -> bool:
     """Whether it is the second half of a minute."""
@@ -45,14 +47,14 @@ def is_hard() -> bool:
 
 
 async def load() -> AsyncIterator[Event]:
-    """Events as they become due: between 200 and 1,400 a second, one in a hundred twice."""
+    """Events as they become due: between 200 and 800 a second, one in a hundred twice."""
     due = time.monotonic()
     while True:
-        rate = 800 + 600 * math.sin((due - STARTED) / 7)
+        rate = 500 + 300 * math.sin((due - STARTED) / 7)
         due += random.expovariate(rate)
         if (early := due - time.monotonic()) > 0:
             await asyncio.sleep(early)
-        client = 1 if is_hard() and random.random() < 0.2 else random.randrange(1, 101)
+        client = 1 if is_hard() and random.random() < 0.1 else random.randrange(1, 101)
         event = Event(uuid=str(uuid4()), client=client)
         yield event
         if random.random() < 0.01:
@@ -60,7 +62,8 @@ async def load() -> AsyncIterator[Event]:
 
 
 async def work(event: Event) -> Event:
-    await asyncio.sleep(max(0.001, random.gauss(0.030 if is_hard() else 0.010, 0.002)))
+    async with SERVERS:
+        await asyncio.sleep(max(0.001, random.gauss(0.040 if is_hard() else 0.020, 0.002)))
     if random.random() < 0.02:
         raise Busy("no answer")
     return event

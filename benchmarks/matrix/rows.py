@@ -125,6 +125,8 @@ def _all() -> tuple[Row, ...]:
     rows += [Row("sleep(0)", keys=keys) for keys in (1, 4, 1_000, 30_000)]
     rows += [Row("sleep(0)", f"Fixed({few})", at_once=few) for few in (1, 2)]
     rows.append(Row("sleep(0)", stages=2))
+    # What a live page costs: next to the same without.
+    rows += [Row(name, option="recorded") for name in plain]
     return tuple(rows)
 
 

@@ -18,7 +18,7 @@ from benchmarks.by_hand import half_chunks
 from benchmarks.kata_by_hand import Kata
 from benchmarks.matrix.rows import HANDLERS, ROWS, Row
 from benchmarks.workload import CLIENTS, WINDOW_SECONDS, Event, kata_events, project
-from penstock import distinct_within, from_iterable, group_by, latency_histogram, spread
+from penstock import Report, distinct_within, from_iterable, group_by, latency_histogram, spread
 
 __all__ = ["calls", "measure"]
 
@@ -41,8 +41,15 @@ def ours(row: Row, events: list[Event]) -> float:
     )
     for stage in row.working():
         flow = flow.pipe(stage)
-    report = uvloop.run(flow.to(latency_histogram(every=1, report=None)).run())
-    done = report.statistics
+    pipeline = flow.to(latency_histogram(every=1, report=None))
+
+    async def whole() -> Report:
+        running = pipeline.start()
+        if row.option == "recorded":
+            running.record()
+        return await running.wait()
+
+    done = uvloop.run(whole()).statistics
     assert done["finished"] + done["dropped"].get("duplicate", 0) == len(events), row.name
     limits = [stage["limit"] for stage in done["stages"] if "limit" in stage]
     return float(limits[0]) if limits else 1.0

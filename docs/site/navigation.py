@@ -25,6 +25,7 @@ SECTIONS: dict[str, list[str]] = {
         "batches.md",
         "table-queue.md",
         "how-to/order-per-customer.md",
+        "live-page.md",
         "how-to/container.md",
         "how-to/systemd.md",
         "several-cores.md",
