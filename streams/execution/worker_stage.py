@@ -73,7 +73,8 @@ class WorkerStage(CallingStage):
 
     `_admitted` counts the events that are requested, waiting to begin, or in flight. A plain
     handler has one call in flight at a time: the stage requests as many events as take about a time
-    slice, and no more than there is demand for.
+    slice, and no more than there is demand for. One slot of a shared limit serves them all, unless
+    another stage waits for it.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class WorkerStage(CallingStage):
         self._in_slots = is_async(settings.handler)
         self._is_awaited = is_coroutine_function(settings.handler)
         # Whether calls may be in flight together; a plain call may return an awaitable.
-        self._is_concurrent = self._in_slots or isinstance(limiter, Shared)
+        self._is_concurrent = self._in_slots
         self._admitted: int = 0
         self.slots: int = 0
         self._hold_timer: asyncio.TimerHandle | None = None
@@ -141,8 +142,10 @@ class WorkerStage(CallingStage):
         )
         self._limit = self._control.limit
         self.slots = self._limit if self._shared is None else self.in_flight
-        # A fixed limit learns nothing, and calls that run one at a time teach nothing.
-        self._learns = self._is_concurrent and not isinstance(limiter, Fixed)
+        # A fixed limit learns nothing, and calls that run one at a time teach nothing, unless other
+        # stages call the same dependency.
+        is_loaded = self._is_concurrent or self._shared is not None
+        self._learns = is_loaded and not isinstance(limiter, Fixed)
         self._from_arrival = self._learns and self._control.from_arrival
 
     def _broke(self, error: Exception, what: str) -> None:
@@ -157,7 +160,6 @@ class WorkerStage(CallingStage):
             return
         self._recall()
         old, shared = self._limit, self._shared
-        self._is_concurrent = self._is_concurrent or isinstance(limiter, Shared)
         if isinstance(limiter, Shared) and limiter is not shared:
             limiter.join(self)
         self._set_limiter(limiter)
@@ -257,7 +259,8 @@ class WorkerStage(CallingStage):
             now = self._now()
             if self._slice.is_over(now):
                 return
-            self._stride = fitting(self._stride, now - self._stride_began) if self._stride else 1
+            is_first = not self._stride or (shared is not None and shared.is_wanted)
+            self._stride = 1 if is_first else fitting(self._stride, now - self._stride_began)
             self._stride_began = now
             room = min(self._stride, self._results.demand)
             if self._settings.ordered:
@@ -285,6 +288,15 @@ class WorkerStage(CallingStage):
         if self._shared is not None:
             self.slots += 1
         return 1
+
+    def _may_call(self) -> int:
+        """How many events of the inbox may begin one after the other."""
+        shared = self._shared
+        if shared is None:
+            return len(self._inbox)
+        if self.slots <= self.in_flight:
+            return 0
+        return 1 if shared.is_wanted else len(self._inbox)
 
     def _with_room(self) -> int:
         """How many events of the inbox have room for a result; the head of the order always has.
@@ -491,7 +503,7 @@ class WorkerStage(CallingStage):
         """Call for as many events as may begin within the time slice, one after the other."""
         now, handler, checked = self._now, self._handler, self._checked
         lessors = self.run.lessors
-        n = self._may_begin() if self._is_concurrent else len(self._inbox)
+        n = self._may_begin() if self._is_concurrent else self._may_call()
         ended = now()
         if n <= 0 or self._slice.is_over(ended):
             return
@@ -530,6 +542,8 @@ class WorkerStage(CallingStage):
         if self._settings.ordered:
             self._results.begin(events[:begun] if rest else events)
         self.in_flight += begun - 1
+        if self._shared is not None and not self._is_concurrent:
+            self.slots += begun - 1
         if self.state >= CLOSED:
             # Cancelled from inside a call: no result is wanted.
             self._call_ended(done)
@@ -593,7 +607,7 @@ class WorkerStage(CallingStage):
         self._ended.clear()
         if self._completions:
             completions, self._completions = self._completions, []
-            among = self._among
+            among = self._among if self._is_concurrent else completions[0][2]
             self._call_ended(len(ended))
             self._flushed = len(ended)
             if self._from_arrival:
@@ -742,7 +756,8 @@ class WorkerStage(CallingStage):
     @property
     def lacking(self) -> int:
         """Slots that it lacks; below 0, those that it cannot use."""
-        return self.in_flight + self._with_room() - self.slots
+        ready = self._with_room() if self._is_concurrent else bool(self._inbox)
+        return self.in_flight + ready - self.slots
 
     @property
     def place(self) -> tuple[Run, int]:

@@ -77,8 +77,8 @@ class Shared:
     together, and the limiter receives each completion with the number in flight in all. When no
     slot is free, the stages that have events waiting get one call each, in rotation. A stage
     requests what there is room for, and at least one event, so that it knows whether there is
-    work: at most one more than the limit are ever in it and not finished. A plain handler takes a
-    slot as well.
+    work: at most one more than the limit are ever in it and not finished. A plain handler takes one
+    slot for one call after another, as long as no other stage waits for one.
 
     A call whose iterator waits for room keeps its slot; so if a stage further down shares the
     limit, it fails with a BuildError. Time: a few additions per call and stage. Memory: constant.
@@ -149,6 +149,11 @@ class Shared:
         for member in self._members:
             free -= member.slots
         return free
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether a stage waits for a slot."""
+        return bool(self._line)
 
     def statistics(self) -> dict[str, Any]:
         """Its `number`, and the `in_flight` of all the `stages` together."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reactivex import Subject
 from reactivex import operators as rx
 
 from penstock import (
@@ -20,11 +21,13 @@ from penstock import (
     HillClimb,
     Shared,
     adaptive_flat_map,
+    buffer,
     from_iterable,
     group_by,
     retry,
     spread,
 )
+from penstock.streams.boundary.from_observable import from_observable
 from penstock.streams.errors import BadLimit, BuildError
 from penstock.streams.limits import Outcome
 from penstock.streams.testing import CountedSource, MemorySink, VirtualTimeLoop, run_virtual
@@ -585,3 +588,72 @@ def failing_first(call: Any) -> Any:
         return value
 
     return handler
+
+
+def test_a_plain_handler_takes_turns_with_a_stage_that_waits_for_its_slot(run: Run) -> None:
+    dependency, shared = Dependency(), Shared(Fixed(1))
+
+    def plain(value: int) -> int:
+        dependency.began.append("plain")
+        return value
+
+    async def story() -> None:
+        await together(
+            CountedSource(range(20)).pipe(adaptive_flat_map(dependency.caller("slow"), shared)),
+            CountedSource(range(20)).pipe(adaptive_flat_map(plain, shared)),
+        )
+
+    run(story())
+    # The other was in line for its second call before the plain one came.
+    assert dependency.began == ["slow", *["slow", "plain"] * 19, "plain"]
+    assert (shared.in_flight, shared.free) == (0, 1)
+
+
+def test_a_plain_handler_with_many_events_makes_one_call_at_a_time_once_another_stage_waits(
+    run: Run,
+) -> None:
+    dependency, shared = Dependency(), Shared(Fixed(1))
+    calls = Subject[int]()
+
+    def plain(value: int) -> int:
+        dependency.began.append("plain")
+        if value == 300:
+            for number in range(9):
+                calls.on_next(number)
+            calls.on_completed()
+        return value
+
+    async def story() -> None:
+        slow = from_observable(calls, buffer(9)).pipe(
+            adaptive_flat_map(dependency.caller("slow"), shared)
+        )
+        await together(slow, CountedSource(range(2_000)).pipe(adaptive_flat_map(plain, shared)))
+
+    run(story())
+    began = "".join(name[0] for name in dependency.began)
+    assert began.lstrip("p").startswith("sp" * 8 + "s")
+    assert began.index("s") <= 300 + 256
+
+
+def test_one_slot_serves_a_plain_handler_that_shares_its_limit_with_none_at_work(run: Run) -> None:
+    shared, lists = Shared(Fixed(2)), list[int]()
+
+    class Lists(MemorySink):
+        def open(self, run: Any, closed: Any) -> Any:
+            stage = super().open(run, closed)
+            accept = stage.on_events
+
+            def on_events(events: Any) -> None:
+                lists.append(len(events))
+                accept(events)
+
+            stage.on_events = on_events
+            return stage
+
+    async def story() -> None:
+        calling = adaptive_flat_map(lambda n: int(n), shared)
+        await from_iterable(range(5_000)).pipe(calling).to(Lists()).run()
+
+    run(story())
+    assert sum(lists) == 5_000
+    assert max(lists) == 256
