@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from penstock.streams.errors import BatchContractError, cancelled_inside, describe
 from penstock.streams.execution.batch_turns import BatchTurns
-from penstock.streams.execution.calling_stage import PAUSE, CallingStage
+from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import opened_pool, tells_of_its_type, unfinished
 from penstock.streams.execution.iterators import is_iterator
 from penstock.streams.execution.linger import Linger
@@ -31,6 +31,7 @@ from penstock.streams.protocol.stage import (
     StageInfo,
     Subscriber,
 )
+from penstock.streams.protocol.time_slice import PAUSE
 from penstock.streams.runtime.context import Run
 
 __all__ = ["BatchSettings", "BatchStage"]

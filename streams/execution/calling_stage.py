@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BlockingWatch
 from penstock.streams.errors import HandlerCancelled, cancelled_inside
@@ -32,16 +32,7 @@ from penstock.streams.protocol.stage import (
 )
 from penstock.streams.runtime.context import Run
 
-__all__ = ["PAUSE", "CallingStage"]
-
-
-class _Pause:
-    """Awaited, it yields to the loop for one iteration, without calling a Python function."""
-
-    __await__ = (None,).__iter__
-
-
-PAUSE = cast("Awaitable[None]", _Pause())
+__all__ = ["CallingStage"]
 
 
 class CallingStage(DemandStage, ABC):

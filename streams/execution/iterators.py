@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Any, Protocol
 
 from penstock.streams.execution.results import Results
 from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
-from penstock.streams.protocol.time_slice import TimeSlice
+from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Iterators", "is_iterator"]
+
+_NOTHING = "no results"
 
 
 def is_iterator(result: object) -> bool:
@@ -21,11 +23,26 @@ def is_iterator(result: object) -> bool:
     return hasattr(type(result), "__aiter__")
 
 
+class Stage(Protocol):
+    """The stage whose calls have several results."""
+
+    in_flight: int
+    flush_is_due: bool
+
+    def flush_soon(self) -> None:
+        """Call `send_kept` in the next loop iteration."""
+
+
 class Iterators:
     """Reads the iterators of one stage while there is room for their results.
 
-    `check` is called with each result, and may raise. `suspend` is called when a call begins to
-    wait for room.
+    A result is kept until the iterator has its next one, until it ends, or until the next flush,
+    whichever comes first; where no other call is in flight, it is sent on at once. A call that ends
+    while its only result is kept ends as one whose handler has returned that result: most calls
+    need no `Family`.
+
+    `check` is called with each result whose type is not among the `checked`, and may raise.
+    `suspend` is called when a call begins to wait for room.
     """
 
     def __init__(
@@ -34,41 +51,85 @@ class Iterators:
         results: Results,
         timeouts: Timeouts | None,
         check: Callable[[object], object],
+        checked: Collection[type],
         suspend: Callable[[], object],
+        stage: Stage,
     ) -> None:
         self._run = run
+        self._now = run.now
         self._results = results
         self._timeouts = timeouts
         self._check = check
+        self._checked = checked
         self._suspend = suspend
+        self._stage = stage
         self.suspended = 0
         """Calls that wait for room."""
         self._no_room: list[asyncio.Future[None]] = []
+        # The results that are kept, and the families of those that were sent on, by call.
+        self._kept: dict[Event[Any], Any] = {}
+        self._families: dict[Event[Any], Family] = {}
         self._slice = TimeSlice(run)
 
-    async def read(self, event: Event[Any], results: AsyncIterator[Any]) -> Family:
-        """Deliver the results while there is room. The event ends with the last of them."""
-        family = Family(event, "no results")
+    async def read(self, event: Event[Any], results: AsyncIterator[Any]) -> Any:
+        """Read all results, and send them on while there is room.
+
+        Returns the only one, if it is kept; otherwise the family of those that were sent on, to be
+        closed.
+        """
+        kept, checked, now, slice_ = self._kept, self._checked, self._now, self._slice
+        has_room, stage = self._results.has_room, self._stage
+        try:
+            try:
+                async for value in results:
+                    if type(value) not in checked:
+                        self._check(value)
+                    ended = now()
+                    if ended >= slice_.end and slice_.is_over(ended):
+                        # An iterator that never waits may be endless.
+                        await PAUSE
+                    if event in kept:
+                        self._add(event)
+                        self._results.deliver()
+                    if not has_room(event, len(kept)):
+                        await self._room(event)
+                    event.ended = ended
+                    kept[event] = value
+                    if stage.in_flight == 1:
+                        self.send_kept()
+                    elif not stage.flush_is_due:
+                        stage.flush_soon()
+            finally:
+                close: Callable[[], Awaitable[None]] | None = getattr(results, "aclose", None)
+                if close is not None:
+                    await close()
+        except BaseException:
+            if event in kept:
+                self.send_kept()
+            self._families.pop(event, None)
+            raise
+        if event in kept:
+            if event not in self._families:
+                return kept.pop(event)
+            self._add(event)
+        return self._families.pop(event, None) or Family(event, _NOTHING)
+
+    def send_kept(self) -> None:
+        """Send on the results that are kept."""
+        for event in tuple(self._kept):
+            self._add(event)
+        self._results.deliver()
+
+    def _add(self, event: Event[Any]) -> None:
+        value = self._kept.pop(event)
+        family = self._families.get(event)
+        if family is None:
+            family = self._families[event] = Family(event, _NOTHING)
         # Results are past the working stage: the turn stays with the call.
         turn, event.turn = event.turn, None
-        try:
-            async for value in results:
-                self._check(value)
-                ended = self._run.now()
-                if self._slice.is_over(ended):
-                    # An iterator that never waits may be endless.
-                    await asyncio.sleep(0)
-                if not self._results.has_room(event):
-                    await self._room(event)
-                child = family.child(value)
-                child.started, child.ended = event.started, ended
-                self._results.put(event, child)
-        finally:
-            event.turn = turn
-            close: Callable[[], Awaitable[None]] | None = getattr(results, "aclose", None)
-            if close is not None:
-                await close()
-        return family
+        child = family.child(value)
+        event.turn = turn
+        self._results.add(event, child)
 
     async def _room(self, event: Event[Any]) -> None:
         """Wait for room; this time does not count towards the call's timeout."""
@@ -76,7 +137,8 @@ class Iterators:
         left = None if timeouts is None else timeouts.suspend(event)
         self.suspended += 1
         try:
-            while not self._results.has_room(event):
+            self.send_kept()
+            while not self._results.has_room(event, len(self._kept)):
                 room = self._run.loop.create_future()
                 self._no_room.append(room)
                 self._suspend()

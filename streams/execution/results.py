@@ -16,7 +16,7 @@ __all__ = ["InOrder", "Results"]
 class Results:
     """Results in the order of their calls' ends; at most about `window` of them wait.
 
-    `begin` and `end` enclose the call of one event, `put` adds one of its results; `complete` ends
+    `begin` and `end` enclose the call of one event, `add` adds one of its results; `complete` ends
     several calls, each with one result. Results that arrive after `give_back` are returned too.
     """
 
@@ -46,12 +46,16 @@ class Results:
         """A call has ended, and has no more results."""
 
     def put(self, event: Event[Any], result: Event[Any]) -> None:
-        """One result of the call of `event`."""
+        """Add one result of the call of `event`, and deliver it when there is demand."""
+        self.add(event, result)
+        self.deliver()
+
+    def add(self, event: Event[Any], result: Event[Any]) -> None:
+        """Add one result of the call of `event`, to be delivered."""
         if self._returns:
             result.give_back()
         else:
             self.ready.append(result)
-            self.deliver()
 
     def complete(self, events: list[Event[Any]]) -> None:
         """Calls have ended; each event now carries its only result. Takes ownership of the list."""
@@ -68,9 +72,9 @@ class Results:
             if self.ready:
                 self.deliver()
 
-    def has_room(self, event: Event[Any]) -> bool:
-        """Whether there is room for another result of the call of `event`."""
-        return self._returns or len(self.ready) < max(self.demand, self.window)
+    def has_room(self, event: Event[Any], kept: int) -> bool:
+        """Whether there is room for another result of the call of `event`, beside those kept."""
+        return self._returns or len(self.ready) + kept < max(self.demand, self.window)
 
     def request(self, n: int) -> None:
         """Add `n` to the demand."""
@@ -126,9 +130,9 @@ class InOrder(Results):
                 held[event] = []
                 self._order.append(event)
 
-    def put(self, event: Event[Any], result: Event[Any]) -> None:
+    def add(self, event: Event[Any], result: Event[Any]) -> None:
         if self._returns or event is self.head:
-            super().put(event, result)
+            super().add(event, result)
         else:
             self._held[event].append(result)
             self._count += 1
@@ -167,9 +171,9 @@ class InOrder(Results):
         self._count -= len(ready) - waited
         self.deliver()
 
-    def has_room(self, event: Event[Any]) -> bool:
+    def has_room(self, event: Event[Any], kept: int) -> bool:
         if self._returns or event is self.head:
-            return super().has_room(event)
+            return super().has_room(event, kept)
         # Others hold one result each, so that they do not fill the window that the head needs.
         return not self._held[event]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.streams.diagnostics.loop_lag import BLOCKED
 from penstock.streams.errors import BuildError
-from penstock.streams.execution.calling_stage import PAUSE, CallingStage
+from penstock.streams.execution.calling_stage import CallingStage
 from penstock.streams.execution.handler import (
     check_result,
     is_async,
@@ -42,7 +42,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
 )
-from penstock.streams.protocol.time_slice import TimeSlice, fitting
+from penstock.streams.protocol.time_slice import PAUSE, TimeSlice, fitting
 from penstock.streams.runtime.context import Run
 
 __all__ = ["Settings", "WorkerStage"]
@@ -98,7 +98,6 @@ class WorkerStage(CallingStage):
         )
         self._settings = settings
         self._handler = opened_pool(settings.handler, run)
-        self._iterators = Iterators(run, self._results, self._timeouts, self._check, self._drain)
         # Whether a call is made in a slot, and makes a coroutine.
         self._in_slots = is_async(settings.handler)
         self._is_awaited = is_coroutine_function(settings.handler)
@@ -115,13 +114,16 @@ class WorkerStage(CallingStage):
         self._ended: list[Event[Any]] = []
         self._completions: list[Completion] = []
         self._families: dict[Event[Any], Family] = {}
-        self._flush_is_due = self._wake_is_due = self._slot_drains = False
+        self.flush_is_due = self._wake_is_due = self._slot_drains = False
         # For a limiter that learns: how many calls were in flight when each of those that are due
         # began, itself included, and how many a flush has just ended.
         self._levels: deque[int] = deque()
         self._flushed = 0
         # Types of results that need no check.
         self._checked: set[type] = set()
+        self._iterators = Iterators(
+            run, self._results, self._timeouts, self._check, self._checked, self._drain, self
+        )
         self._slice = TimeSlice(run, self._drain)
         self._stride, self._stride_began = 0, 0.0
         run.withdrawals.append(self.withdraw)
@@ -406,6 +408,7 @@ class WorkerStage(CallingStage):
 
     async def _work(self) -> None:
         handler, now, slice_, timeouts = self._handler, self._now, self._slice, self._timeouts
+        iterators = self._iterators
         checked, lessors, is_awaited = self._checked, self.run.lessors, self._is_awaited
         due, begun, levels, unflushed = self._due, self._begun, self._levels, self._ended
         append = unflushed.append
@@ -426,12 +429,15 @@ class WorkerStage(CallingStage):
                         result = await handler(event.value)
                     else:
                         result = begun.pop(event) if event in begun else handler(event.value)
-                        if not is_iterator(result):
+                        if not hasattr(type(result), "__aiter__"):
                             result = await result
                     if type(result) not in checked:
-                        if is_iterator(result):
-                            result = await self._read(event, result)
-                            self._families[event] = result
+                        if hasattr(type(result), "__aiter__"):
+                            if self._shared is not None:
+                                self._check_below(self._shared)
+                            result = await iterators.read(event, result)
+                            if type(result) is Family:
+                                self._families[event] = result
                         else:
                             self._check(result)
                     if timeouts is not None:
@@ -462,9 +468,8 @@ class WorkerStage(CallingStage):
                     finally:
                         self._looking -= 1
                         self._slot_drains = False
-                elif not self._flush_is_due:
-                    self._flush_is_due = True
-                    self.run.call_soon(self.info, self._flush_now)
+                elif not self.flush_is_due:
+                    self.flush_soon()
             if self.state and self.state >= CLOSED:
                 return
             if unflushed:
@@ -477,8 +482,15 @@ class WorkerStage(CallingStage):
             if not due:
                 await self._sleep()
 
+    def flush_soon(self) -> None:
+        """Flush in the next loop iteration."""
+        if not self.flush_is_due:
+            self.flush_is_due = True
+            self.run.call_soon(self.info, self._flush_now)
+
     def _flush_now(self) -> None:
-        self._flush_is_due = False
+        self.flush_is_due = False
+        self._iterators.send_kept()
         if self._ended:
             self._drain()
 
@@ -783,15 +795,14 @@ class WorkerStage(CallingStage):
         among = self.in_flight if self._shared is None else self._shared.in_flight
         return max(among, self._limit) if self._waiting.holding else among
 
-    def _read(self, event: Event[Any], results: Any) -> Any:
-        """Read all results of an iterator."""
-        if self._shared is not None and self._shared.is_above_another(self):
+    def _check_below(self, shared: Shared) -> None:
+        """Refuse an iterator whose results a stage under the same limit would have to take."""
+        if shared.is_above_another(self):
             raise BuildError(
                 f"{self._who} brings several results a call and shares its limit with a stage "
                 "below it: calls that wait for room there would keep the slots that it needs. Give "
                 "one of the two a limit of its own."
             )
-        return self._iterators.read(event, results)
 
     def _leave(self) -> None:
         """The stage has ended; calls that are still in flight keep their slots until they end."""

@@ -3,20 +3,28 @@ chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from penstock.streams.runtime.context import Run
 
-__all__ = ["LARGEST", "SLICE", "TimeSlice", "fitting", "slices_made"]
+__all__ = ["LARGEST", "PAUSE", "SLICE", "TimeSlice", "fitting", "slices_made"]
 
 SLICE = 0.005
 """The loop runs at least this often (seconds), unless a single step takes longer."""
 
 LARGEST = 256
 """Events taken at a time, however quick they are."""
+
+
+class _Pause:
+    __await__ = (None,).__iter__
+
+
+PAUSE = cast("Awaitable[None]", _Pause())
+"""Awaited, it yields to the loop for one iteration, without calling a Python function."""
 
 
 class TimeSlice:

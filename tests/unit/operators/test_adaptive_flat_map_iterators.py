@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Fixed, adaptive_flat_map
+from penstock import Fixed, adaptive_flat_map, from_iterable
 from penstock.streams.testing import ManualPublisher, MemorySink, MemorySource, Probe
 from penstock.streams.testing.plugin import Run
 
@@ -167,5 +167,63 @@ def test_results_carry_the_times_of_their_own(run: Run) -> None:
         assert [(event.started, event.ended) for event in probe.events] == [(0, 1), (0, 2)]
         for event in probe.events:
             event.finish()
+
+    run(story())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_results_of_calls_in_flight_together_leave_together_when_they_are_given(
+    run: Run, ordered: bool
+) -> None:
+    lists: list[tuple[float, list[int]]] = []
+
+    class Lists(MemorySink):
+        def open(self, run: Any, closed: Any) -> Any:
+            stage = super().open(run, closed)
+            accept = stage.on_events
+
+            def on_events(events: Any) -> None:
+                time = asyncio.get_running_loop().time()
+                lists.append((time, [event.value for event in events]))
+                accept(events)
+
+            stage.on_events = on_events
+            return stage
+
+    async def given_and_waited(value: int) -> AsyncIterator[int]:
+        await asyncio.sleep(1)
+        yield value
+        await asyncio.sleep(2)
+        if value == 2:
+            yield 20
+
+    stage = adaptive_flat_map(given_and_waited, Fixed(3), ordered=ordered)
+    run(from_iterable(range(3)).pipe(stage).to(Lists()).run())
+    if ordered:
+        given = [(time, value) for time, values in lists for value in values]
+        assert given == [(1, 0), (3, 1), (3, 2), (3, 20)]
+    else:
+        assert lists == [(1, [0, 1, 2]), (3, [20])]
+
+
+def test_an_event_ends_with_the_last_of_its_results_whichever_were_given_together(
+    run: Run,
+) -> None:
+    async def twice(value: int) -> AsyncIterator[int]:
+        yield value
+        await asyncio.sleep(1)
+        yield value + 10
+
+    async def story() -> None:
+        source, probe = MemorySource([1, 2]), Probe[int](request=9, hold=True)
+        source.pipe(adaptive_flat_map(twice, Fixed(2))).connect(probe)
+        await asyncio.sleep(2)
+        assert [event.value for event in probe.events] == [1, 2, 11, 12]
+        first, *rest = probe.events
+        for event in rest:
+            event.finish()
+        assert source.acked == [2]
+        first.fail(ValueError())
+        assert source.failed == [1]
 
     run(story())
