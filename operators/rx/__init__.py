@@ -7,6 +7,7 @@ of `reactivex.operators` that is given to `pipe` leads to the one here of the sa
 from __future__ import annotations
 
 from penstock.operators.rx.catch import catch
+from penstock.operators.rx.concat import concat
 from penstock.operators.rx.do_while import do_while
 from penstock.operators.rx.on_error_resume_next import on_error_resume_next
 from penstock.operators.rx.repeat import repeat
@@ -17,6 +18,7 @@ from penstock.operators.rx.while_do import while_do
 
 __all__ = [
     "catch",
+    "concat",
     "do_while",
     "on_error_resume_next",
     "repeat",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from inspect import Parameter, signature
 from typing import Any
 
 from reactivex import Observable
@@ -30,6 +32,12 @@ _WHOLE: dict[str, Callable[[list[Event[Any]]], Any]] = {
     "count": len,
     "to_iterable": lambda events: [event.value for event in events],
 }
+
+# Operators that subscribe to each window as it begins.
+_READS_WINDOWS = (
+    *("flat_map", "flat_map_indexed", "flat_map_latest", "merge", "merge_all", "concat_all"),
+    *("switch_latest", "exclusive"),
+)
 
 # Operators that may answer one input with several values.
 _EXPANDING = ("flat_map", "flat_map_indexed", "dematerialize")
@@ -60,16 +68,20 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[
             stream = apply_unknown(operator, stream)
             continue
         for part in parts:
-            if part.entry.kind is Kind.OURS:
-                _refuse_windows(windows)
-                stream = _ours(part)(stream)
-            elif part.name is not None and part.name.startswith("window"):
-                _refuse_windows(windows)
-                windows.append(part)
-            elif windows:
-                # A window's values are hot: their reader must be part of the same chain.
-                stream = _lift_chain([*windows, part], stream, HOLD)
+            if windows and part.name in _READS_WINDOWS:
+                # A window's values are hot: their reader must be part of the same chain. All of
+                # them are the stream's own, so what reads them needs no bound of its own.
+                reader = replace(part, entry=Entry(Kind.AT_ONCE, "reads windows at once"))
+                stream = _lift_chain([*windows, reader], stream, HOLD)
                 windows = []
+            elif windows:
+                if part.entry.kind is not Kind.AT_ONCE:
+                    _refuse_windows(windows)
+                windows.append(part)
+            elif part.name is not None and part.name.startswith("window"):
+                windows.append(part)
+            elif part.entry.kind is Kind.OURS:
+                stream = _ours(part)(stream)
             else:
                 stream = _lift_chain([part], stream, HOLD)
     _refuse_windows(windows)
@@ -79,10 +91,16 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[
 def _ours(part: Part) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The operator of this library that does what a stock one of the same name does."""
     # By name, because the operators import this room.
-    module = import_module(f"penstock.operators.rx.{part.name}")
+    name = str(part.name)
+    module = import_module(f"penstock.operators.rx.{name}")
     # The stock functions name what they have completed by a default with an underscore at the end.
     options = {name.rstrip("_"): value for name, value in part.arguments.items()}
-    operator: Callable[[Flowable[Any]], Flowable[Any]] = getattr(module, str(part.name))(**options)
+    make = getattr(module, name)
+    several: Sequence[Any] = ()
+    for parameter in signature(make).parameters.values():
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            several = options.pop(parameter.name, ())
+    operator: Callable[[Flowable[Any]], Flowable[Any]] = make(*several, **options)
     return operator
 
 
@@ -90,7 +108,8 @@ def _refuse_windows(windows: Sequence[Part]) -> None:
     if windows:
         raise BuildError(
             f"{windows[0].name} emits streams that lose what is not read at once: let "
-            "flat_map(...) follow it directly, or use buffer_with_count, chunk or group_by"
+            "flat_map(...), merge_all() or switch_latest() follow, with only operators that answer "
+            "at once between them, such as map; or use buffer_with_count, chunk or group_by"
         )
 
 

@@ -156,7 +156,8 @@ _HOLDING = {
 _OURS = {
     **_ours(
         "reads one stream after another",
-        "catch do_while on_error_resume_next repeat retry timeout timeout_with_mapper while_do",
+        "catch concat do_while on_error_resume_next repeat retry timeout timeout_with_mapper"
+        " while_do",
     ),
 }
 
@@ -224,12 +225,6 @@ _REFUSED = {
         "amb",
         _SECOND_VALUES,
         "Flowable.of(reactivex.amb(a, b), on_overflow=...)",
-    ),
-    **_refused(
-        "concat",
-        _SECOND_VALUES,
-        "Flowable.from_iterable(itertools.chain(a, b)), or"
-        " Flowable.of(reactivex.concat(a, b), on_overflow=...)",
     ),
     **_refused(
         "multicast publish publish_value ref_count replay share",

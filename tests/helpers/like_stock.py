@@ -21,9 +21,14 @@ Make = Callable[[Callable[[], Observable[Any]]], Any]
 
 
 @st.composite
-def messages(draw: st.DrawFn, longest: int = 60) -> list[Recorded[Any]]:
-    """What a cold Observable emits: values, and mostly an end or an error, at different times."""
-    times = sorted(draw(st.sets(st.integers(1, longest), max_size=6)))
+def messages(draw: st.DrawFn, longest: int = 60, *, later: float = 0) -> list[Recorded[Any]]:
+    """What a cold Observable emits: values, and mostly an end or an error, at different times.
+
+    All come `later` than at a whole tick: a stream with demand subscribes to its further sources
+    first, so at the same tick their order may not be that of reactivex.
+    """
+    ticks = draw(st.sets(st.integers(1, longest), max_size=6))
+    times: list[Any] = sorted(tick + later for tick in ticks)
     ending = draw(st.sampled_from(["completed", "error", "never"]))
     found: list[Recorded[Any]] = [ReactiveTest.on_next(time, time) for time in times[:-1]]
     if times and ending == "completed":

@@ -185,7 +185,7 @@ def test_the_table_of_operators_names_every_public_one_and_no_other() -> None:
     listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", tables, re.MULTILINE))
     public = {
         name: getattr(package, name)
-        for package in (operators, sources, sinks)
+        for package in (operators, operators.rx, sources, sinks)
         for name in package.__all__
         if name not in ("Inbox", "RateLimit")  # what inbox makes, and what rate_limit takes
     }

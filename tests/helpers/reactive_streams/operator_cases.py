@@ -314,6 +314,7 @@ OPERATORS = [
     _operator("rate_limit by cost", rate_limit(200, burst=5, cost=lambda n: n % 3), numbers_up_to),
     # One stream after another. An error that they would recover from passes here.
     _operator("catch", ours.catch(_raise), numbers_up_to),
+    _operator("concat", ours.concat(from_iterable([])), numbers_up_to),
     _operator("retry", ours.retry(1), numbers_up_to),
     _operator("repeat", ours.repeat(1), numbers_up_to),
     _operator("do_while", ours.do_while(lambda _: False), numbers_up_to),

@@ -1,0 +1,136 @@
+"""Windows of reactivex, read by an operator that follows them in the same pipe."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import reactivex
+from hypothesis import given
+from hypothesis import strategies as st
+from reactivex import operators as ops
+
+from penstock import collect, from_iterable
+from penstock.streams.errors import BuildError
+from penstock.streams.testing import CountedSource, MemorySource, Probe, play, run_virtual
+from tests.helpers.like_stock import assert_like_stock, messages
+
+
+def test_each_value_of_a_window_leaves_at_its_time_with_the_number_of_the_window() -> None:
+    seen = play(
+        "1-2-3-4|",
+        lambda source: source.pipe(
+            ops.window_with_time(3),
+            ops.map_indexed(lambda window, i: window.pipe(ops.map(lambda value: (i, value)))),
+            ops.merge_all(),
+        ),
+    )
+    assert [one for _, one in seen[:-1]] == [(0, 1), (0, 2), (1, 3), (1, 4)]
+    assert [time for time, _ in seen[:-1]] == [0.0, 2.0, 4.0, 6.0]
+
+
+def numbered(window: Any, i: int) -> Any:
+    return window.pipe(ops.map(lambda value: (i, value)))
+
+
+@given(messages(), messages(later=0.37), st.sampled_from([ops.merge_all, ops.switch_latest]))
+def test_windows_by_boundaries_are_like_stock(source: Any, other: Any, read: Any) -> None:
+    assert_like_stock(
+        lambda make: reactivex.compose(ops.window(make()), ops.map_indexed(numbered), read()),
+        source,
+        other,
+    )
+
+
+@given(messages(), st.integers(1, 4), st.integers(1, 4))
+def test_windows_by_count_are_like_stock(source: Any, count: int, skip: int) -> None:
+    assert_like_stock(
+        lambda: reactivex.compose(
+            ops.window_with_count(count, skip), ops.map_indexed(numbered), ops.merge_all()
+        ),
+        source,
+    )
+
+
+@given(messages(), st.integers(1, 30), st.integers(1, 4))
+def test_windows_by_time_or_count_are_like_stock(source: Any, wait: int, count: int) -> None:
+    assert_like_stock(
+        lambda: reactivex.compose(
+            ops.window_with_time_or_count(wait, count),
+            ops.flat_map(lambda w: w.pipe(ops.to_list())),
+        ),
+        source,
+    )
+
+
+@given(messages(), messages(20, later=0.37))
+def test_windows_that_close_themselves_are_like_stock(source: Any, closing: Any) -> None:
+    assert_like_stock(
+        lambda make: reactivex.compose(
+            ops.window_when(make), ops.map_indexed(numbered), ops.merge_all()
+        ),
+        source,
+        closing,
+    )
+
+
+def test_the_members_of_a_window_are_finished_with_what_came_of_it() -> None:
+    source, probe = MemorySource([1, 2, 3, 4, 5]), Probe[int](request=1, hold=True)
+    sums = (ops.window_with_count(2), ops.flat_map(lambda window: window.pipe(ops.sum())))
+    source.pipe(*sums).connect(probe)
+    assert (probe.values, source.acked) == ([3], [])
+    probe.events[0].finish()
+    assert source.acked == [1, 2]
+    probe.cancel()
+    assert source.unsettled == []
+
+
+@given(st.integers(1, 5), st.integers(1, 20))
+def test_a_window_is_read_as_far_as_is_requested(count: int, n: int) -> None:
+    source, probe = CountedSource(itertools.count()), Probe[int](request=n)
+    source.pipe(ops.window_with_count(count), ops.merge_all()).connect(probe)
+    assert probe.values == list(range(n))
+    assert source.emitted == n
+
+
+def test_behind_a_slow_reader_no_more_is_held_than_the_bound() -> None:
+    async def story() -> int:
+        source, peak = CountedSource(itertools.count()), 0
+        stream = source.pipe(
+            ops.window_with_time(0.1),
+            ops.flat_map(lambda window: window.pipe(ops.count())),
+            ops.take(20),
+        )
+        async for _ in stream:
+            peak = max(peak, len(source.ledger.unsettled))
+        return peak
+
+    # The lifted chain holds 1,024 at most, and one that may be answered.
+    assert run_virtual(story()) <= 1026
+
+
+@pytest.mark.parametrize(
+    "follow",
+    [
+        [],
+        [ops.map(lambda window: window)],
+        [ops.map(lambda window: window), ops.buffer_with_count(2), ops.merge_all()],
+        [ops.window_with_count(2), ops.merge_all()],
+        [lambda source: source],
+    ],
+    ids=["nothing", "only map", "one that holds", "windows of windows", "one that is unknown"],
+)
+def test_windows_that_nothing_reads_at_once_are_refused(follow: list[Any]) -> None:
+    with pytest.raises(BuildError, match="window_with_count emits streams that lose"):
+        from_iterable([1]).pipe(ops.window_with_count(2), *follow)
+
+
+def test_the_sum_holds_at_the_end() -> None:
+    stream = from_iterable(range(10)).pipe(
+        ops.window_with_count(4, 5), ops.merge_all(), ops.filter(lambda value: value % 2)
+    )
+    into: list[int] = []
+    numbers = run_virtual(stream.to(collect(into)).run()).statistics
+    assert into == [1, 3, 5, 7]
+    assert numbers["in"] == numbers["finished"] + sum(numbers["dropped"].values()) == 10
