@@ -49,6 +49,8 @@ _PARTS = ("waiting", "service", "total")
 
 # Events that are measured in a second, if there are more.
 _MEASURED = 1_000
+# In the first second, after so many only every fourth is measured, and so on: a run may be short.
+_FIRST = 250
 
 
 class Sample(NamedTuple):
@@ -70,7 +72,8 @@ class Sample(NamedTuple):
     latency: tuple[float, float, float] | None
     """Seconds from creation to the end of the handler: median, 99 % and 99.9 %."""
     heat: dict[int, int]
-    """How many of the measured events were in each row of `LATENCIES`."""
+    """How many events were in each row of `LATENCIES`, in the measure of the beginning of the
+    second: if every tenth was measured then, these are a tenth."""
 
 
 class Example(NamedTuple):
@@ -121,11 +124,19 @@ class Recorder:
         self._arrows: dict[int, _Arrow] = {}
         self.samples: deque[Sample] = deque(maxlen=KEPT)
         self._whole = {name: LatencyHistogram() for name in _PARTS}
-        self._second = {name: LatencyHistogram() for name in _PARTS}
+        # Measured since the stride was chosen; and the total latency of this second's events, of
+        # which one counts for as many as were measured at its beginning.
+        self._segment = {name: LatencyHistogram() for name in _PARTS}
+        self._second = LatencyHistogram()
         # Every so many events one is measured; `_skipped` have not been since the last.
         self.stride = 1
+        self._first_stride = 1
         self._skipped = 0
         self._measured = 0
+        # Events of this second that those of earlier strides stand for, and how many may be
+        # measured with one stride.
+        self._seen = 0
+        self._most = _FIRST
         self._before: dict[str, Any] | None = None
         self._sent_before: dict[int, int] = {}
         self._timer: TimerHandle | None = None
@@ -170,10 +181,24 @@ class Recorder:
             waiting.append((started - event.created) * 1e6)
             service.append((ended - started) * 1e6)
         total = [a + b for a, b in zip(waiting, service, strict=True)]
-        self._second["waiting"].count(waiting)
-        self._second["service"].count(service)
-        self._second["total"].count(total)
+        self._segment["waiting"].count(waiting)
+        self._segment["service"].count(service)
+        self._segment["total"].count(total)
         self._measured += len(chosen)
+        if self._measured >= self._most:
+            # Busier than the last second, or the first one, of which nothing is known.
+            self._fold()
+            self.stride *= 4
+
+    def _fold(self) -> None:
+        """Let each measured event stand for those between it and the one before."""
+        for name, segment in self._segment.items():
+            self._whole[name].add(segment, self.stride)
+        self._second.add(self._segment["total"], self.stride // self._first_stride)
+        for segment in self._segment.values():
+            segment.reset()
+        self._seen += self._measured * self.stride
+        self._measured = self._skipped = 0
 
     def add_to(self, numbers: dict[str, Any]) -> None:
         """Add to statistics what each stage has `sent`; the latency, unless a sink measures it."""
@@ -195,10 +220,10 @@ class Recorder:
         if self._run.latencies is not None:
             return self._run.latencies()
         merged: dict[str, LatencyHistogram] = {}
-        for name, second in self._second.items():
+        for name, segment in self._segment.items():
             merged[name] = LatencyHistogram()
             merged[name].add(self._whole[name])
-            merged[name].add(second, self.stride)
+            merged[name].add(segment, self.stride)
         return merged
 
     def buckets(self) -> dict[str, tuple[list[tuple[float, int]], float]]:
@@ -256,12 +281,10 @@ class Recorder:
         numbers = self._statistics()
         before = self._before or {"in": 0, "finished": 0, "failed": 0, "dropped": {}}
         sent = {number: arrow.count for number, arrow in self._arrows.items()}
-        total = self._second["total"]
-        cells = total.cells()
-        summary = total.snapshot() if cells else None
-        for name, second in self._second.items():
-            self._whole[name].add(second, self.stride)
-            second.reset()
+        self._fold()
+        cells = self._second.cells()
+        summary = self._second.snapshot() if cells else None
+        self._second.reset()
         for stage in numbers["stages"]:
             self.keys.waited(stage.get("hottest_keys", ()))
         heat: dict[int, int] = {}
@@ -291,8 +314,9 @@ class Recorder:
             )
         )
         # As many are measured as in the last second, whether or not that was a whole one.
-        seen = self._measured * self.stride
-        self.stride, self._skipped, self._measured = max(1, ceil(seen / _MEASURED)), 0, 0
+        self.stride = max(1, ceil(self._seen / _MEASURED))
+        self._first_stride = self.stride
+        self._seen, self._most = 0, 2 * _MEASURED
         self._before, self._sent_before = numbers, sent
         for call in self.on_sample:
             call()
