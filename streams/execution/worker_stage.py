@@ -429,10 +429,12 @@ class WorkerStage(CallingStage):
                         result = await handler(event.value)
                     else:
                         result = begun.pop(event) if event in begun else handler(event.value)
-                        if not hasattr(type(result), "__aiter__"):
+                        kind: type = type(result)
+                        if not hasattr(kind, "__aiter__"):
                             result = await result
-                    if type(result) not in checked:
-                        if hasattr(type(result), "__aiter__"):
+                    kind = type(result)
+                    if kind not in checked:
+                        if hasattr(kind, "__aiter__"):
                             if self._shared is not None:
                                 self._check_below(self._shared)
                             result = await iterators.read(event, result)

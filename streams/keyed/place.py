@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from penstock.streams.keyed.queues import Turns
+from penstock.streams.keyed.queues import Turns, release
 from penstock.streams.protocol.event import Turn
 
 __all__ = ["Buffer", "Holder", "Place"]
@@ -55,6 +55,9 @@ class Place:
         holder.stage.freed(self.size)
         if self.outer is not None:
             self.outer.end()
+
+    def end_together(self, turns: list[Turn], /) -> None:
+        release(turns)
 
     def leave(self) -> Turn | None:
         outside = self.outer

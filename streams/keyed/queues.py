@@ -57,6 +57,9 @@ class KeyQueue:
         """Give up one share of the turn; after the last one the next event may be taken."""
         release((self,))
 
+    def end_together(self, turns: list[Turn], /) -> None:
+        release(turns)
+
     def leave(self) -> Turn:
         # Events that share the turn and have not left keep its outer turn.
         if self.outer is not None and self.holders == 1:
@@ -83,6 +86,9 @@ class Turns:
         if not self.holders:
             for turn in self._turns:
                 turn.end()
+
+    def end_together(self, turns: list[Turn], /) -> None:
+        release(turns)
 
     def leave(self) -> Turn | None:
         outside = self.outside()

@@ -61,6 +61,9 @@ class Turn(Protocol):
     def end(self) -> None:
         """Give up one share of the turn."""
 
+    def end_together(self, turns: list[Turn], /) -> None:
+        """`end` for each of `turns`, of which this is one."""
+
     def leave(self) -> Turn | None:
         """Give up the share of an event that leaves its group's operators: its outer turn."""
 
@@ -234,8 +237,11 @@ def _end(events: list[Event[Any]], ending: Ending, why: Any) -> None:
         event.pending = 0
     for origin, part in by_origin(events):
         origin.settle(part, ending, why)
-    for event in events:
-        event.end_turn()
+    turns = [event.turn for event in events if event.turn is not None]
+    if turns:
+        for event in events:
+            event.turn = None
+        turns[0].end_together(turns)
 
 
 def by_origin(events: Iterable[Event[Any]]) -> Iterator[tuple[Origin, list[Event[Any]]]]:

@@ -651,7 +651,7 @@ def test_one_slot_serves_a_plain_handler_that_shares_its_limit_with_none_at_work
             return stage
 
     async def story() -> None:
-        calling = adaptive_flat_map(lambda n: int(n), shared)
+        calling = adaptive_flat_map(abs, shared)
         await from_iterable(range(5_000)).pipe(calling).to(Lists()).run()
 
     run(story())

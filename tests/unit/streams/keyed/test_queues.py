@@ -11,7 +11,7 @@ import pytest
 from penstock.streams.keyed.key import Key
 from penstock.streams.keyed.queues import KeyedQueues, close_turns, hand_over, open_turns, release
 from penstock.streams.protocol.acknowledgement import Nobody
-from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.event import Event, finish_all, give_back_all
 
 NOBODY = Nobody()
 
@@ -134,6 +134,18 @@ def test_groups_whose_turns_end_together_are_all_in_line_before_the_next_event_g
     made.put(events("a1", "b1", "a2", "b2"))
     release([*reversed(turns(made.take(9))), None])
     assert lines == [["b2", "a2"]]
+
+
+@pytest.mark.parametrize("end", [finish_all, give_back_all])
+def test_the_turns_of_events_that_end_together_end_together(end: Any) -> None:
+    ready: list[int] = []
+    made = KeyedQueues(Key(0), lambda: ready.append(made.ready))
+    made.put(events("a1", "b1", "c1", "a2", "b2"))
+    taken = made.take(3)
+    end(taken)
+    assert ready == [2]
+    assert turns(taken) == [None, None, None]
+    assert values(made.take(9)) == ["a2", "b2"]
 
 
 def test_a_turn_that_an_event_held_before_ends_with_the_one_that_it_got_here() -> None:

@@ -47,6 +47,10 @@ class Turn:
         self.holders -= 1
         self.ends += 1
 
+    def end_together(self, turns: list[Any]) -> None:
+        for turn in turns:
+            turn.end()
+
 
 def new_event(ledger: Ledger, value: Any = "value") -> Event[Any]:
     return ledger.enter(Event(value, 1.0, ledger, "line 7"))
