@@ -429,12 +429,10 @@ class WorkerStage(CallingStage):
                         result = await handler(event.value)
                     else:
                         result = begun.pop(event) if event in begun else handler(event.value)
-                        kind: type = type(result)
-                        if not hasattr(kind, "__aiter__"):
+                        if not is_iterator(result):
                             result = await result
-                    kind = type(result)
-                    if kind not in checked:
-                        if hasattr(kind, "__aiter__"):
+                    if type(result) not in checked:
+                        if is_iterator(result):
                             if self._shared is not None:
                                 self._check_below(self._shared)
                             result = await iterators.read(event, result)
