@@ -85,8 +85,8 @@ class Flowable(Fluent[T_co]):
         """
         stage, run.attaching = run.attaching, self.info
         below: Subscriber[Any] = guarded(subscriber, stage, run)
-        if run.observer is not None:
-            below = run.observer.arrow(self.info, below)
+        for observer in run.observers:
+            below = observer.arrow(self.info, below)
         try:
             run.overrides.in_place_of(self)._attach(below, run)
         finally:

@@ -274,7 +274,7 @@ class BatchStage(CallingStage):
     async def _attempt(self, part: list[Event[Any]]) -> Exception | None:
         """Call once and settle the events that have results; otherwise return the error."""
         try:
-            results = await self._call([event.value for event in part])
+            results = await self._call(part)
         except asyncio.CancelledError as error:
             if self.state >= CLOSED:
                 self._return(part)
@@ -296,14 +296,18 @@ class BatchStage(CallingStage):
         self._settle_part(part, results)
         return None
 
-    async def _call(self, values: list[Any]) -> Sequence[Any]:
+    async def _call(self, part: list[Event[Any]]) -> Sequence[Any]:
         timeouts = self._timeouts
+        handler: Callable[[list[Any]], Awaitable[Sequence[Any]]] = self._handler
+        values = [event.value for event in part]
+        if self._traced is not None:
+            handler = self._traced.batch(handler, part)
         if timeouts is None:
-            return await self._handler(values)
+            return await handler(values)
         call: Event[Any] = Event(values, 0.0, _NOBODY)
         timeouts.begin(call, self._now())
         try:
-            results = await self._handler(values)
+            results = await handler(values)
             timeouts.end(call)
         except BaseException as error:
             failure = timeouts.error(call, error)

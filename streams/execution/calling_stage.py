@@ -30,7 +30,7 @@ from penstock.streams.protocol.stage import (
     Subscriber,
     Subscription,
 )
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallLimits, CallObserver, Run
 
 __all__ = ["CallingStage"]
 
@@ -67,7 +67,12 @@ class CallingStage(DemandStage, ABC):
         self._siblings = self._waiting.siblings
         self._retries = self._waiting.retries
         self._results = (InOrder if ordered else Results)(downstream, window)
-        self._timeouts = None if timeout is None else Timeouts(run, timeout, name)
+        self._timeouts: CallLimits | None = (
+            None if timeout is None else Timeouts(run, timeout, name)
+        )
+        self._traced: CallObserver | None = None
+        if run.tracing is not None:
+            self._timeouts = self._traced = run.tracing.calls(info, name, self._timeouts)
         self._faults = ErrorPolicy(on_error, run, info)
         self._watch = BlockingWatch(run, self._who, self._progress, is_own=self._is_own)
         # A dict for its order: the same run always ends in the same way.

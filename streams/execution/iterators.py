@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from penstock.streams.execution.results import Results
-from penstock.streams.execution.timeouts import Timeouts
 from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.time_slice import PAUSE, TimeSlice
-from penstock.streams.runtime.context import Run
+from penstock.streams.runtime.context import CallLimits, Run
 
 __all__ = ["Iterators", "is_iterator"]
 
@@ -49,7 +48,7 @@ class Iterators:
         self,
         run: Run,
         results: Results,
-        timeouts: Timeouts | None,
+        timeouts: CallLimits | None,
         check: Callable[[object], object],
         checked: Collection[type],
         suspend: Callable[[], object],

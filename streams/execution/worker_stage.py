@@ -521,6 +521,8 @@ class WorkerStage(CallingStage):
             return
         flush_at = ended + _FLUSH_AFTER
         events = taken(self._inbox, n)
+        if self._traced is not None:
+            handler = self._traced.plain(handler, events)
         self.in_flight += 1
         level = self._among if self._learns else 0
         done, is_later = 0, False

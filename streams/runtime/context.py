@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import Handle, TimerHandle
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +19,7 @@ from penstock.streams.errors import NoLoop, cancelled_inside
 from penstock.streams.failures.dead_letters import DeadLetterChannels
 from penstock.streams.limits import Limiter
 from penstock.streams.protocol.acknowledgement import Lessor
+from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.error_log import ErrorLog, in_a_line
 from penstock.streams.runtime.overrides import Overrides
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.streams.diagnostics.histogram import LatencyHistogram
     from penstock.streams.protocol.time_slice import TimeSlice
 
-__all__ = ["Observer", "Run", "Statistics"]
+__all__ = ["CallLimits", "CallObserver", "Observer", "Run", "Statistics", "Tracer"]
 
 Statistics = Callable[[], dict[str, Any]]
 """Plain numbers by documented names; `waiting` and `in_flight` count events."""
@@ -38,6 +39,8 @@ Statistics = Callable[[], dict[str, Any]]
 _Step = Callable[[], Coroutine[Any, Any, None]]
 _Info = StageInfo | None
 _Callback = Callable[..., object]
+_Handler = Callable[[Any], Any]
+_Batch = Callable[[list[Any]], Awaitable[Sequence[Any]]]
 
 
 class Observer(Protocol):
@@ -45,6 +48,43 @@ class Observer(Protocol):
 
     def arrow(self, info: StageInfo, below: Subscriber[Any], /) -> Subscriber[Any]:
         """What receives the signals of the stage `info` in place of `below`, and passes them on."""
+        ...
+
+
+class CallLimits(Protocol):
+    """Sees the calls of a stage: limits them in time, or observes them."""
+
+    @property
+    def stuck(self) -> int: ...
+    def begin(self, event: Event[Any], now: float, /) -> None: ...
+    def end(self, event: Event[Any], /) -> None: ...
+    def error(self, event: Event[Any], error: BaseException, /) -> BaseException: ...
+    def suspend(self, event: Event[Any], /) -> float | None: ...
+    def resume(self, event: Event[Any], left: float | None, /) -> None: ...
+    def close(self) -> None: ...
+
+
+class CallObserver(CallLimits, Protocol):
+    """Sees the calls of a stage, those of plain handlers and of batches too."""
+
+    def plain(self, handler: _Handler, events: list[Event[Any]], /) -> _Handler:
+        """The plain handler, to be called for these events in their order."""
+        ...
+
+    def batch(self, handler: _Batch, events: list[Event[Any]], /) -> _Batch:
+        """The handler of batches, to be called with the values of these events."""
+        ...
+
+
+class Tracer(Protocol):
+    """Sees the calls of all stages."""
+
+    def calls(self, info: StageInfo, name: str, limits: CallLimits | None, /) -> CallObserver:
+        """What sees the calls of the handler `name` in a stage, in place of its `limits`."""
+        ...
+
+    def headers_of(self, event: Event[Any], /) -> dict[str, str]:
+        """What a message made from an event is to carry in its header."""
         ...
 
 
@@ -84,9 +124,10 @@ class Run:
             self._loop, self.now = outer._loop, outer.now
             self.errors, self.pauses, self.lessors = outer.errors, outer.pauses, outer.lessors
             self.letters, self.blocks = outer.letters, outer.blocks
-        # Its own. An observer is there from before the stages are attached, or not at all;
+        # Its own. Observers are there from before the stages are attached, or not at all;
         # `on_failed` is called with an error that no subscriber can receive.
-        self.observer: Observer | None = None
+        self.observers: list[Observer] = []
+        self.tracing: Tracer | None = None
         # Called with the stage, its old limit, the new one and the reason; likewise.
         self.on_limit: Callable[[StageInfo, int, int, str], None] | None = None
         # What a sink has measured of all events, by the part of the latency.

@@ -29,6 +29,7 @@ from penstock.streams.runtime.overrides import Overrides
 from penstock.streams.runtime.report import Outcome, Report, State, snapshot
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
     from starlette.applications import Starlette
 
     from penstock.streams.telemetry.recorder import Recorder
@@ -372,6 +373,37 @@ class Running:
         from penstock.streams.telemetry.report.writing import PageWriter
 
         self._page = PageWriter(self, path, title, show_values=show_values)
+
+    def trace(
+        self,
+        provider: TracerProvider | None = None,
+        *,
+        sample: float = 1.0,
+        field: str | None = "traceparent",
+        show_values: bool = False,
+    ) -> None:
+        """Trace events by OpenTelemetry: a span for each, with a child for each call of a handler.
+
+        `provider` is that of an SDK (None: the global one). Of events that bring no context,
+        the share `sample` is traced, as far as the sampler of the SDK agrees. The context is read
+        from the `field` of a value, or from the header of a message, and put into that of each
+        result that is a dict, and into the header (None: no field). `show_values`: spans have the
+        texts of errors. To be called right after `start`, in a running without `workers`. Raises
+        BuildError if it is called later or the share is wrong, and MissingExtra.
+        """
+        if self._beginning is None:
+            raise BuildError(
+                "events are traced from the first one on: call trace() right after start(), before "
+                "anything is awaited"
+            )
+        if self._run.overrides.is_divided:
+            raise BuildError(
+                "trace(): handlers in worker processes are not traced: leave workers out"
+            )
+        from penstock.streams.telemetry.traces import Tracing
+
+        last = self._flowable.info.number
+        Tracing(self._run, last, provider, sample, field, show_values=show_values)
 
     def serve(
         self,

@@ -142,7 +142,7 @@ class Recorder:
         self._timer: TimerHandle | None = None
         self.on_sample: list[Callable[[], None]] = []
         """Called after each sample."""
-        run.observer = self
+        run.observers.append(self)
         run.errors.on_failure = self._failed
         run.errors.on_bad_line = self._bad_line
         run.on_limit = self._limit_changed

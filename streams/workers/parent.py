@@ -19,6 +19,8 @@ __all__ = ["in_workers"]
 class _Overrides(Overrides):
     """One stream in place of another."""
 
+    is_divided = True
+
     def __init__(self, stream: Flowable[Any], other: Flowable[Any]) -> None:
         super().__init__()
         self._stream = stream

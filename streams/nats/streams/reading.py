@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from penstock.streams import clock
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nats.js.api import ConsumerInfo
 
     from penstock.streams.nats.client.client import Client
-    from penstock.streams.nats.client.message import Message
+    from penstock.streams.nats.client.message import Message, fields_of
 
 __all__ = ["OnBadMessage", "Reading", "ReadingSettings"]
 
@@ -56,6 +56,7 @@ class _Message(NamedTuple):
     reply: str
     data: bytes
     stored: float
+    headers: Mapping[str, str] = {}
 
     def __str__(self) -> str:
         return f"message {self.sequence}, '{self.subject}'"
@@ -170,7 +171,14 @@ class Reading(SourceStage[Any]):
         place = place_of(message.reply)
         self._held[message.reply] = None
         self._arrived.append(
-            _Message(message.subject, place.sequence, message.reply, message.data, place.stored)
+            _Message(
+                message.subject,
+                place.sequence,
+                message.reply,
+                message.data,
+                place.stored,
+                fields_of(message.header) if message.header and self.run.tracing else {},
+            )
         )
         self._pending = place.pending
         if not place.pending and not self._settings.follow:

@@ -105,7 +105,9 @@ class Writing(SinkStage[Any]):
             body = value if isinstance(value, bytes) else encoded(value, OPT_NON_STR_KEYS)
             id = uuid4().hex if self._id is None else str(self._id(value))
             self._open[event] = None
-            self._outbox.send(to, body, id, partial(self._done, event))
+            tracing = self._run.tracing
+            headers = {} if tracing is None else tracing.headers_of(event)
+            self._outbox.send(to, body, id, partial(self._done, event), headers)
         except Exception as error:
             self._failed(event, error)
 

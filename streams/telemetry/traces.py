@@ -1,0 +1,375 @@
+"""Traces of a running: a span for each sampled event, with a child for each call of a handler.
+
+A span begins when its event was created and ends when the event does. Its child is the current span
+of the call, so that what the handler itself traces hangs below it. The context of the trace comes
+with the event and goes with its results as W3C Trace Context (https://www.w3.org/TR/trace-context/),
+through the propagators of OpenTelemetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.streams import clock
+from penstock.streams.errors import BuildError, message_of
+from penstock.streams.extras import missing_extra
+from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined
+from penstock.streams.protocol.event import FAILED, FORGIVEN, Ending, Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import CallLimits, Run
+from penstock.streams.validation import is_at_least
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, TracerProvider
+
+__all__ = ["Tracing"]
+
+_OUTCOMES = ("dropped", "finished", "failed", "returned", "failed")
+
+
+class _Trace:
+    """The trace of one event: its span, and since when it waits for its next call."""
+
+    __slots__ = ("context", "since", "span")
+
+    def __init__(self, span: Span, context: Context, since: float) -> None:
+        self.span = span
+        self.context = context
+        self.since = since
+
+
+class Tracing(AckHook):
+    """Traces one running, from before it has begun.
+
+    Memory: a span for each traced event that is unfinished. Raises MissingExtra, and BuildError for
+    a wrong share.
+    """
+
+    __slots__ = (
+        *("_credit", "_field", "_last", "_run", "_sample", "_show_values", "_start", "_start_ns"),
+        *("_tracer", "_w3c"),
+    )
+
+    def __init__(
+        self,
+        run: Run,
+        last: int,
+        provider: TracerProvider | None,
+        sample: float,
+        field: str | None,
+        *,
+        show_values: bool,
+    ) -> None:
+        if not is_at_least(sample, 0) or sample > 1:
+            raise BuildError(f"trace(sample={sample!r}): give a share from 0 to 1")
+        try:
+            from opentelemetry import trace
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError as error:
+            raise missing_extra("Traces need opentelemetry-api", "otel") from error
+        self._tracer = trace.get_tracer("penstock", tracer_provider=provider)
+        self._w3c = TraceContextTextMapPropagator()
+        self._run = run
+        self._last = last
+        self._field = field
+        self._sample = sample
+        # Of events without a trace of their own, evenly: the first one is traced.
+        self._credit = 1.0 - sample
+        self._show_values = show_values
+        self._start, self._start_ns = run.now(), int(clock.wall() * 1e9)
+        run.observers.append(self)
+        run.tracing = self
+
+    def _ns(self, now: float) -> int:
+        return self._start_ns + round((now - self._start) * 1e9)
+
+    # Events.
+
+    def arrow(self, info: StageInfo, below: Subscriber[Any]) -> Subscriber[Any]:
+        """What begins traces below the source, and has results carry theirs above the sinks."""
+        if info.within is None and info.number == self._last:
+            below = _Arrow(below, self._carry)
+        if info.number == 1:
+            below = _Arrow(below, lambda events: self._begin(events, info))
+        return below
+
+    def _begin(self, events: list[Event[Any]], source: StageInfo) -> None:
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        for event in events:
+            parent = self._parent_of(event)
+            if parent is None and not self._is_chosen():
+                continue
+            span = self._tracer.start_span(
+                f"event of {source.name}",
+                context=parent,
+                kind=SpanKind.CONSUMER,
+                start_time=self._ns(event.created),
+                attributes={"penstock.source": source.name},
+            )
+            if event.token is not None:
+                span.set_attribute("penstock.token", str(event.token))
+            if parent is None and not span.is_recording():
+                continue
+            trace = _Trace(span, set_span_in_context(span, parent), event.created)
+            event.outer = (event.origin, event.outer, trace)
+            event.origin = self
+
+    def _parent_of(self, event: Event[Any]) -> Context | None:
+        """The context that came with an event."""
+        from opentelemetry.trace import get_current_span
+
+        headers = getattr(event.token, "headers", None)
+        carrier: dict[str, str] = dict(headers) if isinstance(headers, Mapping) else {}
+        value = event.value
+        if self._field is not None and isinstance(value, Mapping):
+            fields = cast("Mapping[str, Any]", value)
+            given = fields.get(self._field)
+            if isinstance(given, str):
+                carrier["traceparent"] = given
+                state = fields.get("tracestate")
+                if isinstance(state, str):
+                    carrier["tracestate"] = state
+        if "traceparent" not in carrier:
+            return None
+        context = self._w3c.extract(carrier)
+        return context if get_current_span(context).get_span_context().is_valid else None
+
+    def _is_chosen(self) -> bool:
+        self._credit += self._sample
+        if self._credit < 1.0 - 1e-9:
+            return False
+        self._credit -= 1.0
+        return True
+
+    def _carry(self, events: list[Event[Any]]) -> None:
+        """Put the context of its trace into each result that is a dict."""
+        if self._field is None:
+            return
+        for event in events:
+            trace = self.of(event)
+            if trace is None or type(event.value) is not dict:
+                continue
+            carrier: dict[str, str] = {}
+            self._w3c.inject(carrier, trace.context)
+            if "traceparent" in carrier:
+                # A copy: the handler may keep what it returned.
+                value = {**event.value, self._field: carrier["traceparent"]}
+                if state := carrier.get("tracestate"):
+                    value["tracestate"] = state
+                event.value = value
+
+    def headers_of(self, event: Event[Any]) -> dict[str, str]:
+        """The context of an event's trace as headers of a message; empty without one."""
+        carrier: dict[str, str] = {}
+        if (trace := self.of(event)) is not None:
+            self._w3c.inject(carrier, trace.context)
+        return carrier
+
+    def of(self, event: Event[Any]) -> _Trace | None:
+        """The trace of an event, or of the one that it was made from."""
+        origin, outer = event.origin, event.outer
+        while isinstance(origin, AckHook):
+            if origin is self:
+                trace: _Trace = outer[2]
+                return trace
+            origin, outer = origin.behind(outer)
+        if isinstance(origin, Family):
+            return self.of(origin.parent)
+        if isinstance(origin, Joined):
+            return next(filter(None, map(self.of, origin.parents)), None)
+        return None
+
+    def ended(
+        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
+    ) -> None:
+        now = self._ns(self._run.now())
+        for event in events:
+            span: Span = event.outer[2].span
+            span.set_attribute("penstock.outcome", _OUTCOMES[ending])
+            if ending in (FORGIVEN, FAILED) and error is not None:
+                self._failed(span, error, now)
+            span.end(now)
+
+    def _failed(self, span: Span, error: BaseException, now: int) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        kind = type(error).__name__
+        said = {"exception.type": kind}
+        if self._show_values:
+            said["exception.message"] = message_of(error, 2_000)
+        span.add_event("exception", said, timestamp=now)
+        span.set_status(Status(StatusCode.ERROR, kind))
+
+    # Calls.
+
+    def calls(self, info: StageInfo, name: str, limits: CallLimits | None) -> TracedCalls:
+        """What observes the calls of a stage, in place of its `limits` in time, if it has some."""
+        return TracedCalls(self, info, name, limits)
+
+    def start(self, trace: _Trace, info: StageInfo, name: str, started: float) -> Span:
+        """Begin the span of a call."""
+        queued = max(0.0, started - trace.since)
+        return self._tracer.start_span(
+            f"{info.name} {name}",
+            context=trace.context,
+            start_time=self._ns(started),
+            attributes={"penstock.stage": info.number, "penstock.queue_time": queued},
+        )
+
+    def stop(self, trace: _Trace, span: Span, error: BaseException | None) -> None:
+        """End the span of a call."""
+        trace.since = now = self._run.now()
+        if error is not None:
+            self._failed(span, error, self._ns(now))
+        span.end(self._ns(now))
+
+
+class TracedCalls:
+    """Observes the calls of one stage: begins the span of each in the task that makes the call."""
+
+    def __init__(
+        self, tracing: Tracing, info: StageInfo, name: str, limits: CallLimits | None
+    ) -> None:
+        self._tracing = tracing
+        self._info = info
+        self._name = name
+        self._limits = limits
+        # The span of each call, and what detaches it.
+        self._open: dict[Event[Any], tuple[_Trace, Span, Any]] = {}
+
+    @property
+    def stuck(self) -> int:
+        return 0 if self._limits is None else self._limits.stuck
+
+    def begin(self, event: Event[Any], now: float) -> None:
+        """A call begins in this task."""
+        if self._limits is not None:
+            self._limits.begin(event, now)
+        trace = self._tracing.of(event)
+        if trace is not None:
+            span = self._tracing.start(trace, self._info, self._name, now)
+            self._open[event] = trace, span, _attached(span, trace.context)
+
+    def end(self, event: Event[Any]) -> None:
+        """The call has returned. Raises what the limits do."""
+        if self._limits is not None:
+            self._limits.end(event)
+        self._close(event, None)
+
+    def error(self, event: Event[Any], error: BaseException) -> BaseException:
+        """The call has raised `error`. Returns the error with which it failed."""
+        if self._limits is not None:
+            error = self._limits.error(event, error)
+        self._close(event, error)
+        return error
+
+    def _close(self, event: Event[Any], error: BaseException | None) -> None:
+        found = self._open.pop(event, None)
+        if found is not None:
+            trace, span, token = found
+            _detach(token)
+            self._tracing.stop(trace, span, error)
+
+    def suspend(self, event: Event[Any]) -> float | None:
+        """The call begins to wait for room."""
+        return None if self._limits is None else self._limits.suspend(event)
+
+    def resume(self, event: Event[Any], left: float | None) -> None:
+        """The call continues."""
+        if self._limits is not None:
+            self._limits.resume(event, left)
+
+    def close(self) -> None:
+        """No more calls are limited."""
+        if self._limits is not None:
+            self._limits.close()
+
+    def plain(
+        self, handler: Callable[[Any], Any], events: list[Event[Any]]
+    ) -> Callable[[Any], Any]:
+        """The plain handler, to be called for these events in their order."""
+        following = iter(events)
+
+        def call(value: Any) -> Any:
+            event = next(following)
+            self.begin(event, event.started or 0.0)
+            try:
+                result = handler(value)
+            except BaseException as error:
+                self.error(event, error)
+                raise
+            if isawaitable(result):
+                # The slot that awaits it begins a span of its own; this one is never ended.
+                _, _, token = self._open.pop(event, (None, None, None))
+                _detach(token)
+            else:
+                self.end(event)
+            return result
+
+        return call
+
+    def batch(
+        self, handler: Callable[[list[Any]], Awaitable[Sequence[Any]]], events: list[Event[Any]]
+    ) -> Callable[[list[Any]], Awaitable[Sequence[Any]]]:
+        """The handler of a batch, to be called for these events; the first span is the current."""
+
+        async def call(values: list[Any]) -> Sequence[Any]:
+            with self._all(events):
+                return await handler(values)
+
+        return call
+
+    @contextmanager
+    def _all(self, events: list[Event[Any]]) -> Iterator[None]:
+        traces = filter(None, map(self._tracing.of, events))
+        now = events[0].started or 0.0
+        spans = [(one, self._tracing.start(one, self._info, self._name, now)) for one in traces]
+        token = _attached(spans[0][1], spans[0][0].context) if spans else None
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            _detach(token)
+            for trace, span in spans:
+                span.set_attribute("penstock.batch_size", len(events))
+                self._tracing.stop(trace, span, failure)
+
+
+class _Arrow:
+    """Looks at events on their way from one stage to the next."""
+
+    __slots__ = ("_look", "_on_events", "on_completed", "on_error", "on_subscribe")
+
+    def __init__(self, below: Subscriber[Any], look: Callable[[list[Event[Any]]], None]) -> None:
+        self._look = look
+        self._on_events = below.on_events
+        self.on_subscribe = below.on_subscribe
+        self.on_error = below.on_error
+        self.on_completed = below.on_completed
+
+    def on_events(self, events: list[Event[Any]], /) -> None:
+        self._look(events)
+        self._on_events(events)
+
+
+def _attached(span: Span, context: Context) -> Any:
+    """Make a span the current one; returns what ends that."""
+    from opentelemetry.context import attach
+    from opentelemetry.trace import set_span_in_context
+
+    return attach(set_span_in_context(span, context))
+
+
+def _detach(token: Any) -> None:
+    from opentelemetry.context import detach
+
+    if token is not None:
+        detach(token)

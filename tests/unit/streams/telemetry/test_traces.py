@@ -1,0 +1,308 @@
+"""Traces, with the SDK of OpenTelemetry, which keeps its spans in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from penstock import (
+    Fixed,
+    Pipeline,
+    adaptive_flat_map,
+    batch,
+    collect,
+    distinct_within,
+    from_iterable,
+    group_by,
+    ops,
+    retry,
+    spread,
+)
+from penstock.streams.errors import BuildError
+from penstock.streams.runtime.running import Running
+from penstock.streams.testing.plugin import Run
+
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Spans:
+    """The provider of an SDK, and the spans that have ended."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def named(self, start: str) -> list[ReadableSpan]:
+        found = [span for span in self.exporter.get_finished_spans() if span.name.startswith(start)]
+        return sorted(found, key=lambda span: span.start_time or 0)
+
+
+@pytest.fixture
+def spans() -> Spans:
+    return Spans()
+
+
+async def in_a_tenth(value: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(0.1)
+    if value.get("bad"):
+        raise ValueError("the secret")
+    return {"n": value["n"]}
+
+
+def seconds(span: ReadableSpan) -> float:
+    assert span.end_time is not None
+    assert span.start_time is not None
+    return round((span.end_time - span.start_time) / 1e9, 6)
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def parent(span: ReadableSpan) -> str | None:
+    return None if span.parent is None else f"{span.parent.span_id:016x}"
+
+
+def identity(span: ReadableSpan) -> str:
+    context = span.get_span_context()
+    assert context is not None
+    return f"{context.span_id:016x}"
+
+
+def traced(
+    run: Run,
+    spans: Spans,
+    pipeline: Pipeline,
+    look: Callable[[Running], None] | None = None,
+    **options: Any,
+) -> None:
+    async def story() -> None:
+        running = pipeline.start()
+        running.trace(spans.provider, **options)
+        async with running:
+            await asyncio.sleep(0.25)
+            if look is not None:
+                look(running)
+
+    run(story())
+
+
+def values(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"n": n, **more} for n in range(count)]
+
+
+def test_each_event_is_a_span_with_a_child_for_the_call_and_its_time_in_the_queue(
+    run: Run, spans: Spans
+) -> None:
+    results: list[Any] = []
+    stream = from_iterable(values(2)).pipe(
+        group_by(lambda _: "all"), spread(), adaptive_flat_map(in_a_tenth, Fixed(1))
+    )
+    traced(run, spans, stream.to(collect(results)))
+    events, calls = spans.named("event of from_iterable"), spans.named("adaptive_flat_map")
+    assert [seconds(span) for span in events] == [0.1, 0.2]
+    assert [seconds(span) for span in calls] == [0.1, 0.1]
+    assert [attributes(span)["penstock.queue_time"] for span in calls] == [0.0, 0.1]
+    assert [parent(span) for span in calls] == [identity(span) for span in events]
+    assert [attributes(span)["penstock.outcome"] for span in events] == ["finished"] * 2
+    assert calls[0].name == "adaptive_flat_map in_a_tenth"
+
+
+def test_what_a_handler_traces_itself_is_below_its_call(run: Run, spans: Spans) -> None:
+    async def work(value: Any) -> Any:
+        await asyncio.sleep(0.01)
+        with trace.get_tracer("app", tracer_provider=spans.provider).start_as_current_span("query"):
+            await asyncio.sleep(0.01)
+        return value
+
+    stream = from_iterable(values(5)).pipe(adaptive_flat_map(work, Fixed(3)))
+    traced(run, spans, stream.to(collect([])))
+    calls = {identity(span) for span in spans.named("adaptive_flat_map")}
+    assert {parent(span) for span in spans.named("query")} == calls
+    assert len(calls) == 5
+    assert not trace.get_current_span().get_span_context().is_valid
+
+
+def test_a_plain_handler_and_one_that_returns_an_awaitable_have_one_span_a_call(
+    run: Run, spans: Spans
+) -> None:
+    def plain(value: Any) -> Any:
+        assert trace.get_current_span().get_span_context().is_valid
+        return value
+
+    def later(value: Any) -> Any:
+        return in_a_tenth(value)
+
+    stream = from_iterable(values(3)).pipe(adaptive_flat_map(plain), adaptive_flat_map(later))
+    traced(run, spans, stream.to(collect([])))
+    assert len(spans.named("adaptive_flat_map plain")) == 3
+    calls = spans.named("adaptive_flat_map later")
+    assert [seconds(span) for span in calls] == [0.1] * 3
+
+
+def test_each_attempt_is_a_span_and_only_the_failed_ones_have_an_error(
+    run: Run, spans: Spans
+) -> None:
+    attempts: list[int] = []
+
+    async def work(value: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise ValueError("the secret")
+        return value
+
+    stream = from_iterable(values(1)).pipe(adaptive_flat_map(work, on_error=retry(3)))
+    traced(run, spans, stream.to(collect([])))
+    calls = spans.named("adaptive_flat_map")
+    assert [span.status.is_ok for span in calls] == [False, False, True]
+    (event,) = spans.named("event")
+    assert event.status.is_ok
+
+
+def test_a_failed_event_says_the_type_of_its_error_and_its_text_if_asked_for(
+    run: Run, spans: Spans
+) -> None:
+    stream = from_iterable(values(1, bad=True)).pipe(adaptive_flat_map(in_a_tenth, on_error="skip"))
+    traced(run, spans, stream.to(collect([])))
+    traced(run, spans, stream.to(collect([])), show_values=True)
+    hidden, shown = spans.named("event")
+    assert attributes(hidden)["penstock.outcome"] == "failed"
+    assert hidden.status.description == "ValueError"
+    assert dict(hidden.events[0].attributes or {}) == {"exception.type": "ValueError"}
+    assert (shown.events[0].attributes or {})["exception.message"] == "the secret"
+
+
+def test_dropped_and_returned_events_end_their_spans_too(run: Run, spans: Spans) -> None:
+    events = [{"n": 0}, *values(3)]
+    stream = from_iterable(events).pipe(
+        distinct_within(10, by="n"), adaptive_flat_map(in_a_tenth, Fixed(1))
+    )
+
+    traced(run, spans, stream.to(collect([])), lambda running: running.cancel())
+    outcomes = sorted(attributes(span)["penstock.outcome"] for span in spans.named("event"))
+    assert outcomes == ["dropped", "finished", "finished", "returned"]
+
+
+def test_the_context_of_a_trace_comes_with_a_value_and_goes_with_its_result(
+    run: Run, spans: Spans
+) -> None:
+    results: list[Any] = []
+    given = values(1, traceparent=PARENT, tracestate="a=1")
+    stream = from_iterable(given).pipe(adaptive_flat_map(in_a_tenth))
+    traced(run, spans, stream.to(collect(results)), sample=0)
+    (event,) = spans.named("event")
+    assert parent(event) == "b7ad6b7169203331"
+    (result,) = results
+    version, trace_id, span_id, flags = result["traceparent"].split("-")
+    assert (version, trace_id, flags) == ("00", "0af7651916cd43dd8448eb211c80319c", "01")
+    assert span_id == identity(event)
+    assert result["tracestate"] == "a=1"
+
+
+def test_results_made_from_one_event_carry_its_trace_and_values_that_are_no_dict_none(
+    run: Run, spans: Spans
+) -> None:
+    results: list[Any] = []
+    stream = from_iterable(values(1)).pipe(
+        adaptive_flat_map(in_a_tenth), ops.flat_map(lambda v: [v, "text", v])
+    )
+    traced(run, spans, stream.to(collect(results)))
+    (event,) = spans.named("event")
+    first, text, last = results
+    assert first["traceparent"].split("-")[2] == identity(event)
+    assert last == first
+    assert text == "text"
+
+
+def test_what_a_handler_keeps_is_not_changed_and_a_field_may_be_left_out(
+    run: Run, spans: Spans
+) -> None:
+    kept: list[Any] = []
+
+    async def work(value: Any) -> Any:
+        kept.append(value)
+        return value
+
+    results: list[Any] = []
+    stream = from_iterable(values(1)).pipe(adaptive_flat_map(work))
+    traced(run, spans, stream.to(collect(results)))
+    assert kept == [{"n": 0}]
+    assert "traceparent" in results[0]
+    results.clear()
+    traced(run, spans, stream.to(collect(results)), field=None)
+    assert results == [{"n": 0}]
+
+
+def test_a_share_of_the_events_is_traced_evenly(run: Run, spans: Spans) -> None:
+    stream = from_iterable(values(100)).pipe(adaptive_flat_map(in_a_tenth, Fixed(100)))
+    results: list[Any] = []
+    traced(run, spans, stream.to(collect(results)), sample=0.1)
+    tokens = [value["n"] for value in results if "traceparent" in value]
+    assert len(tokens) == len(spans.named("event")) == 10
+    assert {b - a for a, b in itertools.pairwise(tokens)} == {10}
+
+
+def test_the_sampler_of_the_sdk_may_refuse(run: Run) -> None:
+    spans = Spans()
+    spans.provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
+    spans.provider.add_span_processor(SimpleSpanProcessor(spans.exporter))
+    results: list[Any] = []
+    stream = from_iterable(values(2)).pipe(adaptive_flat_map(in_a_tenth))
+    traced(run, spans, stream.to(collect(results)))
+    assert spans.named("") == []
+    assert results == values(2)
+
+
+def test_a_batch_is_a_child_of_the_span_of_each_of_its_events(run: Run, spans: Spans) -> None:
+    async def work(values: list[Any]) -> list[Any]:
+        await asyncio.sleep(0.1)
+        return values
+
+    stream = from_iterable(values(4)).pipe(batch(work, max_size=4, parallel=1))
+    traced(run, spans, stream.to(collect([])))
+    calls = spans.named("batch work")
+    assert {parent(span) for span in calls} == {identity(span) for span in spans.named("event")}
+    assert len(calls) == 4
+    assert sum(1 / attributes(span)["penstock.batch_size"] for span in calls) == pytest.approx(
+        len({span.start_time for span in calls})
+    )
+
+
+def test_a_timeout_is_the_error_of_its_call(run: Run, spans: Spans) -> None:
+    async def slow(value: Any) -> Any:
+        await asyncio.sleep(9)
+
+    stream = from_iterable(values(1)).pipe(adaptive_flat_map(slow, timeout=0.5, on_error="skip"))
+    traced(run, spans, stream.to(collect([])))
+    (call,) = spans.named("adaptive_flat_map")
+    assert seconds(call) == 0.5
+    assert call.status.description == "HandlerTimeout"
+
+
+def test_traces_begin_with_the_first_event_or_not_at_all(run: Run, spans: Spans) -> None:
+    async def late() -> None:
+        async with from_iterable(values(1)).to(collect([])).start() as running:
+            await asyncio.sleep(0)
+            with pytest.raises(BuildError, match="right after start"):
+                running.trace(spans.provider)
+
+    run(late())
+
+    async def wrong() -> None:
+        running = from_iterable(values(1)).to(collect([])).start()
+        with pytest.raises(BuildError, match="share from 0 to 1"):
+            running.trace(spans.provider, sample=2)
+        async with running:
+            pass
+
+    run(wrong())
