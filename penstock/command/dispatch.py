@@ -12,7 +12,7 @@ from penstock.command.arguments import COMMANDS
 from penstock.command.arguments.parsers import Formatter, Parser
 from penstock.command.output import flush, mention, put
 
-__all__ = ["run_command"]
+__all__ = ["run_command", "whole_parser"]
 
 _USAGE = 2
 
@@ -86,6 +86,11 @@ def _open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, mode)
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser with all sub-commands."""
+    return _parser([])
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:

@@ -5,8 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["counted", "flush", "mention", "put", "say", "write"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+__all__ = ["counted", "flush", "is_json", "line", "mention", "put", "say", "use", "write"]
+
+# As in the module `logging`, which is slow to import.
+_LEVELS = {"info": 20, "warning": 30, "error": 40}
 
 
 def say(text: str) -> None:
@@ -18,9 +26,48 @@ def say(text: str) -> None:
             print(text, file=sys.stderr, flush=True)
 
 
-def mention(text: str) -> None:
-    """`say` in the command's own name."""
-    say(f"penstock: {text}")
+class _Form:
+    """How `mention` writes: see `use`."""
+
+    as_json = False
+    least = 0
+
+
+def use(as_json: bool, least: int) -> None:
+    """Have `mention` write JSON, or only what has at least this level of logging."""
+    _Form.as_json, _Form.least = as_json, least
+
+
+def is_json() -> bool:
+    """Whether what is written to standard error is JSON."""
+    return _Form.as_json
+
+
+def mention(text: str, level: str = "info") -> None:
+    """`say` in the command's own name, in the form of its log."""
+    if _LEVELS[level] < _Form.least:
+        return
+    if not _Form.as_json:
+        say(f"penstock: {text}")
+        return
+    from datetime import UTC, datetime
+
+    from penstock.streams import clock
+
+    say(line(datetime.fromtimestamp(clock.wall(), UTC), level, "penstock", text, {}))
+
+
+def line(moment: datetime, level: str, name: str, text: str, fields: Mapping[str, Any]) -> str:
+    """A line of a log in JSON."""
+    from json import dumps
+
+    own = {
+        "time": moment.isoformat(timespec="milliseconds"),
+        "level": level,
+        "logger": name,
+        "message": text,
+    }
+    return dumps({**own, **fields}, default=str)
 
 
 def put(text: str) -> int:

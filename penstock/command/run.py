@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.command.explain import explain
 from penstock.command.load import load
-from penstock.command.output import flush, mention, say
+from penstock.command.logs import set_up
+from penstock.command.output import flush, is_json, mention, say
 from penstock.command.report import as_json
 from penstock.command.status import on_a_terminal, status
 from penstock.streams.errors import BuildError
@@ -53,7 +54,7 @@ _GOES_WITH = {
     **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
     "data": ("workers",),
     **dict.fromkeys(("host", "allow_control"), ("serve",)),
-    "show_values": ("serve", "report_page"),
+    "show_values": ("serve", "report_page", "trace"),
 }
 
 
@@ -116,6 +117,10 @@ class Options(NamedTuple):
     workers: int | Literal["auto"] | None = None
     page: Page | None = None
     report_page: ReportPage | None = None
+    trace: float | None = None
+    show_values: bool = False
+    log_format: Literal["json", "text"] | None = None
+    log_level: str | None = None
 
 
 def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
@@ -131,12 +136,20 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
         options.workers,
         Page.of(options),
         ReportPage.of(options),
+        options.trace,
+        bool(options.show_values),
+        options.log_format,
+        options.log_level,
     )
     _check_company(options)
     if options.report_page is not None and (options.data is not None or options.on is not None):
         raise BuildError(
             "--report-page is about a pipeline of one machine without a server; leave it out with "
             "--data or --on"
+        )
+    if options.trace is not None and (options.data is not None or options.on is not None):
+        raise BuildError(
+            "--trace is for a pipeline in one process: leave it out with --data or --on"
         )
     if options.data is not None:
         from penstock.command.workers import run_workers
@@ -181,6 +194,7 @@ def run(where: str, options: Options, *, alone: bool = False) -> int:
         # Loaded modules stay to the end. No garbage collection need search them again, least of all
         # the one at exit, which takes a fifth of the time of a short run.
         gc.freeze()
+    set_up(options.log_format, options.log_level)
     warnings_to_standard_error()
     return execute(pipeline, options)
 
@@ -209,7 +223,7 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
         running = pipeline.start(
             drain_deadline=options.drain_deadline, limit=options.limit, workers=crew
         )
-        await _recorded(running, options.report_page)
+        await _recorded(running, options)
         page = options.page
         async with nullcontext() if page is None else await served(running, page):
             started.append(running)
@@ -243,16 +257,31 @@ def execute(pipeline: Pipeline, options: Options, beside: Beside = nothing_besid
     return code
 
 
-async def _recorded(running: Running, page: ReportPage | None) -> None:
-    """Have a running that has just been started write its page at the end, if it has one."""
-    if page is None:
-        return
+async def _recorded(running: Running, options: Options) -> None:
+    """Have a running that has just been started write its page and its traces, if it has any."""
+    page = options.report_page
     try:
-        running.report_page(page.path, title=page.title, show_values=page.show_values)
+        if page is not None:
+            running.report_page(page.path, title=page.title, show_values=page.show_values)
+        if options.trace is not None:
+            running.trace(sample=options.trace, show_values=options.show_values)
+            _look_for_sdk()
     except BaseException:
         running.cancel()
         await end_of(running)
         raise
+
+
+def _look_for_sdk() -> None:
+    """Warn if the spans would go nowhere."""
+    from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+    if isinstance(get_tracer_provider(), ProxyTracerProvider):
+        mention(
+            "--trace: no SDK of OpenTelemetry is set up, so the traces go nowhere: set one up in "
+            "the pipeline's file, or run `opentelemetry-instrument penstock run ...`",
+            "warning",
+        )
 
 
 async def served(
@@ -350,11 +379,11 @@ async def end_of(running: Running) -> None:
 def tell(report: Report, options: Options) -> int:
     """Report how it ended, in the requested form; returns the exit status."""
     status = report.exit_status
-    if options.report == "json":
+    if options.report == "json" or (options.report == "text" and is_json()):
         say(as_json(report, status))
         return status
     if report.error is not None:
-        mention(explain(report.error, whole=options.traceback))
+        mention(explain(report.error, whole=options.traceback), "error")
     if options.report == "text":
         say(str(report))
     return status

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.command.load import load
+from penstock.command.logs import set_up
 from penstock.command.output import counted, mention, say
 from penstock.command.run import Options, Page, redirect, served, tell, warnings_to_standard_error
 from penstock.streams.errors import BuildError
@@ -95,6 +96,7 @@ def work(where: str, options: Options, cluster: Cluster) -> int:
             f"`penstock publish {where} --on ... --input {options.input}`"
         )
     pipeline = load(where, options.arguments, whole=options.traceback)
+    set_up(options.log_format, options.log_level)
     warnings_to_standard_error()
     redirect(pipeline, options)
     layout = cluster.layout_of(pipeline)

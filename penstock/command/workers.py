@@ -13,6 +13,7 @@ from math import inf
 from pathlib import Path
 
 from penstock.command.load import load
+from penstock.command.logs import set_up
 from penstock.command.output import counted, mention
 from penstock.command.publish import publishing
 from penstock.command.run import Options, Page, end_of, redirect, warnings_to_standard_error
@@ -56,6 +57,7 @@ def run_workers(options: argparse.Namespace, said: Options) -> int:
     if options.workers == "auto":
         options.workers = cores()
     pipeline = load(options.file, said.arguments, whole=said.traceback)
+    set_up(said.log_format, said.log_level)
     warnings_to_standard_error()
     redirect(pipeline, said)
     server_binary()

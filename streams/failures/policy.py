@@ -200,7 +200,10 @@ class ErrorPolicy:
         if not isinstance(error, Exception) or not (self.gives_up or self._reverts):
             event.fail(error)
             return False
-        self._run.errors.count(error)
+        info = self._info
+        self._run.errors.count(
+            error, stage=info.number, stage_name=info.name, token=event.token, attempts=attempts
+        )
         if self._letters is not None:
             self._letters.send(event, error, str(self._info), attempts, self._was_routed)
         else:

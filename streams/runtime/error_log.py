@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.streams.errors import BadLine, message_of
 
@@ -22,10 +22,14 @@ _SHOWN_TEXT = 2_000
 
 
 class ErrorLog:
-    """The errors of a running pipeline. `on_warning` is called with each report, a line of text."""
+    """The errors of a running pipeline.
+
+    Each report is a line of text, a warning of the logger `penstock` whose record has fields for
+    programs in its attribute `penstock`; `on_warning`, if it is set, gets the text instead.
+    """
 
     def __init__(self) -> None:
-        self.on_warning: Callable[[str], None] = logging.getLogger("penstock").warning
+        self.on_warning: Callable[[str], None] | None = None
         # Called when a stage stops because of an error, before its calls in flight have ended.
         self.on_stopping: Callable[[BaseException], None] | None = None
         self.ended_by: BaseException | None = None
@@ -43,17 +47,25 @@ class ErrorLog:
         self.closed_early: dict[str, int] = {}
         """Groups that were ended early, by cause."""
 
-    def warn(self, text: str) -> None:
-        """Report a line of text."""
-        self.on_warning(text)
+    def warn(self, text: str, **fields: Any) -> None:
+        """Report a line of text, with what programs should know of it."""
+        if self.on_warning is None:
+            # Any text may have a percent sign, which a logger would take for a format.
+            logging.getLogger("penstock").warning("%s", text, extra={"penstock": fields})
+        else:
+            self.on_warning(text)
 
-    def count(self, error: BaseException) -> None:
+    def count(self, error: BaseException, **fields: Any) -> None:
         """Count an event that failed in a stage that goes on; the first ones are reported."""
         self.failed_events += 1
         self.noted(error)
         if self._shows(self.failed_events, "more events have failed; they"):
             notes = "; ".join(getattr(error, "__notes__", ()))
-            self.warn(f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})")
+            self.warn(
+                f"{type(error).__name__}: {message_of(error, _SHOWN_TEXT)} ({notes})",
+                error=type(error).__name__,
+                **fields,
+            )
 
     def noted(self, error: BaseException, events: int = 1) -> None:
         """Count events that failed so, which have been reported elsewhere."""
@@ -70,7 +82,7 @@ class ErrorLog:
         if self.on_bad_line is not None:
             self.on_bad_line(error)
         if self._shows(self.bad_lines, "there are more bad lines; they"):
-            self.warn(str(error))
+            self.warn(str(error), error=type(error).__name__, place=error.place)
 
     def _shows(self, count: int, rest: str) -> bool:
         if count == _SHOWN + 1:

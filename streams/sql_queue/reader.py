@@ -122,7 +122,7 @@ class TableReader(SourceStage[dict[str, Any]]):
             await self._insist(self._store.open)
             self.is_connected = True
             self.ledger.start()
-            if self.run.observer is not None:
+            if self.run.observers:
                 self.run.spawn(self._count_due(), "due rows of read_table")
             while not self.done:
                 await self._wanted.wait()

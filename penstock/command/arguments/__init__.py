@@ -10,6 +10,7 @@ from collections.abc import Callable
 from penstock.command.arguments.parsers import AddParser
 from penstock.command.arguments.pipelines import (
     add_check,
+    add_completion,
     add_dead_letters,
     add_draw,
     add_publish,
@@ -47,5 +48,6 @@ COMMANDS: dict[str, Callable[[AddParser], None]] = {
     "turning-point": add_turning_point,
     "kata": add_kata,
     "santa": add_santa,
+    "completion": add_completion,
 }
 """The sub-commands, by name; the module of the same name has `call`, which runs it."""

@@ -26,6 +26,7 @@ __all__ = [
     "plain",
     "positive",
     "seconds",
+    "share",
     "with_file",
     "workers",
 ]
@@ -228,6 +229,14 @@ def seconds(text: str) -> float:
     if not 0 <= seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
+
+
+def share(text: str) -> float:
+    """A part of all, from 0 to 1."""
+    found = seconds(text)
+    if found > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share from 0 to 1")
+    return found
 
 
 def positive(text: str) -> float:

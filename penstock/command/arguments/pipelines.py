@@ -16,12 +16,14 @@ from penstock.command.arguments.parsers import (
     plain,
     positive,
     seconds,
+    share,
     with_file,
     workers,
 )
 
 __all__ = [
     "add_check",
+    "add_completion",
     "add_dead_letters",
     "add_draw",
     "add_publish",
@@ -68,7 +70,29 @@ def add_run(add_parser: AddParser) -> None:
         help="with --workers: keep what is unfinished in this folder, with a NATS server that is "
         "started for it, so that it survives the machine's death",
     )
+    _add_logs(run)
     _add_page(run)
+
+
+def _add_logs(run: argparse.ArgumentParser) -> None:
+    run.add_argument(
+        "--log-format",
+        choices=("json", "text"),
+        help="write each line on standard error as JSON, the report too, or as text",
+    )
+    run.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="the least level that is logged, by the file too (default with --log-format: info)",
+    )
+    run.add_argument(
+        "--trace",
+        type=share,
+        nargs="?",
+        const=1.0,
+        metavar="SHARE",
+        help="trace this share of the events by OpenTelemetry (default: 1, all)",
+    )
 
 
 def _add_page(run: argparse.ArgumentParser) -> None:
@@ -94,8 +118,8 @@ def _add_page(run: argparse.ArgumentParser) -> None:
         "--show-values",
         action="store_true",
         default=None,
-        help="with --serve or --report-page: show values of events, such as keys and what errors "
-        "say",
+        help="with --serve, --report-page or --trace: show values of events, such as keys and "
+        "what errors say",
     )
     run.add_argument(
         "--host",
@@ -158,6 +182,13 @@ def add_turning_point(add_parser: AddParser) -> None:
     add_output(turning)
     add_drain_deadline(turning, "events under way get at the end")
     add_report(turning)
+
+
+def add_completion(add_parser: AddParser) -> None:
+    completion = plain(
+        add_parser, "completion", "print what completes this command's words in a shell"
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"))
 
 
 def add_publish(add_parser: AddParser) -> None:

@@ -45,7 +45,7 @@ def a_value_of(action: argparse.Action) -> str:
     """Something that the option takes and that is not its default."""
     if action.choices is not None:
         return next(str(one) for one in action.choices if one != action.default)
-    return "7"
+    return "0.5" if action.metavar == "SHARE" else "7"
 
 
 def parsed(*words: str) -> dict[str, Any]:

@@ -1,0 +1,119 @@
+"""`penstock run --log-format` and `--log-level`, and what an application finds set up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import adaptive_flat_map, for_each, from_iterable
+from penstock.streams.testing.plugin import Run
+
+Penstock = Callable[..., Any]
+
+JOB = """
+import logging
+from penstock import adaptive_flat_map, group_by, read_jsonl, spread, write_jsonl
+{set_up}
+log = logging.getLogger("app")
+
+async def work(event):
+    log.info("at %s", event["n"])
+    if event["n"] == 1:
+        raise ValueError("100 % wrong")
+    return event
+
+pipeline = read_jsonl("events.jsonl").pipe(
+    group_by("n"), spread(), adaptive_flat_map(work, on_error="skip")
+).to(write_jsonl("done.jsonl"))
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    (tmp_path / "events.jsonl").write_text('{"n": 0}\n{"n": 1}\nbad\n', encoding="utf-8")
+    (tmp_path / "job.py").write_text(JOB.format(set_up=""), encoding="utf-8")
+    own = JOB.format(set_up="logging.basicConfig()")
+    (tmp_path / "own.py").write_text(own, encoding="utf-8")
+    return tmp_path
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def run_with(process: Penstock, module: list[str], files: Path) -> Penstock:
+    def run(*words: str, file: str = "job.py") -> Any:
+        env = {**os.environ, "PYTHONPATH": os.getcwd()}
+        return process(module, "run", file, *words, cwd=files, env=env)
+
+    return run
+
+
+def test_every_line_on_standard_error_is_json_with_the_facts_of_the_failure(
+    run_with: Penstock,
+) -> None:
+    ended = run_with("--log-format", "json")
+    assert ended.returncode == 3
+    *said, report = lines(ended.stderr)
+    by_error = {line["error"]: line for line in said if "error" in line}
+    failed = by_error["ValueError"]
+    assert (failed["stage"], failed["stage_name"], failed["token"]) == (4, "adaptive_flat_map", 2)
+    assert (failed["level"], failed["logger"]) == ("warning", "penstock")
+    assert "100 % wrong" in failed["message"]
+    assert failed["time"].endswith("+00:00")
+    assert by_error["BadLine"]["place"] == "events.jsonl, line 3"
+    assert [line["message"] for line in said if line["logger"] == "app"] == ["at 0", "at 1"]
+    assert report["statistics"]["finished"] == 1
+    assert report["outcome"] == "completed"
+
+
+def test_a_level_leaves_out_what_is_below_it(run_with: Penstock) -> None:
+    ended = run_with("--log-level", "error", "--report", "none")
+    assert ended.stderr == ""
+    ended = run_with("--log-level", "warning", "--report", "none")
+    assert "penstock: ValueError: 100 % wrong" in ended.stderr
+    assert "app:" not in ended.stderr
+    ended = run_with("--log-level", "info", "--report", "none")
+    assert "app: at 0\n" in ended.stderr
+
+
+def test_without_the_options_the_log_is_as_it_was(run_with: Penstock) -> None:
+    ended = run_with()
+    assert "penstock: events.jsonl, line 3 is not valid JSON" in ended.stderr
+    assert "app" not in ended.stderr
+
+
+def test_a_file_that_sets_up_logging_keeps_it(run_with: Penstock) -> None:
+    ended = run_with("--log-format", "json", file="own.py")
+    assert ended.returncode == 2
+    assert "sets up logging itself" in ended.stderr
+
+
+async def fails(value: int) -> int:
+    raise ValueError("no")
+
+
+FAILING = from_iterable([1]).pipe(adaptive_flat_map(fails, on_error="skip")).to(for_each(bool))
+
+
+def test_an_application_finds_nothing_set_up(run: Run) -> None:
+    loggers = (logging.getLogger(), logging.getLogger("penstock"))
+    before = [(list(log.handlers), log.level, log.propagate) for log in loggers]
+    run(FAILING.run())
+    assert [(log.handlers, log.level, log.propagate) for log in loggers] == before
+
+
+def test_a_record_of_an_application_has_the_fields(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(FAILING.run())
+    (record,) = caplog.records
+    fields = record.__dict__["penstock"]
+    assert (fields["error"], fields["stage"]) == ("ValueError", 2)
