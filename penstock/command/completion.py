@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from penstock.command.output import put
 from penstock.streams.extras import missing_extra
@@ -31,11 +31,11 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
     return put(shtab.complete(parser, options.shell))
 
 
-# Any: argparse has no public name for its actions' parsers.
-def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
+# Any: argparse has no public names for the actions of a parser, and for the parsers of one.
+def _actions(parser: Any) -> Iterator[Any]:
     for action in parser._actions:
         yield action
-        if isinstance(action.choices, dict):
-            for one in action.choices.values():
-                if isinstance(one, argparse.ArgumentParser):
-                    yield from _actions(one)
+        choices = cast("dict[str, Any]", action.choices) if isinstance(action.choices, dict) else {}
+        for one in choices.values():
+            if isinstance(one, argparse.ArgumentParser):
+                yield from _actions(one)

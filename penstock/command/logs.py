@@ -30,7 +30,7 @@ def set_up(form: str | None, level: str | None) -> None:
             "the file of the pipeline sets up logging itself: leave --log-format and --log-level "
             "out, or the set-up under `if __name__ == '__main__':`"
         )
-    least = logging.getLevelName((level or "info").upper())
+    least = logging.getLevelNamesMapping()[(level or "info").upper()]
     root.setLevel(least)
     root.addHandler(_ToStandardError(as_json=form == "json"))
     output.use(form == "json", least)

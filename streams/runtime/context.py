@@ -301,7 +301,8 @@ class Run:
         """
         part = Run(self.drain_deadline, self.limit, self.overrides, outer=self)
         part._whole, part._is_listed, part._recovers = self, listed, recovers
-        part.observer, part.tunable, part.attaching = self.observer, self.tunable, self.attaching
+        part.tunable, part.attaching = self.tunable, self.attaching
+        part.observers, part.tracing, part.on_limit = self.observers, self.tracing, self.on_limit
         if instead_of is not None:
             for stage in instead_of.stages:
                 self._unlist(stage)

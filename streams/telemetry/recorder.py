@@ -363,5 +363,5 @@ class _Keys:
         self._skipped = (self._skipped + len(events)) % stride
         for event in events[first::stride]:
             turn = event.turn
-            if turn.__class__ is KeyQueue:
+            if isinstance(turn, KeyQueue):
                 self._recorder.keys.count(turn.key, stride)

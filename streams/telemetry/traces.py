@@ -8,7 +8,7 @@ through the propagators of OpenTelemetry.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, cast
@@ -124,7 +124,9 @@ class Tracing(AckHook):
         from opentelemetry.trace import get_current_span
 
         headers = getattr(event.token, "headers", None)
-        carrier: dict[str, str] = dict(headers) if isinstance(headers, Mapping) else {}
+        carrier: dict[str, str] = {}
+        if isinstance(headers, Mapping):
+            carrier.update(cast("Mapping[str, str]", headers))
         value = event.value
         if self._field is not None and isinstance(value, Mapping):
             fields = cast("Mapping[str, Any]", value)
@@ -151,14 +153,15 @@ class Tracing(AckHook):
         if self._field is None:
             return
         for event in events:
-            trace = self.of(event)
-            if trace is None or type(event.value) is not dict:
+            trace, result = self.of(event), cast("Any", event.value)
+            if trace is None or type(result) is not dict:
                 continue
             carrier: dict[str, str] = {}
             self._w3c.inject(carrier, trace.context)
             if "traceparent" in carrier:
                 # A copy: the handler may keep what it returned.
-                value = {**event.value, self._field: carrier["traceparent"]}
+                value = {**cast("dict[str, Any]", result)}
+                value[self._field] = carrier["traceparent"]
                 if state := carrier.get("tracestate"):
                     value["tracestate"] = state
                 event.value = value
@@ -325,7 +328,7 @@ class TracedCalls:
         return call
 
     @contextmanager
-    def _all(self, events: list[Event[Any]]) -> Iterator[None]:
+    def _all(self, events: list[Event[Any]]) -> Generator[None]:
         traces = filter(None, map(self._tracing.of, events))
         now = events[0].started or 0.0
         spans = [(one, self._tracing.start(one, self._info, self._name, now)) for one in traces]

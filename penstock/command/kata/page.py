@@ -151,7 +151,8 @@ def picture(runs: Sequence[Measured]) -> str:
         parts.append(_words("said", left + 8, under, f"{run.throughput:,.0f} events/s"))
         faults = [f"{count:,} {what}" for count, what in broken(run)]
         kept = run.latency.count and not faults
-        for row, said in enumerate([*faults[:3], *(["keeps every promise"] if kept else [])]):
+        said_below = ["keeps every promise"] if kept else faults[:3]
+        for row, said in enumerate(said_below):
             kind = "kept" if kept else "wrong"
             parts.append(_words(kind, left + 100, under + 14 * row, said))
     label = "Latency by percentile of each step of the kata"
