@@ -153,7 +153,7 @@ class Tracing(AckHook):
         if self._field is None:
             return
         for event in events:
-            trace, result = self.of(event), cast("Any", event.value)
+            trace, result = self.of(event), event.value
             if trace is None or type(result) is not dict:
                 continue
             carrier: dict[str, str] = {}
