@@ -26,6 +26,8 @@ SECTIONS: dict[str, list[str]] = {
         "table-queue.md",
         "how-to/order-per-customer.md",
         "live-page.md",
+        "report-page.md",
+        "traces.md",
         "how-to/container.md",
         "how-to/systemd.md",
         "several-cores.md",
