@@ -432,6 +432,9 @@ class Child:
         self._warned(f"in worker process {os.getpid()} {text}")
 
     def _unsendable(self, event: Event[Any], error: NotPicklable) -> None:
+        if self._is_stopped:
+            event.give_back()
+            return
         told = NotPicklable(f"the result of {self.section.working} {error}")
         fail_all([event], told)
         self._stopping(told)

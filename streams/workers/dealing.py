@@ -724,8 +724,9 @@ class Dealing(DemandStage):
             return
         follows = "another one is started"
         if again and has_begun:
-            counted = "1 event" if len(again) == 1 else f"{len(again):,} events"
-            follows = f"{counted} that it had are worked on again, one at a time"
+            one = len(again) == 1
+            counted = "1 event that it had is" if one else f"{len(again):,} events that it had are"
+            follows = f"{counted} worked on again{'' if one else ', one at a time'}"
         self.run.errors.warn(f"a worker process ended by {how}; {follows}")
         self._start(peer)
         self._ship_soon()

@@ -337,6 +337,20 @@ def test_a_result_that_cannot_be_sent_is_an_error_that_says_so() -> None:
         run_with(LocalCrew(2), stream)
 
 
+def test_results_that_cannot_be_sent_fail_the_first_and_return_the_others() -> None:
+    async def main() -> Report:
+        stream = from_iterable(range(6)).pipe(
+            group_by(lambda value: 0), spread(), adaptive_flat_map(lambda value: lambda: value)
+        )
+        running = stream.to(collect([])).start(workers=LocalCrew(2))
+        with pytest.raises(NotPicklable):
+            await running.wait()
+        return running.report()
+
+    numbers = run_virtual(main()).statistics
+    assert (numbers["in"], numbers["failed"], numbers["returned"]) == (6, 1, 5)
+
+
 def test_an_event_that_cannot_be_sent_is_an_error_that_says_so() -> None:
     stream = from_iterable([1, lambda: 2]).pipe(adaptive_flat_map(str))
     with pytest.raises(NotPicklable, match="an event cannot be sent to another process"):
