@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import (
     Fixed,
     adaptive_flat_map,
+    dead_letters,
     for_each,
     from_iterable,
     group_by,
@@ -95,6 +98,29 @@ def test_values_of_events_are_in_it_only_if_they_are_asked_for(run: Run) -> None
     assert "4222" not in text
     assert "4111" not in text
     assert "in stage 4 'adaptive_flat_map'" in text
+
+
+@pytest.mark.parametrize("show_values", [True, False])
+def test_the_last_dead_letter_is_in_it_its_value_only_if_asked_for(
+    run: Run, show_values: bool, tmp_path: Path
+) -> None:
+    async def story() -> dict[str, Any]:
+        letters = route(dead_letters(tmp_path / "letters.jsonl"))
+        stream = from_iterable([{"card": "4111"}, {"card": "4222"}]).pipe(
+            adaptive_flat_map(fail, Fixed(1), on_error=letters)
+        )
+        async with stream.to(for_each(bool)).start() as running:
+            document = Document(running, running.record(), None, show_values)
+        return document.now()
+
+    letter = run(story())["letter"]
+    assert letter["stage"] == "stage 2 'adaptive_flat_map'"
+    assert (letter["error"], letter["attempts"]) == ("ValueError", 1)
+    if show_values:
+        assert letter["text"] == "cannot take 4222"
+        assert letter["value"] == "{'card': '4222'}"
+    else:
+        assert "4222" not in repr(letter)
 
 
 def test_a_long_name_is_cut(run: Run) -> None:
