@@ -12,6 +12,7 @@ from penstock.operators.rx.do_while import do_while
 from penstock.operators.rx.on_error_resume_next import on_error_resume_next
 from penstock.operators.rx.repeat import repeat
 from penstock.operators.rx.retry import retry
+from penstock.operators.rx.sequence_equal import sequence_equal
 from penstock.operators.rx.timeout import timeout
 from penstock.operators.rx.timeout_with_mapper import timeout_with_mapper
 from penstock.operators.rx.while_do import while_do
@@ -23,6 +24,7 @@ __all__ = [
     "on_error_resume_next",
     "repeat",
     "retry",
+    "sequence_equal",
     "timeout",
     "timeout_with_mapper",
     "while_do",

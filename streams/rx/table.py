@@ -159,6 +159,7 @@ _OURS = {
         "catch concat do_while on_error_resume_next repeat retry timeout timeout_with_mapper"
         " while_do",
     ),
+    **_ours("compares two streams pair by pair", "sequence_equal"),
 }
 
 _SECOND_VALUES = "emits the values of another source, which no demand can slow down"
@@ -210,11 +211,6 @@ _REFUSED = {
         "keeps the values of the faster source without a bound",
         "zip_with_iterable(iterable), which takes one item for each input, or"
         " Flowable.of(reactivex.zip(a, b), on_overflow=...)",
-    ),
-    **_refused(
-        "sequence_equal",
-        "keeps the values of the faster source without a bound",
-        "zip_with_iterable(expected), starmap(operator.eq) and all(bool)",
     ),
     **_refused(
         "join group_join",

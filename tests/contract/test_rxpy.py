@@ -104,5 +104,5 @@ def test_a_test_that_passes_with_other_records_is_not_the_same(what: str) -> Non
 
 
 def test_a_test_that_did_not_run_or_had_no_pipe_is_not_judged() -> None:
-    stock = {"outcome": "passed", "piped": 0}
+    stock: dict[str, Any] = {"outcome": "passed", "piped": 0}
     assert judge({"a": stock, "b": stock}, {"a": {"outcome": "passed", "piped": 0}}) == []

@@ -31,6 +31,7 @@ import pytest
 
 from penstock import operators, sinks, sources
 from penstock.command.kata.table import table
+from penstock.operators import rx
 from penstock.streams.rx.table import SPECIAL, TABLE, Kind
 
 HOME = Path(__file__).parents[2]
@@ -185,7 +186,7 @@ def test_the_table_of_operators_names_every_public_one_and_no_other() -> None:
     listed = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", tables, re.MULTILINE))
     public = {
         name: getattr(package, name)
-        for package in (operators, operators.rx, sources, sinks)
+        for package in (operators, rx, sources, sinks)
         for name in package.__all__
         if name not in ("Inbox", "RateLimit")  # what inbox makes, and what rate_limit takes
     }

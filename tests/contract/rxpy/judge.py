@@ -24,7 +24,8 @@ class Judged:
 
     `kind` is "same" if it passes, and its observers received the same at the same times from
     sources with the same subscriptions; "records differ" if it passes only; "refused" if it fails
-    because a pipeline with its operator is not built; "other" if it fails. `why` is the error.
+    because a pipeline with its operator is not built, or has a timer and no loop; "other" if it
+    fails. `why` is the error.
     """
 
     test: str
@@ -54,6 +55,8 @@ def _one(test: str, stock: Mapping[str, Any], ours: Mapping[str, Any]) -> Judged
         return Judged(test, SAME if is_same else DIFFER)
     if ours["refused"]:
         return Judged(test, REFUSED, ours["refused"][0])
+    if ours["kind"] == "NoLoop":
+        return Judged(test, REFUSED, ours["error"].splitlines()[0])
     return Judged(test, OTHER, ours["error"].splitlines()[0])
 
 

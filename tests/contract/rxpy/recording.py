@@ -35,12 +35,13 @@ class _Test:
         self.sources: list[Any] = []
         self.refused: list[str] = []
         self.outcome = "failed"
-        self.error = ""
+        self.error = self.kind = ""
 
     def record(self) -> dict[str, Any]:
         return {
             "outcome": self.outcome,
             "error": self.error,
+            "kind": self.kind,
             "piped": self.piped,
             "refused": self.refused,
             "messages": [list(map(_text, one.messages)) for one in self.observers],
@@ -128,6 +129,7 @@ def pytest_runtest_makereport(
         test = _tests[item.nodeid]
         test.outcome = report.outcome
         if report.failed:
+            test.kind = type(call.excinfo.value).__name__ if call.excinfo else ""
             test.error = str(call.excinfo.value if call.excinfo else report.longrepr)[:300]
     return report
 
