@@ -118,6 +118,8 @@ class Iterators:
         for event in tuple(self._kept):
             self._add(event)
         self._results.deliver()
+        # Those that were kept may have taken the room of other calls.
+        self.resume()
 
     def _add(self, event: Event[Any]) -> None:
         value = self._kept.pop(event)

@@ -173,7 +173,8 @@ class InOrder(Results):
 
     def has_room(self, event: Event[Any], kept: int) -> bool:
         if self._returns or event is self.head:
-            return super().has_room(event, kept)
+            # Those that are kept are held, and take nothing of the window.
+            return super().has_room(event, 0)
         # Others hold one result each, so that they do not fill the window that the head needs.
         return not self._held[event]
 

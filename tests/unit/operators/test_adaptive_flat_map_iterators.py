@@ -227,3 +227,32 @@ def test_an_event_ends_with_the_last_of_its_results_whichever_were_given_togethe
         assert source.failed == [1]
 
     run(story())
+
+
+def test_a_call_that_lacked_room_goes_on_although_another_result_came_at_the_same_time(
+    run: Run,
+) -> None:
+    async def story() -> None:
+        given, never = asyncio.Event(), asyncio.Event()
+
+        async def head_and_other(value: int) -> AsyncIterator[int]:
+            if not value:
+                for number in range(3):
+                    yield number
+            else:
+                await given.wait()
+                yield 10
+            await never.wait()
+
+        probe = Probe[int](request=1)
+        stage = adaptive_flat_map(head_and_other, Fixed(2), ordered=True, window=1)
+        from_iterable(range(2)).pipe(stage).connect(probe)
+        await asyncio.sleep(1)
+        assert probe.values == [0]
+        given.set()
+        probe.request(2)
+        await asyncio.sleep(1)
+        assert probe.values == [0, 1, 2]
+        probe.cancel()
+
+    run(story())
