@@ -13,4 +13,4 @@ from reactivex.operators import *  # noqa: F403  # pyright: ignore[reportWildcar
 
 # Ours take the place of those of the same name.
 from penstock.operators import *  # type: ignore[assignment]  # noqa: F403
-from penstock.operators.rx import *  # type: ignore[assignment]  # noqa: F403
+from penstock.operators.rx import *  # type: ignore[assignment, no-redef]  # noqa: F403

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 
 from penstock.streams.protocol.stage import StageInfo
 
-__all__ = ["as_svg", "bound_text", "feeders_drawn", "total_text"]
+__all__ = ["as_svg", "bound_text", "feeders_drawn", "input_text", "total_text", "with_inputs"]
 
 # All in pixels. Text is not measured; this is the width of a letter relative to its size.
 _LETTER = 0.58
@@ -97,7 +97,8 @@ def as_svg(
             else _flow(flow, middle, bottom - _GAP)
         )
     height = (bottom + _HEIGHT if sinks else bottom - _GAP) + 2 * _MARGIN + 10
-    style = _STYLE + (_PARTS if any(stage.feeders for stage in column) else "")
+    has_parts = any(stage.feeders or stage.inputs for stage in column)
+    style = _STYLE + (_PARTS if has_parts else "")
     parts.append(_text("total", middle, height - _MARGIN, total, "middle"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
@@ -111,7 +112,8 @@ def as_svg(
 
 def _height(stage: StageInfo) -> float:
     parts = 0 if stage.feeders is None else 3 * _ROW + 2 * _BETWEEN + 14
-    return _HEIGHT + parts
+    inputs = len(stage.inputs) * (_ROW + 6) + 8 if stage.inputs else 0
+    return _HEIGHT + parts + inputs
 
 
 def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
@@ -137,6 +139,9 @@ def _box(stage: StageInfo, left: float, top: float, kind: str) -> str:
         parts.append(_text("bound", right - badge / 2, middle, bound, "middle"))
     if stage.feeders is not None:
         parts += _feeding(stage.feeders, left + _WIDTH / 2, top + _HEIGHT)
+    for at, column in enumerate(stage.inputs):
+        place = top + _HEIGHT + at * (_ROW + 6)
+        parts.append(_part(input_text(column), left + _WIDTH / 2, place, _WIDTH - 32))
     return "\n  ".join(parts)
 
 
@@ -223,8 +228,27 @@ def bound_text(stage: StageInfo) -> str:
     return "" if stage.holds == 0 else _events(stage.holds)
 
 
+def with_inputs(stages: Iterable[StageInfo]) -> Iterator[StageInfo]:
+    """The stages, and before each those of the other streams that it reads."""
+    for stage in stages:
+        for column in stage.inputs:
+            yield from with_inputs(column)
+        yield stage
+
+
+def input_text(column: tuple[StageInfo, ...]) -> str:
+    """One of the other streams that a stage reads: its stages, and what they hold."""
+    bounds = [stage.holds for stage in with_inputs(column)]
+    held = None if None in bounds else sum(bound or 0 for bound in bounds)
+    names = " > ".join(stage.name for stage in column)
+    if held is None:
+        return f"{names}, no bound"
+    return f"{names}, {_events(held)}" if held else names
+
+
 def total_text(stages: list[StageInfo]) -> str:
     """The most events that the pipeline can hold."""
+    stages = list(with_inputs(stages))
     bounded = sum(stage.bounded for stage in stages)
     open_ended = [str(stage) for stage in stages if stage.holds is None]
     if open_ended:

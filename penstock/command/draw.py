@@ -9,7 +9,14 @@ from typing import Literal
 from penstock.command.load import load
 from penstock.command.output import counted, put, write
 from penstock.streams.errors import BuildError
-from penstock.streams.picture import as_svg, bound_text, feeders_drawn, total_text
+from penstock.streams.picture import (
+    as_svg,
+    bound_text,
+    feeders_drawn,
+    input_text,
+    total_text,
+    with_inputs,
+)
 from penstock.streams.pipeline import Pipeline, cores
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.workers.placement import section_of
@@ -105,6 +112,9 @@ def as_mermaid(stages: list[StageInfo], sinks: int) -> str:
             lines.append(f'    s{stage.number}["{label}"]')
         else:
             lines += _mermaid_parts(stage.number, label, stage.feeders)
+        for at, column in enumerate(stage.inputs, 1):
+            lines.append(f'    s{stage.number}i{at}["{_escaped(input_text(column))}"]')
+            lines.append(f"    s{stage.number}i{at} --> s{stage.number}")
     first_sink = len(stages) - sinks
     for at, stage in enumerate(stages[1:], 1):
         above = stages[min(at, first_sink) - 1]
@@ -117,8 +127,9 @@ def as_mermaid(stages: list[StageInfo], sinks: int) -> str:
 
 def parts_of(stage: StageInfo) -> list[tuple[str, str]]:
     """The parts of a stage that has several, and what each of them does."""
+    inputs = [("and reads", input_text(column)) for column in stage.inputs]
     if stage.feeders is None:
-        return []
+        return inputs
     return [
         ("dispatcher", "gives each free feeder the next group"),
         (counted(stage.feeders, "feeder"), "each has one group, until that is empty"),
@@ -141,7 +152,7 @@ def _mermaid_parts(number: int, label: str, feeders: int) -> list[str]:
 
 def most_held(stages: list[StageInfo]) -> int | None:
     """The most events of the sources that can be unfinished at once; None without a bound."""
-    held = [stage.holds for stage in stages]
+    held = [stage.holds for stage in with_inputs(stages)]
     return None if None in held else sum(n for n in held if n is not None)
 
 

@@ -129,6 +129,7 @@ class _Listening(SourceStage[T]):
     ) -> None:
         super().__init__(downstream, run, info)
         self._observable = observable
+        self._scheduler = LoopScheduler(run, info)
         self._overflow = on_overflow
         self._waiting: deque[tuple[T, float]] = deque()
         self._thread = threading.get_ident()
@@ -137,15 +138,19 @@ class _Listening(SourceStage[T]):
     def produce(self) -> None:
         if not self._subscribed:
             self._subscribed = True
-            scheduler = LoopScheduler(self.run, self.info)
-            subscription = self._observable.subscribe(
-                self._on_value, self._end, lambda: self._end(None), scheduler=scheduler
-            )
-            if self.done:
-                subscription.dispose()
-            else:
-                self._subscription = subscription
+            # Inside the scheduler, which lets it emit when it has subscribed, and not before: then
+            # one that emits at once can be unsubscribed from half-way.
+            self._scheduler.schedule(self._subscribe)
         self._deliver()
+
+    def _subscribe(self, *_: object) -> None:
+        subscription = self._observable.subscribe(
+            self._on_value, self._end, lambda: self._end(None), scheduler=self._scheduler
+        )
+        if self.done or self._ending is not None:
+            subscription.dispose()
+        else:
+            self._subscription = subscription
 
     # On any thread.
 

@@ -160,6 +160,7 @@ class StageInfo:
     takes; `routed`: a stage's own sinks of dead letters; `continues`: a source that begins where
     an earlier running ended; `empties`: a sink that empties its file first; `appends`: one that
     only adds at the end of its file; `once`: why a source cannot begin again, if it cannot;
+    `inputs`: the stages of each stream that the stage reads besides the one above it, source first;
     `feeders`: the groups between which a stage rotates, if their number is given; `under`: what a
     stage with a limit is under another one.
 
@@ -189,6 +190,7 @@ class StageInfo:
     weight: int = 1
     feeders: int | None = None
     once: str = ""
+    inputs: tuple[tuple[StageInfo, ...], ...] = ()
     under: Callable[[tuple[int, int]], StageInfo] | None = field(
         default=None, compare=False, repr=False
     )

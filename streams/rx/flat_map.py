@@ -3,145 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, cast
 
 from reactivex import Observable
-from reactivex.abc import DisposableBase
 
 from penstock.streams.boundary.async_items import NOT_YET
-from penstock.streams.errors import HoldExceeded, PenstockError, as_raised, describe
-from penstock.streams.flowable import Flowable
-from penstock.streams.protocol.acknowledgement import AckHook, Family, Joined, Lessor
+from penstock.streams.errors import PenstockError, describe
+from penstock.streams.protocol.acknowledgement import Family
 from penstock.streams.protocol.blame import blame
 from penstock.streams.protocol.demand_stage import DemandStage
-from penstock.streams.protocol.event import Ending, Event
-from penstock.streams.protocol.stage import (
-    CLOSED,
-    UNCONNECTED,
-    StageInfo,
-    Subscriber,
-    Subscription,
-    is_second,
-)
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.protocol.time_slice import TimeSlice, fitting
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.lift import HOLD
-from penstock.streams.rx.scheduler import LoopScheduler
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.nested import Nested
 
-__all__ = ["Answer", "Expanding", "FlatMap"]
+__all__ = ["MOST_OPEN", "Answer", "Expanding", "FlatMap"]
 
-
-class _Nested(AckHook, Iterator[Any]):
-    """Iterates over the events of `stream`, each requested when it is needed.
-
-    If an event does not come at once, the result is NOT_YET, and `arrived` is called when it is
-    there, or the end. Memory: one event. The stream has its own run, which lasts until the stream
-    and all its events have ended. Its error is raised; `close` cancels it.
-    """
-
-    upstream: Subscription = UNCONNECTED
-
-    def __init__(
-        self, stream: Flowable[Any], run: Run, arrived: Callable[[_Nested], object]
-    ) -> None:
-        self._run = run
-        self._arrived = arrived
-        self._event: Event[Any] | None = None
-        self._ending: tuple[BaseException | None] | None = None
-        self._asked = self._left = False
-        self._unfinished = 0
-        self._lessors: list[Lessor] = []
-        self._own = run.nested()
-        self._own.on_failed = self.on_error
-        leased = len(run.lessors)
-        try:
-            stream.attach(self, self._own)
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            # Stages below also check whether leased events may begin.
-            self._lessors = run.lessors[leased:]
-
-    def on_subscribe(self, subscription: Subscription, /) -> None:
-        if not is_second(self, subscription):
-            self.upstream = subscription
-
-    def on_events(self, events: list[Event[Any]], /) -> None:
-        self._asked = False
-        (event,) = events
-        if self._ending is not None:
-            event.give_back()
-            return
-        event.outer = (event.origin, event.outer)
-        event.origin = self
-        self._unfinished += 1
-        self._event = event
-        self._arrived(self)
-
-    def on_completed(self) -> None:
-        self._over(None)
-
-    def on_error(self, error: BaseException, /) -> None:
-        self._over(error)
-
-    def _over(self, error: BaseException | None) -> None:
-        if self._ending is None:
-            self._ending = (error,)
-            self._arrived(self)
-            self._leave_if_over()
-        elif error is not None:
-            self._run.late_error(error)
-
-    def __next__(self) -> Any:
-        if self._event is None and self._ending is None and not self._asked:
-            self._asked = True
-            self.upstream.request(1)
-        event, self._event = self._event, None
-        if event is not None:
-            return event
-        if self._ending is None:
-            return NOT_YET
-        (error,) = self._ending
-        if error is not None:
-            raise as_raised(error)
-        raise StopIteration
-
-    @staticmethod
-    def joined(child: Event[Any]) -> Event[Any]:
-        """Join the event in the value of `child` with it: both origins are notified of its end."""
-        event: Event[Any] = child.value
-        joined = Event(event.value, child.created, Joined((child, event)), child.token)
-        joined.started = child.started
-        if child.started is not None:
-            joined.ended = child.ended
-        joined.turn, child.turn = child.turn, None
-        return joined
-
-    def ended(
-        self, events: list[Event[Any]], ending: Ending, error: BaseException | None, /
-    ) -> None:
-        self._unfinished -= len(events)
-        self._leave_if_over()
-
-    def _leave_if_over(self) -> None:
-        if self._ending is not None and not self._unfinished and not self._left:
-            self._left = True
-            for lessor in self._lessors:
-                self._run.lessors.remove(lessor)
-            self._run.leave(self._own)
-
-    def close(self) -> None:
-        """Cancel the stream, and return the event that has come from it and was not taken."""
-        if self._ending is None:
-            self._ending = (None,)
-            self.upstream.cancel()
-        event, self._event = self._event, None
-        if event is not None:
-            event.give_back()
-        self._leave_if_over()
+MOST_OPEN = 32
+"""How many streams inside a stream are read at once, unless an operator is given another number."""
 
 
 class Answer:
@@ -281,7 +164,7 @@ class Expanding(DemandStage):
             self.release()
             return False
         child = family.child(item)
-        if type(items) is _Nested:
+        if type(items) is Nested:
             child = items.joined(child)
         self.sent(answer)
         self.demand -= 1
@@ -317,69 +200,41 @@ class Expanding(DemandStage):
 
 class FlatMap(Expanding):
     """flat_map without Rx in between: the n-th value is answered with the items of
-    `function(value, n)`."""
+    `function(value, n)`, an iterable, a stream or an Observable.
+
+    Up to `max_concurrent` streams are open at a time. What has items goes first: the next event is
+    requested when those that are open wait for theirs. So streams that need not wait are read one
+    after another, as iterables are.
+    """
 
     def __init__(
-        self, downstream: Subscriber[Any], run: Run, info: StageInfo, function: Callable[..., Any]
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        function: Callable[..., Any],
+        max_concurrent: int = MOST_OPEN,
     ) -> None:
-        super().__init__(downstream, run, info)
+        super().__init__(downstream, run, info, max_concurrent)
         self._function = function
         self._index = 0
-        # A separate scheduler: in reactivex's trampoline, where this stage may run, they would
-        # wait.
-        self._scheduler = LoopScheduler(run, info)
+
+    def _has_room(self) -> bool:
+        return not self._open and self.opened < self._feeders
 
     def answer(self, value: Any) -> Iterable[Any]:
         result: Any = self._function(value, self._index)
         kind = cast("type[Any]", result.__class__)
         self._index += 1
-        if issubclass(kind, Flowable):
-            return _Nested(result, self.run, self.came)
-        if issubclass(kind, Observable):
-            return _values(result, self._scheduler)
-        if issubclass(kind, Future) or hasattr(kind, "__await__"):
+        if issubclass(kind, Observable | Future) or hasattr(kind, "add_done_callback"):
+            return Nested(as_stream(self.info.name, result), self.run, self.came)
+        if issubclass(kind, Coroutine) or hasattr(kind, "__await__"):
             raise PenstockError(
-                "flat_map over futures starts work without bounds: use adaptive_flat_map(handler)"
+                f"{self.info.name} awaits no coroutines: use adaptive_flat_map(handler)"
             )
         if hasattr(kind, "__iter__"):
             return cast(Iterable[Any], result)
-        raise TypeError(f"flat_map needs an iterable for each value, not {describe(result, 80)}")
-
-
-def _values(observable: Observable[Any], scheduler: LoopScheduler) -> Iterable[Any]:
-    """The values of a finished Observable, at most `HOLD`: it cannot be read one at a time."""
-    # Imported here: slow to import, and `spread` needs this module in most pipelines.
-    from reactivex.operators import take
-
-    items: list[Any] = []
-    ended: list[Exception | None] = []
-    beginning = observable.pipe(take(HOLD + 1))
-
-    def subscribe(*_: object) -> DisposableBase:
-        return beginning.subscribe(
-            items.append, ended.append, lambda: ended.append(None), scheduler=scheduler
+        raise TypeError(
+            f"{self.info.name} needs an iterable or a stream for each value, "
+            f"not {describe(result, 80)}"
         )
-
-    # Inside the scheduler, which lets it emit when it has subscribed, and not before: then it
-    # can be unsubscribed from half-way.
-    subscription = scheduler.schedule(subscribe)
-    if not ended:
-        subscription.dispose()
-        raise PenstockError(
-            "flat_map over an Observable that goes on later has no bound: return "
-            "Flowable.of(observable, on_overflow=...), "
-            "or use adaptive_flat_map with an async iterator"
-        )
-    if ended[0] is not None:
-        raise ended[0]
-    return items if len(items) <= HOLD else _beginning(items[:HOLD])
-
-
-def _beginning(items: list[Any]) -> Iterator[Any]:
-    """The first values of an Observable: a request for more is an error."""
-    yield from items
-    raise HoldExceeded(
-        f"flat_map's function returned an Observable that emits more than {HOLD:,} values at once "
-        "and cannot be asked for fewer: return an iterable, such as a generator, or a stream of "
-        "this library, such as from_iterable(...), which are read only as far as needed"
-    )

@@ -15,6 +15,7 @@ function that is itself generic, as operators are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from reactivex import Observable
@@ -58,6 +59,13 @@ def _through(stream: Fluent[Any], operator: str, *arguments: Any) -> Flowable[An
     from reactivex import operators
 
     return stream.pipe(getattr(operators, operator)(*arguments))
+
+
+def _by_ours(stream: Fluent[Any], operator: str, *arguments: Any, **options: Any) -> Flowable[Any]:
+    """`stream` through an operator of Rx that this library has."""
+    # By name, because the operators import this room.
+    module = import_module(f"penstock.operators.rx.{operator}")
+    return stream.pipe(getattr(module, operator)(*arguments, **options))
 
 
 def _refused(operator: str) -> Any:
@@ -180,10 +188,45 @@ class Fluent(Observable[T_co]):
         """See `reactivex.operators.dematerialize`."""
         return _through(self, "dematerialize")
 
-    exclusive = _refused("exclusive")
-    switch_latest = _refused("switch_latest")
-    ref_count = _refused("ref_count")
+    def exclusive(self) -> Flowable[Any]:
+        """See `penstock.ops.exclusive`."""
+        return _by_ours(self, "exclusive")
+
+    def switch_latest(self) -> Flowable[Any]:
+        """See `penstock.ops.switch_latest`."""
+        return _by_ours(self, "switch_latest")
+
+    def ref_count(self) -> Flowable[T_co]:
+        """See `penstock.ops.ref_count`."""
+        return _by_ours(self, "ref_count")
+
     partition_indexed = _refused("partition_indexed")
+
+    # Those that have options of this library.
+
+    def merge(self, *sources: Observable[Any], **options: Any) -> Flowable[Any]:
+        """See `penstock.ops.merge`."""
+        return _by_ours(self, "merge", *sources, **options)
+
+    def zip(self, *args: Observable[Any], **options: Any) -> Flowable[tuple[Any, ...]]:
+        """See `penstock.ops.zip`."""
+        return _by_ours(self, "zip", *args, **options)
+
+    def combine_latest(self, *others: Observable[Any], **options: Any) -> Flowable[tuple[Any, ...]]:
+        """See `penstock.ops.combine_latest`."""
+        return _by_ours(self, "combine_latest", *others, **options)
+
+    def with_latest_from(self, *sources: Observable[Any]) -> Flowable[tuple[Any, ...]]:
+        """See `penstock.ops.with_latest_from`."""
+        return _by_ours(self, "with_latest_from", *sources)
+
+    def merge_all(self, *options: int) -> Flowable[Any]:
+        """See `penstock.ops.merge_all`."""
+        return _by_ours(self, "merge_all", *options)
+
+    def share(self, **options: Any) -> Flowable[T_co]:
+        """See `penstock.ops.share`."""
+        return _by_ours(self, "share", **options)
 
     def __getitem__(self, key: slice | int) -> Flowable[T_co]:
         if isinstance(key, slice):

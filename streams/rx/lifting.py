@@ -91,7 +91,8 @@ def apply_all(operators: Sequence[Operator], source: Flowable[Any]) -> Flowable[
 def _ours(part: Part) -> Callable[[Flowable[Any]], Flowable[Any]]:
     """The operator of this library that does what a stock one of the same name does."""
     # By name, because the operators import this room.
-    name = str(part.name)
+    # `replay` and `publish_value` are made of `multicast`, and a subject.
+    name = "multicast" if "subject_factory" in part.arguments else str(part.name)
     module = import_module(f"penstock.operators.rx.{name}")
     # The stock functions name what they have completed by a default with an underscore at the end.
     options = {name.rstrip("_"): value for name, value in part.arguments.items()}

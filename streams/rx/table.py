@@ -99,7 +99,7 @@ _ANSWERING_AT_ONCE = {
     **_at_once(
         "pairs an input with what it already has: the input before, the latest of another"
         " source, the next of a plain iterable",
-        "pairwise with_latest_from zip_with_iterable zip_with_list",
+        "pairwise zip_with_iterable zip_with_list",
     ),
     **_at_once(
         "emits the inputs, and values given when it was built if there are none or before them",
@@ -155,6 +155,19 @@ _HOLDING = {
 
 _OURS = {
     **_ours(
+        "reads several streams at once, as far ahead as it says",
+        "amb combine_latest merge with_latest_from zip",
+    ),
+    **_ours(
+        "reads the streams that are its values, a number of them at once",
+        "concat_all concat_map exclusive flat_map_latest merge_all switch_latest switch_map"
+        " switch_map_indexed",
+    ),
+    **_ours(
+        "shares one reading of its source among its readers; the slowest sets the demand",
+        "multicast publish publish_value ref_count replay share",
+    ),
+    **_ours(
         "reads one stream after another",
         "catch concat do_while on_error_resume_next repeat retry timeout timeout_with_mapper"
         " while_do",
@@ -180,52 +193,15 @@ _REFUSED = {
         "makes two streams that share one source but not their demand",
         "penstock.group_by(predicate), whose groups are the two parts, or filter",
     ),
-    # Work per event
-    **_refused(
-        "merge merge_all concat_all concat_map",
-        "keeps every inner stream it is given, started or waiting, and cannot slow them down",
-        "adaptive_flat_map(handler, limit=...), where a handler may return an async iterator and"
-        " limit=Fixed(1) is one after another; or, for several plain sources,"
-        " Flowable.of(reactivex.merge(a, b), on_overflow=...)",
-    ),
-    **_refused(
-        "switch_latest switch_map switch_map_indexed flat_map_latest exclusive",
-        "starts and abandons inner streams whatever the demand",
-        "Flowable.of(source, on_overflow=latest()) and then adaptive_flat_map(handler,"
-        " limit=Fixed(1)): the newest value waits, the ones before it are dropped",
-    ),
     **_refused(
         "expand",
         "feeds its own outputs back to itself without a bound",
         "adaptive_flat_map(handler), where the handler is an async generator that walks the tree",
     ),
-    # Other sources
-    **_refused(
-        "combine_latest",
-        _SECOND_VALUES,
-        "with_latest_from(other), which answers each input at once, or"
-        " Flowable.of(reactivex.combine_latest(a, b), on_overflow=latest())",
-    ),
-    **_refused(
-        "zip",
-        "keeps the values of the faster source without a bound",
-        "zip_with_iterable(iterable), which takes one item for each input, or"
-        " Flowable.of(reactivex.zip(a, b), on_overflow=...)",
-    ),
     **_refused(
         "join group_join",
         "keeps the values of both sources for as long as their durations last",
         "with_latest_from(other), or Flowable.of(...) around the join of plain sources",
-    ),
-    **_refused(
-        "amb",
-        _SECOND_VALUES,
-        "Flowable.of(reactivex.amb(a, b), on_overflow=...)",
-    ),
-    **_refused(
-        "multicast publish publish_value ref_count replay share",
-        "pushes to several readers without demand, or keeps values for readers to come",
-        "several sinks, pipeline.to(one, other): the slowest sets the demand",
     ),
     # Where work runs
     **_refused(

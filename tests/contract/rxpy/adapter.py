@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reactivex import Observable
+from reactivex.abc import DisposableBase, SchedulerBase
 
 from penstock import Flowable, buffer
-from penstock.streams.testing import on_scheduler
+from penstock.streams.rx.sharing import Connectable
+from penstock.streams.testing import SchedulerLoop, on_scheduler
 
 # The tests push as they like, and say nothing about demand: no value may overflow.
 _ROOM = 10**9
@@ -20,12 +22,31 @@ _REQUEST = 1 if os.environ.get("RXPY_DEMAND") == "one" else None
 
 def through(source: Observable[Any], operators: Sequence[Callable[[Any], Any]]) -> Any:
     """What `source.pipe(*operators)` is, read through a stream with demand."""
+    if isinstance(source, _Connectable):
+        return _plain(source.stream.pipe(*operators))
     return _plain(Flowable.of(source, on_overflow=buffer(_ROOM)).pipe(*operators))
 
 
 def _plain(result: Any) -> Any:
     if isinstance(result, list):
         return [_plain(stream) for stream in result]
+    if isinstance(result, Connectable):
+        return _Connectable(result)
     if isinstance(result, Flowable):
         return on_scheduler(result, request=_REQUEST)
     return result
+
+
+class _Connectable(Observable[Any]):
+    """A connectable stream, which is connected and read on a scheduler."""
+
+    def __init__(self, stream: Connectable[Any]) -> None:
+        plain = on_scheduler(stream, request=_REQUEST)
+        super().__init__(lambda observer, scheduler: plain.subscribe(observer, scheduler=scheduler))
+        self.stream = stream
+
+    def connect(self, scheduler: SchedulerBase | None = None) -> DisposableBase:
+        if scheduler is None:
+            return self.stream.connect()
+        with SchedulerLoop.of(scheduler).entered():
+            return self.stream.connect()

@@ -28,7 +28,7 @@ from penstock import (
     route,
     spread,
 )
-from penstock.streams.errors import HoldExceeded
+from penstock.streams.errors import BufferFull
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run as PipelineRun
 from penstock.streams.rx.lift import HOLD
@@ -44,6 +44,7 @@ from penstock.streams.testing.plugin import Run
 
 # What reactivex says of its type does not fit a lambda.
 flat_map: Any = ops.flat_map
+concat_map: Any = ops.concat_map
 
 
 class Counted:
@@ -67,18 +68,21 @@ def test_no_more_of_an_observable_is_kept_than_a_stage_may_hold() -> None:
     probe = read(MemorySource([0, 1]), flat_map(lambda i: rx.from_iterable(values[i])), ops.take(3))
     assert probe.values == [0, 1, 2]
     assert probe.completed
-    assert (values[0].taken, values[1].taken) == (HOLD + 1, 0)
+    assert (values[0].taken, values[1].taken) == (
+        HOLD + 2,
+        0,
+    )  # One is requested, and one was too many.
 
 
 def test_an_observable_that_emits_more_than_may_be_held_is_an_error_when_more_is_asked_for() -> (
     None
 ):
     source = MemorySource(["many"])
-    probe = read(source, flat_map(lambda _: rx.range(0, HOLD + 1)), request=HOLD)
+    probe = read(source, flat_map(lambda _: rx.range(0, HOLD + 2)), request=HOLD)
     assert probe.values == list(range(HOLD))
     assert probe.error is None
-    probe.request(1)
-    assert isinstance(probe.error, HoldExceeded)
+    probe.request(2)
+    assert isinstance(probe.error, BufferFull)
     assert "stage 2 'flat_map'" in str(probe.error.__notes__)
     assert source.failed == ["many"]
 
@@ -122,13 +126,13 @@ def test_a_stream_is_asked_for_no_more_than_is_wanted() -> None:
 
 def test_a_stream_need_not_have_its_values_at_once(run: Run) -> None:
     sink = MemorySink()
-    run(from_iterable("ab").pipe(flat_map(lambda v: ticking(v, 2))).to(sink).run())
+    run(from_iterable("ab").pipe(concat_map(lambda v: ticking(v, 2))).to(sink).run())
     assert sink.accepted == [(1, ("a", 0)), (2, ("a", 1)), (3, ("b", 0)), (4, ("b", 1))]
 
 
 def test_an_observable_that_goes_on_later_can_be_made_a_stream(run: Run) -> None:
     sink = MemorySink()
-    later = flat_map(lambda v: Flowable.of(rx.timer(1).pipe(ops.map(lambda _: v)), latest()))
+    later = concat_map(lambda v: Flowable.of(rx.timer(1).pipe(ops.map(lambda _: v)), latest()))
     run(from_iterable("ab").pipe(later).to(sink).run())
     assert sink.accepted == [(1, "a"), (2, "b")]
 
@@ -149,8 +153,8 @@ def test_a_stream_that_is_not_read_to_its_end_gives_back_what_it_has(run: Run) -
     async def story() -> None:
         outer, inner, closed = MemorySource(["a", "b"]), MemorySource(range(9)), list[Any]()
         sink = MemorySink(hold=True)
-        both = lambda _: inner.pipe(ops.flat_map(lambda _: ticking("t", 9, closed)))  # noqa: E731
-        async with outer.pipe(flat_map(both)).to(sink).start() as running:
+        both = lambda _: inner.pipe(concat_map(lambda _: ticking("t", 9, closed)))  # noqa: E731
+        async with outer.pipe(concat_map(both)).to(sink).start() as running:
             await asyncio.sleep(1.5)
             assert sink.waiting == [("t", 0)]
             running.cancel()
@@ -165,7 +169,7 @@ def test_what_a_stream_has_opened_is_closed_before_the_next_but_one(run: Run) ->
     async def story() -> None:
         closed = list[int]()
         sink = MemorySink()
-        stage = flat_map(lambda n: ticking(n, 1, closed))
+        stage = concat_map(lambda n: ticking(n, 1, closed))
         async with from_iterable(range(50)).pipe(stage).to(sink).start() as running:
             for second in range(2, 50):
                 await asyncio.sleep(second + 0.5 - asyncio.get_running_loop().time())
@@ -207,7 +211,10 @@ def test_a_drain_waits_for_a_stream_to_end(run: Run) -> None:
     async def story() -> None:
         sink = MemorySink()
         async with (
-            from_iterable("abc").pipe(flat_map(lambda v: ticking(v, 3))).to(sink).start() as running
+            from_iterable("abc")
+            .pipe(concat_map(lambda v: ticking(v, 3)))
+            .to(sink)
+            .start() as running
         ):
             await asyncio.sleep(1.5)
             await running.drain()
@@ -219,7 +226,9 @@ def test_a_drain_waits_for_a_stream_to_end(run: Run) -> None:
 def test_a_pause_holds_streams_inside_as_well(run: Run) -> None:
     async def story() -> None:
         sink = MemorySink()
-        stage = flat_map(lambda n: CountedSource(range(3)).pipe(adaptive_flat_map(later, Fixed(1))))
+        stage = concat_map(
+            lambda n: CountedSource(range(3)).pipe(adaptive_flat_map(later, Fixed(1)))
+        )
         async with from_iterable(range(2)).pipe(stage).to(sink).start() as running:
             await asyncio.sleep(1.5)
             running.pause()

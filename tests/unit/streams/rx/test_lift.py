@@ -599,12 +599,12 @@ def test_an_unknown_operator_is_taken_for_one_that_holds() -> None:
 @pytest.mark.parametrize(
     ("operator", "instead"),
     [
-        (ops.merge(from_iterable([1])), "adaptive_flat_map"),
+        (ops.expand(reactivex.of), "adaptive_flat_map"),
         (ops.distinct(), "distinct_within"),
         (ops.group_by(lambda n: n), "penstock.group_by"),
-        (ops.replay(), "several sinks"),
+        (ops.replay(), "the number of values to keep"),
         (ops.observe_on(Any), "in_threads"),
-        (ops.switch_latest(), "latest()"),
+        (ops.join(reactivex.never(), reactivex.of, reactivex.of), "with_latest_from"),
         (ops.window_with_count(2), "flat_map"),
     ],
 )

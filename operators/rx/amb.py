@@ -1,0 +1,77 @@
+"""Read the stream that has something first: an event, its end, or an error.
+
+Items:   the events of that stream.
+Time:    as soon as they come, or as they are requested.
+Memory:  up to 64 events of the stream, which were requested. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  requests from both what is requested of it, up to 64, until one has something.
+Ends:    with the stream that was first; the other is cancelled. Each event is finished as if it had
+         come alone. Cancel returns what waits.
+Errors:  those of the stream that was first, and at once.
+
+    source      -----1-----2--|
+    amb(other)  --a-----b-----c--|
+    other       --a-----b-----c--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reactivex import Observable
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.several import Several, Waiting, several
+
+__all__ = ["amb"]
+
+
+def amb(right_source: Observable[Any]) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The events of the stream, or of `right_source`: of that which has something first."""
+    other = as_stream("amb", right_source)
+    return lambda source: several([source, other], _Racing, StageInfo("amb", "", 0))
+
+
+class _Racing(Several):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        streams: Sequence[Flowable[Any]],
+    ) -> None:
+        super().__init__(downstream, run, info, streams)
+        self._first: Waiting | None = None
+
+    def arrived(self, source: Waiting, events: list[Event[Any]]) -> None:
+        self._reacts(source)
+        super().arrived(source, events)
+
+    def over(self, source: Input, error: BaseException | None, /) -> None:
+        self._reacts(source)
+        super().over(source, error)
+
+    def _reacts(self, source: Input) -> None:
+        if self._first is not None:
+            return
+        for each in self.inputs:
+            if each is source:
+                self._first = each
+            else:
+                each.cancel()
+
+    def combine(self) -> bool:
+        first = self._first
+        if first is None:
+            return False
+        if first.has_ended:
+            self.complete()
+        elif self.demand and first.events:
+            self.send(first.events.popleft())
+            return True
+        return False

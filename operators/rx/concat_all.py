@@ -1,0 +1,36 @@
+"""Read the streams that are a stream's values, one after another.
+
+Items:   the events of the first stream, then those of the second, and so on.
+Time:    as soon as they come, or as they are requested.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream; one of the source when none is open.
+Ends:    when the source and its last stream have ended. An event of the source is finished when its
+         stream has ended and all its events are; without any it is dropped as "concat_all". An
+         event of a stream ends as it comes out, towards both. Cancel returns both.
+Errors:  the first one passes on at once, of the source or of a stream, whose event of the source it
+         fails; all others are cancelled, and what waits is returned.
+
+    source        --a-----b------|
+    concat_all()  ----1-2----3-1-2-|
+    a             ----1-2----3|
+    b                         -1-2-|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.rx.flattening import flattened
+
+__all__ = ["concat_all"]
+
+
+def concat_all() -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The events of all streams that the stream has as values, one stream after another.
+
+    The values may be streams, Observables, futures or iterables.
+    """
+    return lambda source: flattened("concat_all", source, None, 1)

@@ -1,0 +1,39 @@
+"""Make a stream of each value, and read these streams one after another.
+
+Items:   the events of the first value's stream, then those of the second's, and so on.
+Time:    as soon as they come, or as they are requested. The function is called when the stream
+         before has ended.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream; one of the source when none is open.
+Ends:    when the source and its last stream have ended. An event of the source is finished when its
+         stream has ended and all its events are; without any it is dropped as "concat_map". An
+         event of a stream ends as it comes out, towards both. Cancel returns both.
+Errors:  the first one passes on at once, of the source, the function or a stream; the event of the
+         source fails with it; what waits is returned.
+
+    source         --a-----b--------|
+    concat_map(f)  ----1-2----3-1-2-|
+    f(a)           ----1-2----3|
+    f(b)                       -1-2-|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.rx.flattening import flattened
+
+__all__ = ["concat_map"]
+
+T = TypeVar("T")
+
+
+def concat_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
+    """The events of the streams that `project` returns for each value, one after another.
+
+    It may return a stream, an Observable, a future or an iterable.
+    """
+    return lambda source: flattened("concat_map", source, project, 1)

@@ -1,0 +1,37 @@
+"""Read one of a stream's streams to its end, and drop those that come meanwhile.
+
+Items:   the events of the streams that are read.
+Time:    as soon as they come, or as they are requested.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream, and always the next one of the source.
+Ends:    when the source and the open stream have ended. An event of the source is finished when its
+         stream has ended and all its events are; one whose stream is not read, or is empty, is
+         dropped as "exclusive". Cancel returns what is open.
+Errors:  the first one passes on at once, of the source or of the open stream, whose event of the
+         source it fails.
+
+    source       --a-----b------c------|
+    exclusive()  ----1-2----3-----1-2----|
+    a            ----1-2----3|
+    c                           --1-2----|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.switching import Exclusive
+
+__all__ = ["exclusive"]
+
+
+def exclusive() -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The events of those streams that come while no other is read.
+
+    The values may be streams, Observables or futures.
+    """
+    return lambda source: source.then(Exclusive, StageInfo("exclusive", "", 2))

@@ -1,0 +1,31 @@
+"""Make a stream of each value, and read the newest of these streams: another name of `switch_map`.
+
+Items:   the events of each value's stream until the next value comes.
+Time:    as soon as they come, or as they are requested.
+Memory:  one event of the open stream, and one of the source.
+Demand:  one event at a time from the open stream, and always the next one of the source.
+Ends:    as `switch_map` does.
+Errors:  as `switch_map` does.
+
+    source              --a-----b------|
+    flat_map_latest(f)  ----1-2----1-2---|
+    f(a)                ----1-2-X
+    f(b)                        ---1-2---|      X: cancelled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.operators.rx.switch_map import switch_map
+from penstock.streams.flowable import Flowable
+
+__all__ = ["flat_map_latest"]
+
+T = TypeVar("T")
+
+
+def flat_map_latest(mapper: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
+    """The events of the stream that `mapper` returns for the newest value."""
+    return switch_map(mapper)

@@ -1,0 +1,100 @@
+"""Merge several streams into one.
+
+Items:   the events of all streams, unchanged; those of one stream stay in order.
+Time:    as soon as they come, or as they are requested: then one of each stream that has any, in
+         rotation, so that a fast stream does not keep back the others.
+Memory:  up to `prefetch` events of each stream. A plain Observable has a buffer of 1,024 besides.
+Demand:  requests from every stream what is requested of it, up to `prefetch` each.
+Ends:    when all streams have ended. Cancel cancels all, and returns what waits. Each event is
+         finished as if it had come alone.
+Errors:  the first error of a stream passes on at once; the others are cancelled, and what waits is
+         returned.
+
+    source         --1-----2-----3--|
+    merge(other)   --1--a--2--b--3--|
+    other          -----a-----b--|
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from reactivex import Observable
+
+from penstock.operators.rx.merge_all import merge_all
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.several import PREFETCH, Several, Waiting, several
+
+__all__ = ["merge"]
+
+T = TypeVar("T")
+
+
+def merge(
+    *sources: Observable[Any], max_concurrent: int | None = None, prefetch: int = PREFETCH
+) -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """Merge the stream with `sources`; up to `prefetch` events of each wait for demand.
+
+    With `max_concurrent` it is the stream's values that are streams, of which so many are read at
+    once: see `merge_all`. Raises BuildError if both are given, or a number is below 1.
+    """
+    if max_concurrent is not None:
+        if sources:
+            raise BuildError("merge takes streams, or max_concurrent= for a stream of streams")
+        return merge_all(max_concurrent)
+    others = [as_stream("merge", source) for source in sources]
+
+    def operator(source: Flowable[Any]) -> Flowable[Any]:
+        make = partial(_Merging, prefetch=prefetch)
+        info = StageInfo("merge", f"of {len(others) + 1}", 0)
+        return several([source, *others], make, info, prefetch=prefetch)
+
+    return operator
+
+
+class _Merging(Several):
+    """`_ready` are the streams with events that wait, the next in rotation first."""
+
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        streams: Sequence[Flowable[Any]],
+        prefetch: int,
+    ) -> None:
+        super().__init__(downstream, run, info, streams, prefetch)
+        self._ready: deque[Waiting] = deque()
+
+    def arrived(self, source: Waiting, events: list[Event[Any]]) -> None:
+        if not source.events:
+            self._ready.append(source)
+        source.events += events
+
+    def combine(self) -> bool:
+        ready = self._ready
+        if self.demand and ready:
+            sent: list[Event[Any]] = []
+            while ready and len(sent) < self.demand:
+                source = ready.popleft()
+                sent.append(source.events.popleft())
+                if source.events:
+                    ready.append(source)
+            self.demand -= len(sent)
+            self.downstream.on_events(sent)
+            return True
+        if all(each.has_ended for each in self.inputs):
+            self.complete()
+        return False
+
+    def release(self) -> None:
+        self._ready.clear()
+        super().release()

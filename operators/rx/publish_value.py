@@ -1,0 +1,54 @@
+"""Share one reading of a stream, and give the newest value to readers that come later.
+
+Items:   each reader gets the newest value, or `initial_value` before there is one, and then the
+         events that come.
+Time:    as soon as they come, or as they are requested. The source is read from `connect()` on.
+Memory:  one value, and up to `prefetch` events for each reader.
+Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
+         for the slowest. Without readers the source is read, for the newest value.
+Ends:    every reader ends with the source, after what waits for it; one that comes later ends at
+         once. An event is finished when all who were reading have finished it: a value that is
+         given again acknowledges nothing. Without readers it is dropped as "publish_value".
+Errors:  the source's passes on to every reader, after what waits for it.
+
+    source     --1--2--3--4--|
+    connect()  --x
+    a reader   0-1--2--3--4--|
+    a later    ---------3-4--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.several import PREFETCH
+from penstock.streams.rx.sharing import Connectable, Memory, mapped
+from penstock.streams.validation import require_count
+
+__all__ = ["publish_value"]
+
+T = TypeVar("T")
+
+
+def publish_value(
+    initial_value: T, mapper: Callable[[Any], Any] | None = None, *, prefetch: int = PREFETCH
+) -> Callable[[Flowable[T]], Any]:
+    """A connectable stream that gives each reader the newest value first.
+
+    `mapper` as for `publish`. Raises BuildError for a `prefetch` below 1, and between `spread` and
+    a working stage.
+    """
+    require_count("publish_value", prefetch=prefetch)
+    info = StageInfo("publish_value", "", prefetch)
+
+    def operator(source: Flowable[T]) -> Flowable[Any]:
+        def make() -> Connectable[Any]:
+            memory = Memory(1, initial=(initial_value,), after_end=False)
+            return Connectable(source, info, prefetch, memory)
+
+        return make() if mapper is None else mapped(make, mapper, info, source)
+
+    return operator

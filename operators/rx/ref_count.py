@@ -1,0 +1,44 @@
+"""Connect a connectable stream with its first reader, and disconnect it with the last.
+
+Items:   each reader gets the events that come while it reads; of `replay` the kept values first.
+Time:    the source is read from the first reader on; when the last has left it is cancelled, and
+         the next reader begins it anew.
+Memory:  that of the connectable stream.
+Demand:  that of the connectable stream: the slowest reader sets it.
+Ends:    as the connectable stream does.
+Errors:  as the connectable stream's.
+
+    source    --1--2--3--4--|
+    a reader  --1--2--3--4--|
+    a later   --------3--4--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.streams.errors import BuildError
+from penstock.streams.flowable import Flowable
+from penstock.streams.rx.sharing import Connectable, shared
+
+__all__ = ["ref_count"]
+
+T = TypeVar("T")
+
+
+def ref_count() -> Callable[[Flowable[T]], Flowable[T]]:
+    """The events of a connectable stream, for as long as there are readers.
+
+    Raises BuildError after anything but `publish`, `replay`, `publish_value` or `multicast`.
+    """
+
+    def operator(source: Flowable[T]) -> Flowable[T]:
+        if not isinstance(source, Connectable):
+            raise BuildError(
+                f"ref_count() follows publish(), replay() or multicast(), not {source.info.name}: "
+                "use share()"
+            )
+        return shared(source, source.info)
+
+    return operator

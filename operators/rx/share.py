@@ -1,0 +1,43 @@
+"""Share one reading of a stream among all that read it at the same time.
+
+Items:   each reader gets the events that come while it reads.
+Time:    as soon as they come, or as they are requested. The source is read from the first reader
+         on; when the last has left it is cancelled, and the next reader begins it anew.
+Memory:  up to `prefetch` events for each reader.
+Demand:  requests what the fastest reader requests, as long as no more than `prefetch` events wait
+         for the slowest: it sets the demand, and a reader that leaves no longer counts. Two readers
+         of which one waits for the other (`zip` of a stream and a part of it) may wait for ever.
+Ends:    every reader ends with the source, after what waits for it. An event is finished when all
+         readers have finished it, and fails when one fails it. A reader that is cancelled returns
+         what waits for it.
+Errors:  the source's passes on to every reader, after what waits for it.
+
+    source    --1--2--3--4--|
+    a reader  --1--2--3--4--|
+    a later   --------3--4--|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.several import PREFETCH
+from penstock.streams.rx.sharing import Connectable, shared
+from penstock.streams.validation import require_count
+
+__all__ = ["share"]
+
+T = TypeVar("T")
+
+
+def share(*, prefetch: int = PREFETCH) -> Callable[[Flowable[T]], Flowable[T]]:
+    """The same stream, of which all readers get the same events; up to `prefetch` wait for each.
+
+    Raises BuildError for a `prefetch` below 1, and between `spread` and a working stage.
+    """
+    require_count("share", prefetch=prefetch)
+    info = StageInfo("share", "", prefetch)
+    return lambda source: shared(Connectable(source, info, prefetch), info)

@@ -1,0 +1,39 @@
+"""Read the newest of the streams that are a stream's values.
+
+Items:   the events of each stream until the next stream comes.
+Time:    as soon as they come, or as they are requested. The next stream is taken as soon as it
+         comes, however slow the reader is.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream, and always the next one of the source.
+Ends:    when the source and its last stream have ended. When the next stream comes, the one before
+         is cancelled, and what it has sent and nobody has taken is returned. An event of the source
+         is finished when its stream has ended or was cancelled, and all that came of it is
+         finished; if nothing came of it, it is dropped as "switch_latest". Cancel returns both.
+Errors:  the first one passes on at once, of the source or of the open stream, whose event of the
+         source it fails.
+
+    source           --a-----b------|
+    switch_latest()  ----1-2----1-2---|
+    a                ----1-2-X
+    b                        ---1-2---|      X: cancelled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.switching import Switching
+
+__all__ = ["switch_latest"]
+
+
+def switch_latest() -> Callable[[Flowable[Any]], Flowable[Any]]:
+    """The events of the newest of the streams that the stream has as values.
+
+    The values may be streams, Observables or futures.
+    """
+    return lambda source: source.then(Switching, StageInfo("switch_latest", "", 2))

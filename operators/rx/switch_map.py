@@ -1,0 +1,61 @@
+"""Make a stream of each value, and read the newest of these streams.
+
+Items:   the events of each value's stream until the next value comes.
+Time:    as soon as they come, or as they are requested. The next value is taken as soon as it
+         comes, however slow the reader is.
+Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
+         1,024 besides.
+Demand:  one event at a time from the open stream, and always the next one of the source.
+Ends:    when the source and the last stream have ended. When the next value comes, the stream of
+         the one before is cancelled, and what it has sent and nobody has taken is returned. An
+         event of the source is finished when its stream has ended or was cancelled, and all that
+         came of it is finished; if nothing came of it, it is dropped as "switch_map". Cancel
+         returns both.
+Errors:  the first one passes on at once, of the source, the function or the open stream; the event
+         of the source fails with it.
+
+    source         --a-----b------|
+    switch_map(f)  ----1-2----1-2---|
+    f(a)           ----1-2-X
+    f(b)                   ---1-2---|      X: cancelled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.switching import Switching
+
+__all__ = ["switch_map"]
+
+T = TypeVar("T")
+
+
+def switch_map(project: Callable[[T], Any]) -> Callable[[Flowable[T]], Flowable[Any]]:
+    """The events of the stream that `project` returns for the newest value.
+
+    It may return a stream, an Observable or a future.
+    """
+    make = partial(_SwitchMap, project=project)
+    return lambda source: source.then(make, StageInfo("switch_map", "", 2))
+
+
+class _SwitchMap(Switching):
+    def __init__(
+        self,
+        downstream: Subscriber[Any],
+        run: Run,
+        info: StageInfo,
+        project: Callable[[Any], Any],
+    ) -> None:
+        super().__init__(downstream, run, info)
+        self._project = project
+
+    def stream_of(self, event: Event[Any]) -> Any:
+        return self._project(event.value)

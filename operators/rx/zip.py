@@ -1,0 +1,63 @@
+"""Pair the first events of several streams, then the second ones, and so on.
+
+Items:   tuples with one value of each stream, in the order of the streams.
+Time:    a tuple leaves when its last value has come and it is requested.
+Memory:  up to `prefetch` events of each stream. A plain Observable has a buffer of 1,024 besides.
+Demand:  requests from every stream what is requested of it, up to `prefetch` each.
+Ends:    when a stream has ended and its events are used up: the others are cancelled, and what
+         waits is returned, as it is by a cancel. The events of a tuple end together, as it does.
+Errors:  the first error of a stream passes on at once; the others are cancelled, and what waits is
+         returned.
+
+    source      --1-----2--------3--|
+    zip(other)  -----(1,a)----(2,b)-----|
+    other       -----a--------b------|
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from reactivex import Observable
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.keyed.queues import joined
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.several import PREFETCH, Several, several
+
+__all__ = ["zip"]
+
+
+def zip(
+    *args: Observable[Any], prefetch: int = PREFETCH
+) -> Callable[[Flowable[Any]], Flowable[tuple[Any, ...]]]:
+    """Tuples of the stream's values and those of the streams `args`, the first with the first.
+
+    Up to `prefetch` events of each stream wait for those of the others. Raises BuildError for a
+    `prefetch` below 1, and between `spread` and a working stage.
+    """
+    others = [as_stream("zip", other) for other in args]
+
+    def operator(source: Flowable[Any]) -> Flowable[tuple[Any, ...]]:
+        n = len(others) + 1
+        info = StageInfo("zip", f"of {n}", 0, gathers=n, until_more=n > 1)
+        make = partial(_Zipping, prefetch=prefetch)
+        return several([source, *others], make, info, holds=True, prefetch=prefetch)
+
+    return operator
+
+
+class _Zipping(Several):
+    def combine(self) -> bool:
+        inputs = self.inputs
+        if any(each.has_ended for each in inputs):
+            self.complete()
+            return False
+        if not self.demand or not all(each.events for each in inputs):
+            return False
+        events = [each.events.popleft() for each in inputs]
+        self.send(joined(tuple(event.value for event in events), events))
+        return True

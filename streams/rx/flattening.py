@@ -1,0 +1,27 @@
+"""Makes the streams of operators that read the streams which are, or come of, their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock.streams.flowable import Flowable
+from penstock.streams.protocol.stage import StageInfo
+from penstock.streams.rx.flat_map import FlatMap
+from penstock.streams.validation import require_count
+
+__all__ = ["flattened"]
+
+
+def flattened(
+    name: str, source: Flowable[Any], function: Callable[[Any], Any] | None, max_concurrent: int
+) -> Flowable[Any]:
+    """`source` with the items of `function(value)`, or of each value, in place of its own."""
+    require_count(name, max_concurrent=max_concurrent)
+
+    def items(value: Any, _: int) -> Any:
+        return value if function is None else function(value)
+
+    make = partial(FlatMap, function=items, max_concurrent=max_concurrent)
+    return source.then(make, StageInfo(name, f"{max_concurrent:,} at once", max_concurrent))

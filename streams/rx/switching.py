@@ -1,0 +1,140 @@
+"""The stages of operators that read one of the streams which are their values, and drop others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.streams.boundary.async_items import NOT_YET
+from penstock.streams.protocol.acknowledgement import Family
+from penstock.streams.protocol.blame import blame
+from penstock.streams.protocol.demand_stage import DemandStage
+from penstock.streams.protocol.event import Event
+from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
+from penstock.streams.runtime.context import Run
+from penstock.streams.rx.inputs import as_stream
+from penstock.streams.rx.nested import Nested
+
+__all__ = ["Exclusive", "Switching"]
+
+
+class Switching(DemandStage):
+    """Sends the events of the stream that came last; the one before is cancelled.
+
+    The next stream is always requested, however slow the reader is, but not before the present one
+    has sent what it has and there is demand for.
+    """
+
+    def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
+        super().__init__(downstream, run, info)
+        self._event: Event[Any] | None = None
+        self._family: Family | None = None
+        self._items: Nested | None = None
+        # Whether the next of the items may be there.
+        self._may_be_there = False
+        # Whether anything has been requested.
+        self._reads = False
+
+    def request(self, n: int, /) -> None:
+        self._reads = True
+        super().request(n)
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        (event,) = events
+        self._leave()
+        self.open(event)
+
+    def open(self, event: Event[Any]) -> None:
+        """Read the stream of `event`."""
+        try:
+            stream = as_stream(self.info.name, self.stream_of(event))
+            items = Nested(stream, self.run, self._came)
+        except Exception as error:
+            blame(error, self.info, event)
+            event.fail(error)
+            self.fail(error)
+        else:
+            self._event, self._items = event, items
+            self._family = Family(event, self.info.name)
+            self._may_be_there = True
+
+    def stream_of(self, event: Event[Any]) -> Any:
+        """The stream to read for `event`: by default, its value."""
+        return event.value
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a stream is open."""
+        return self._items is not None
+
+    def _came(self, items: Nested) -> None:
+        if items is self._items:
+            self._may_be_there = True
+            self._drain()
+
+    def step(self) -> bool:
+        if self._may_be_there and self.demand:
+            return self._next()
+        if self._reads and not (self.state or self.asked):
+            self.ask(1)
+            return True
+        if self.state and self._items is None:
+            self.complete()
+        return False
+
+    def _next(self) -> bool:
+        event, family, items = self._event, self._family, self._items
+        assert event is not None
+        assert family is not None
+        assert items is not None
+        try:
+            item = next(items)
+        except StopIteration:
+            self._forget()
+            family.close()
+            return True
+        except Exception as error:
+            self._forget()
+            blame(error, self.info, event)
+            event.fail(error)
+            self.fail(error)
+            family.close()
+            return False
+        if item is NOT_YET:
+            self._may_be_there = False
+        elif self.state >= CLOSED or items is not self._items:
+            item.give_back()
+        else:
+            self.send(items.joined(family.child(item)))
+        return True
+
+    def _forget(self) -> None:
+        self._event = self._family = self._items = None
+        self._may_be_there = False
+
+    def _leave(self) -> None:
+        """Cancel the present stream. Its event ends as what came of it, or is dropped."""
+        family, items = self._family, self._items
+        self._forget()
+        if family is not None and items is not None:
+            items.close()
+            family.close()
+
+    def release(self) -> None:
+        if self._event is not None:
+            self._event.give_back()
+        self._leave()
+
+    def statistics(self) -> dict[str, Any]:
+        """Whether the event of a stream waits for the stream's end."""
+        return {"waiting": int(self.is_reading)}
+
+
+class Exclusive(Switching):
+    """Sends the events of one stream to its end; streams that come meanwhile are dropped."""
+
+    def take(self, events: list[Event[Any]], /) -> None:
+        (event,) = events
+        if self.is_reading:
+            event.drop(self.info.name)
+        else:
+            self.open(event)
