@@ -3,7 +3,7 @@
 Items:   the events of each value's stream until the next value comes.
 Time:    as soon as they come, or as they are requested.
 Memory:  one event of the open stream, and one of the source.
-Demand:  one event at a time from the open stream, and always the next one of the source.
+Demand:  as `switch_map` does.
 Ends:    as `switch_map` does.
 Errors:  as `switch_map` does.
 

@@ -2,10 +2,12 @@
 
 Items:   the events of each value's stream until the next value comes.
 Time:    as soon as they come, or as they are requested. The next value is taken as soon as it
-         comes, however slow the reader is.
+         comes, as long as events are requested.
 Memory:  one event of the open stream, and one of the source. A plain Observable has a buffer of
          1,024 besides.
-Demand:  one event at a time from the open stream, and always the next one of the source.
+Demand:  one event at a time from the open stream, and the next one of the source while there is
+         demand that the open stream does not meet. A slow reader holds back both: let the source
+         enter with `latest()` to go on with its newest value.
 Ends:    when the source and the last stream have ended. When the next value comes, the stream of
          the one before is cancelled, and what it has sent and nobody has taken is returned. An
          event of the source is finished when its stream has ended or was cancelled, and all that

@@ -20,8 +20,7 @@ __all__ = ["Exclusive", "Switching"]
 class Switching(DemandStage):
     """Sends the events of the stream that came last; the one before is cancelled.
 
-    The next stream is always requested, however slow the reader is, but not before the present one
-    has sent what it has and there is demand for.
+    The next stream is requested while there is demand that the present one does not meet at once.
     """
 
     def __init__(self, downstream: Subscriber[Any], run: Run, info: StageInfo) -> None:
@@ -31,12 +30,6 @@ class Switching(DemandStage):
         self._items: Nested | None = None
         # Whether the next of the items may be there.
         self._may_be_there = False
-        # Whether anything has been requested.
-        self._reads = False
-
-    def request(self, n: int, /) -> None:
-        self._reads = True
-        super().request(n)
 
     def take(self, events: list[Event[Any]], /) -> None:
         (event,) = events
@@ -74,7 +67,7 @@ class Switching(DemandStage):
     def step(self) -> bool:
         if self._may_be_there and self.demand:
             return self._next()
-        if self._reads and not (self.state or self.asked):
+        if self.demand and not (self.state or self.asked):
             self.ask(1)
             return True
         if self.state and self._items is None:

@@ -18,6 +18,7 @@ from penstock.streams.testing import ManualPublisher, Probe, no_leaks, run_virtu
 from tests.helpers.reactive_streams.between import Below, attached
 from tests.helpers.reactive_streams.case import Case
 from tests.helpers.reactive_streams.operator_cases import OPERATORS
+from tests.helpers.reactive_streams.rx_cases import RX
 from tests.helpers.reactive_streams.source_cases import SOURCES
 
 __all__ = [
@@ -34,10 +35,11 @@ __all__ = [
 
 P = ParamSpec("P")
 
-CASES = [*SOURCES, *OPERATORS]
+_OPERATORS = [*OPERATORS, *RX]
+CASES = [*SOURCES, *_OPERATORS]
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
-every_operator = pytest.mark.parametrize("case", OPERATORS, ids=str)
+every_operator = pytest.mark.parametrize("case", _OPERATORS, ids=str)
 every_pulling_case = pytest.mark.parametrize(
     "case", [case for case in CASES if case.pulls], ids=str
 )

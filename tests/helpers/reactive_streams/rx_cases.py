@@ -1,0 +1,88 @@
+"""The operators of Rx that read several streams, or are read by several, as cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Any
+
+import reactivex
+from reactivex.subject import Subject
+
+from penstock import Flowable, buffer, from_iterable
+from penstock import ops as _ops
+from tests.helpers.reactive_streams.case import Case, numbers_up_to
+
+__all__ = ["RX"]
+
+# What reactivex says of its types does not fit a lambda.
+ops: Any = _ops
+
+
+def _case(
+    name: str, operator: Callable[[Any], Any], outputs: Callable[[int], list[Any]], **facts: Any
+) -> Case:
+    def over(numbers: Iterable[int]) -> Flowable[Any]:
+        return from_iterable(numbers).pipe(operator)
+
+    return Case(name, over, outputs, operator, **facts)
+
+
+def _both(*operators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda source: source.pipe(*operators)
+
+
+def _one(number: int) -> Flowable[int]:
+    return from_iterable([number])
+
+
+def _doubled(n: int) -> list[int]:
+    return [number for number in range(n) for _ in range(2)]
+
+
+def _with_one(n: int) -> list[tuple[int, int]]:
+    return [(-1, number) for number in range(n)]
+
+
+def _never() -> Flowable[Any]:
+    return Flowable.of(reactivex.never(), on_overflow=buffer(1))
+
+
+# What is read inside may hold one item at its end until the next is requested.
+_INSIDE: dict[str, Any] = {"sees_end": False}
+
+RX = [
+    _case("merge", ops.merge(from_iterable(list[int]())), numbers_up_to),
+    _case(
+        "merge of one a time",
+        ops.merge(_one(-1), prefetch=1),
+        lambda n: [0, -1, *range(1, n)] if n else [-1],
+    ),
+    _case("zip", ops.zip(from_iterable(lambda: count())), lambda n: [(i, i) for i in range(n)]),
+    _case("combine_latest", lambda source: _one(-1).pipe(ops.combine_latest(source)), _with_one),
+    _case(
+        "with_latest_from", ops.with_latest_from(_one(-1)), lambda n: [(i, -1) for i in range(n)]
+    ),
+    _case("amb", ops.amb(_never()), numbers_up_to),
+    _case("merge_all", _both(ops.map(_one), ops.merge_all()), numbers_up_to, **_INSIDE),
+    _case("concat_all", _both(ops.map(_one), ops.concat_all()), numbers_up_to, **_INSIDE),
+    _case("concat_map", ops.concat_map(lambda n: from_iterable([n, n])), _doubled, **_INSIDE),
+    _case("flat_map of 2", ops.flat_map(lambda n: from_iterable([n, n]), 2), _doubled, **_INSIDE),
+    _case("switch_map", ops.switch_map(_one), numbers_up_to, **_INSIDE),
+    _case("flat_map_latest", ops.flat_map_latest(_one), numbers_up_to, **_INSIDE),
+    _case("switch_latest", _both(ops.map(_one), ops.switch_latest()), numbers_up_to, **_INSIDE),
+    _case("exclusive", _both(ops.map(_one), ops.exclusive()), numbers_up_to, **_INSIDE),
+    _case("share", ops.publish(lambda stream: stream.pipe(ops.share(prefetch=1))), numbers_up_to),
+    _case("publish", ops.publish(lambda stream: stream), numbers_up_to),
+    _case("replay, ref_count", _both(ops.replay(2), ops.ref_count()), numbers_up_to),
+    _case(
+        "publish_value",
+        ops.publish_value(-1, lambda shared: shared.pipe(ops.skip(1))),
+        numbers_up_to,
+    ),
+    _case(
+        "multicast",
+        ops.multicast(subject_factory=lambda _: Subject(), mapper=lambda stream: stream),
+        numbers_up_to,
+    ),
+]
