@@ -11,10 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-__all__ = ["counted", "flush", "is_json", "line", "mention", "put", "say", "use", "write"]
+__all__ = ["Lines", "counted", "flush", "is_json", "line", "mention", "put", "say", "use", "write"]
 
 # As in the module `logging`, which is slow to import.
 _LEVELS = {"info": 20, "warning": 30, "error": 40}
+
+_LINES = 1000
 
 
 def say(text: str) -> None:
@@ -80,6 +82,33 @@ def put(text: str) -> int:
         mention("cannot write standard output: it is closed")
         return 2
     return _write(text)
+
+
+class Lines:
+    """Lines of a result, put out many at a time: for a command that makes them quickly.
+
+    The last ones are put out when the `with` block is left, by an exception too.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def put(self, line: str) -> None:
+        """Put out this line, or keep it until there are a thousand."""
+        self._lines.append(line)
+        if len(self._lines) == _LINES:
+            self._put_all()
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._put_all()
+
+    def _put_all(self) -> None:
+        if self._lines:
+            put("\n".join([*self._lines, ""]))
+            self._lines.clear()
 
 
 def write(text: str, path: str) -> None:

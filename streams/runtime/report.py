@@ -11,7 +11,7 @@ from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.runtime.report_text import as_text
 
-__all__ = ["Outcome", "Report", "State", "snapshot"]
+__all__ = ["Outcome", "Report", "State", "numbers_of", "snapshot"]
 
 Outcome = Literal["completed", "drained", "output closed", "stopped", "overrun", "cancelled"]
 State = Literal["running", "paused", "draining"]
@@ -72,10 +72,8 @@ def snapshot(
             dropped[cause] = dropped.get(cause, 0) + count
     ended = totals["finished"] + sum(dropped.values()) + totals["failed"] + totals["returned"]
     unfinished = totals["in"] - ended
-    stages = [
-        _numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)
-    ]
-    stages += [_numbers_of(*sink) for sink in sinks]
+    stages = [numbers_of(*stage) for stage in sorted(run.stages, key=lambda stage: stage[0].number)]
+    stages += [numbers_of(*sink) for sink in sinks]
     # Several children of one event may be in flight; the event counts once.
     in_flight = min(unfinished, sum(_all("in_flight", stages)))
     groups, latencies = (_all(name, stages) for name in ("groups", "latency"))
@@ -108,7 +106,8 @@ def _progress(emitted: list[float | None], taken: int, done: int) -> float | Non
     return min(parts) * (done / taken if taken else 1.0)
 
 
-def _numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
+def numbers_of(info: StageInfo, statistics: Statistics) -> dict[str, Any]:
+    """The numbers of one stage, an element of `stages` in a snapshot."""
     return {"stage": info.number, "name": info.name, "detail": info.detail, **statistics()}
 
 

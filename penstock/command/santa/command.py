@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from penstock.command.interrupt import Interrupted
 from penstock.command.on_signal import on_signal
-from penstock.command.output import mention, put, say
+from penstock.command.output import Lines, mention, put, say
 from penstock.command.santa.jobs import (
     PUBLISHED,
     SECONDS,
@@ -84,7 +84,8 @@ def _one(options: argparse.Namespace) -> int:
     limit = _limit(options)
     if options.simulate:
         simulation = _simulation(options)
-        curve = run(_interruptible(simulation.tell(limit, _put)))
+        with Lines() as lines:
+            curve = run(_interruptible(simulation.tell(limit, lines.put)))
     else:
         curve = _real(options, limit)
     say(_summary(curve))

@@ -61,14 +61,19 @@ class Machine:
         self._at = now
 
     def _plan(self) -> None:
+        if not self._jobs:
+            return
+        left = (self._jobs[0][0] - self._progress) / self._speed()
+        ends = self._at + max(0.0, left)
+        # A timer that is too early makes a plan when it is there: most of them need not be moved.
         if self._timer is not None:
+            if self._timer.when() <= ends:
+                return
             self._timer.cancel()
-            self._timer = None
-        if self._jobs:
-            left = (self._jobs[0][0] - self._progress) / self._speed()
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, left), self._end)
+        self._timer = asyncio.get_running_loop().call_at(ends, self._end)
 
     def _end(self) -> None:
+        self._timer = None
         self._advance()
         while self._jobs and self._jobs[0][0] - self._progress <= 1e-9:
             heapq.heappop(self._jobs)[2].set_result(None)

@@ -24,7 +24,6 @@ __all__ = ["Curve", "story"]
 _MOST_WAITING = 1_000_000
 # No story has as many jobs: a limit of so many is none.
 UNLIMITED = 1_000_000
-_STAGE = 2
 
 
 @dataclass
@@ -72,9 +71,8 @@ async def story(
         say(f"{_clock(now())}|{text}")
 
     def show() -> None:
-        statistics = running.statistics()
-        stage = statistics["stages"][_STAGE - 1]
-        queue = statistics["stages"][0]["buffered"] + stage["waiting"]
+        stage = running.stage_statistics(2)
+        queue = running.stage_statistics(1)["buffered"] + stage["waiting"]
         readings.time.append(now())
         readings.queue.append(queue)
         readings.in_flight.append(stage["in_flight"])

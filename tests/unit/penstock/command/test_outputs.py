@@ -7,11 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from penstock.command.output import Lines
+
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def _lines(count: int) -> str:
     return "".join(f'{{"uuid": "u{i}", "client_id": {1000 + i % 10}}}\n' for i in range(count))
+
+
+def test_lines_are_put_out_together_and_none_is_kept_at_an_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def some(count: int) -> None:
+        with Lines() as lines:
+            for number in range(count):
+                lines.put(str(number))
+                seen.append(capsys.readouterr().out)
+            raise RuntimeError
+
+    seen: list[str] = []
+    with pytest.raises(RuntimeError):
+        some(1001)
+    assert seen[999].splitlines() == [str(number) for number in range(1000)]
+    assert [said for said in seen if said] == [seen[999]]
+    assert capsys.readouterr().out == "1000\n"
 
 
 def test_a_reader_that_goes_away_is_not_an_error(

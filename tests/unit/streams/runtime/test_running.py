@@ -87,6 +87,23 @@ def test_statistics_show_what_is_going_on(run: Run) -> None:
     run(story())
 
 
+def test_the_numbers_of_one_stage_are_those_among_all(run: Run) -> None:
+    async def story() -> None:
+        flow = sequential(from_iterable(range(9)))
+        async with flow.to(MemorySink(), for_each(print)).start() as running:
+            with pytest.raises(IndexError, match="no stage 2 is running"):
+                running.stage_statistics(2)
+            await asyncio.sleep(2.5)
+            stages = running.statistics()["stages"]
+            assert [running.stage_statistics(number) for number in range(1, 5)] == stages
+            assert running.stage_statistics(2)["in_flight"] == 1
+            for number in (0, 5):
+                with pytest.raises(IndexError):
+                    running.stage_statistics(number)
+
+    run(story())
+
+
 def test_before_the_end_a_report_says_what_is_going_on(run: Run) -> None:
     async def story() -> None:
         async with sequential(MemorySource(range(9))).to(MemorySink()).start() as running:

@@ -114,6 +114,26 @@ def test_cores_that_are_taken_away_slow_what_is_in_work(run: Run) -> None:
     assert run(scene()) == pytest.approx(15, rel=0.2)
 
 
+def test_a_job_that_begins_moves_the_timer_only_if_it_is_the_next_to_end(run: Run) -> None:
+    async def scene() -> tuple[list[float], int]:
+        machine = Machine(8, seconds=10)
+        loop = asyncio.get_running_loop()
+        timers: list[float] = []
+        plain = loop.call_at
+        # What is counted here are the calls.
+        loop.call_at = lambda when, *call, **options: (  # type: ignore[method-assign]
+            timers.append(when) or plain(when, *call, **options)  # type: ignore[func-returns-value]
+        )
+        jobs = (machine.work(Job(1, number, 0, 0.0)) for number in range(40))
+        return [seconds for _, seconds in await asyncio.gather(*jobs)], len(timers)
+
+    took, timers = run(scene())
+    # Forty jobs of ten seconds on eight cores.
+    assert max(took) == pytest.approx(50, rel=0.05)
+    # One for each job that ends, some for those that came before the next to end.
+    assert timers < 60
+
+
 def test_the_story_can_go_faster_than_the_clock(run: Run) -> None:
     async def tenth(job: Job) -> tuple[Job, float]:
         return await asyncio.sleep(0.55, (job, 0.55))
