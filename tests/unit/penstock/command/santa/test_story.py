@@ -114,6 +114,16 @@ def test_cores_that_are_taken_away_slow_what_is_in_work(run: Run) -> None:
     assert run(scene()) == pytest.approx(15, rel=0.2)
 
 
+def test_cores_that_are_added_bring_the_next_end_forward(run: Run) -> None:
+    async def scene() -> list[float]:
+        machine = Machine(1, seconds=10)
+        asyncio.get_running_loop().call_later(10, machine.use, 2)
+        jobs = (machine.work(Job(1, number, 0, 0.0)) for number in (1, 2))
+        return [seconds for _, seconds in await asyncio.gather(*jobs)]
+
+    assert run(scene()) == pytest.approx([15, 15], rel=0.1)
+
+
 def test_a_job_that_begins_moves_the_timer_only_if_it_is_the_next_to_end(run: Run) -> None:
     async def scene() -> tuple[list[float], int]:
         machine = Machine(8, seconds=10)
