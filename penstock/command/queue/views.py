@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from datetime import UTC, datetime
 
-from penstock.command.output import mention, write
+from penstock.command.output import write
 from penstock.command.pictures.steps import Steps, as_svg
 from penstock.command.queue.text import as_text, hours_as_text, kinds_as_text
 from penstock.streams.errors import BuildError
@@ -44,7 +44,7 @@ async def look(store: Store, name: str, options: Namespace) -> tuple[object, str
     if options.by == "kind":
         kinds = await by_kind(store, window, options.kind)
         if kinds and all(kind.kind is None for kind in kinds):
-            mention(
+            raise BuildError(
                 f"--kind {options.kind}: no payload has this field, and there is no such column"
             )
         return kinds, kinds_as_text(name, options.kind, window, kinds)
