@@ -26,7 +26,8 @@ Errors:  a missing or unhashable key is this stage's error, which by default end
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, TypeVar, overload
+from functools import partial
+from typing import Any, NoReturn, TypeVar, overload
 
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
@@ -120,6 +121,7 @@ def group_by(
         routed=routed_by(on_error),
         keeps=each is not None,
         policy=on_error,
+        inside=None if each is None else partial(_inside, each),
     )
 
     def operator(source: Flowable[Any]) -> Flowable[Any]:
@@ -143,3 +145,17 @@ def group_by(
         return grouped
 
     return operator
+
+
+def _inside(each: Callable[[Any], Flowable[Any]]) -> list[StageInfo]:
+    """The stages that `each` makes of a group, none if it cannot do without a real key."""
+
+    def refuse(downstream: Subscriber[Any], run: Run) -> NoReturn:
+        raise BuildError("this group is only there to be described")
+
+    group: Group[Any, Any] = Group(None, refuse, StageInfo("group_by"))
+    try:
+        return [stage.info for stage in each(group).chain() if stage is not group]
+    except Exception:
+        # With a real group it is called again, and its error is reported.
+        return []

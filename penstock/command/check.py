@@ -48,18 +48,29 @@ def check(where: str, pipeline: Pipeline) -> int:
 def lost_path(stages: list[StageInfo], sinks: int) -> CounterExample | None:
     """A path of an event from an acknowledging source through the stages that ends in no sink.
 
-    The last stages are sinks. The stages are checked like any other workflow.
+    The last stages are sinks. The stages are checked like any other workflow, those inside groups
+    included.
     """
     if not stages[0].acknowledges:
         return None
-    names = [f"{stage.number} {stage.name}" for stage in stages]
-    first_sink = len(names) - sinks
+    first_sink = len(stages) - sinks
+    above = [node for stage in stages[:first_sink] for node in _with_inside(stage)]
+    below = [f"{stage.number} {stage.name}" for stage in stages[first_sink:]]
     nodes: list[Node] = []
-    for at, (name, stage) in enumerate(zip(names, stages, strict=True)):
-        after = names[at + 1 : at + 2] if at + 1 < first_sink else names[first_sink:]
-        last = at >= first_sink or stage.absorbs
-        labels = ("sink",) if at >= first_sink else ("acknowledging source",) if at == 0 else ()
-        nodes.append(Node(name, goto=() if last else tuple(after), labels=labels))
+    for at, (name, absorbs) in enumerate(above):
+        after = [above[at + 1][0]] if at + 1 < len(above) else below
+        labels = () if at else ("acknowledging source",)
+        nodes.append(Node(name, goto=() if absorbs else tuple(after), labels=labels))
+    nodes += [Node(name, labels=("sink",)) for name in below]
     # So that there is a word for it where there is none.
     nodes.append(Node("sink"))
     return counter_example(Workflow(nodes), _REACHES_A_SINK)
+
+
+def _with_inside(stage: StageInfo) -> list[tuple[str, bool]]:
+    """The stage, then those inside its groups: their names, and whether they absorb events."""
+    inside = [] if stage.inside is None else stage.inside()
+    names = [(f"{stage.number} {stage.name}", stage.absorbs)]
+    return names + [
+        (f"{stage.number}.{i} {inner.name}", inner.absorbs) for i, inner in enumerate(inside, 1)
+    ]

@@ -166,7 +166,7 @@ class StageInfo:
 
     For who runs a part of the pipeline in other processes: `keeps`, whether the stage keeps
     anything from one event to the next; `policy`, what it does with an event that fails; `work`,
-    how it calls its handler.
+    how it calls its handler. For `penstock check`: `inside()`, the stages inside each group.
     """
 
     name: str
@@ -197,6 +197,7 @@ class StageInfo:
     keeps: bool = field(default=True, compare=False, repr=False)
     policy: Any = field(default=None, compare=False, repr=False)
     work: Work | None = field(default=None, compare=False, repr=False)
+    inside: Callable[[], list[StageInfo]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def letters(self) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from reactivex import operators as ops
 
-from penstock import WorkPool, collect
+from penstock import Flowable, Group, WorkPool, collect, group_by, spread
 from penstock.command.check import lost_path
 from penstock.streams.protocol.stage import StageInfo
 from penstock.streams.testing import MemorySource
@@ -121,6 +121,32 @@ def test_what_is_read_again_may_be_counted_and_what_is_acknowledged_may_be_watch
         f"pipeline = source.pipe({stages}).to(write_jsonl())\n"
     )  # fmt: skip
     assert penstock("check", write_file("job.py", lines)).status == 0
+
+
+def test_a_stage_inside_groups_that_acknowledges_what_reaches_no_sink_is_reported(
+    penstock: Penstock, write_file: Write
+) -> None:
+    lines = "from penstock import count_over_time, group_by, monitor, spread\n" + SOURCES[
+        "read_table"
+    ] + (
+        "def within(group):\n"
+        "    return group.pipe(monitor('G true'), count_over_time())\n"
+        "pipeline = source.pipe(group_by('c', each=within, idle=1), spread()).to(write_jsonl())\n"
+    )  # fmt: skip
+    result = penstock("check", write_file("job.py", lines))
+    assert result.status == 2
+    path = "1 read_table -> 2 group_by -> 2.1 monitor -> 2.2 count_over_time"
+    assert f"events go {path}, and no further" in result.err
+
+
+def _keyed(group: Group[int, int]) -> Flowable[int]:
+    return group.pipe(ops.map(range(group.key).count))
+
+
+@pytest.mark.parametrize("each", [_keyed, lambda group: group.pairwise(), lambda group: group])
+def test_stages_inside_groups_may_need_a_key_and_lead_to_a_sink(each: Any) -> None:
+    flow = MemorySource([1]).pipe(group_by(abs, each=each, idle=1), spread())
+    assert lost_path(flow.to(collect([])).describe(), 1) is None
 
 
 def test_the_jobs_of_a_worker_are_acknowledged_and_reach_its_report() -> None:
