@@ -59,6 +59,7 @@ SECTIONS: dict[str, list[str]] = {
         "evidence.md",
     ],
     "Coming from": [
+        "rx.md",
         "migration/asyncio-queue.md",
         "migration/celery-arq.md",
         "migration/bytewax-faust.md",

@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from reactivex.operators import flat_map as _flat_map
+
 from penstock.streams.flowable import Flowable
 from penstock.streams.rx.flat_map import MOST_OPEN
 from penstock.streams.rx.flattening import flattened
@@ -31,6 +33,9 @@ from penstock.streams.rx.flattening import flattened
 __all__ = ["flat_map"]
 
 T = TypeVar("T")
+
+# Its types know no lists, nor streams with demand.
+_stock: Any = _flat_map
 
 
 def flat_map(
@@ -41,4 +46,8 @@ def flat_map(
     It may return a stream, an Observable, a future or an iterable. For work on each value see
     `adaptive_flat_map`. Raises BuildError for a `max_concurrent` below 1.
     """
+    if max_concurrent == MOST_OPEN:
+        # The stock one, which may also follow a window.
+        operator: Callable[[Flowable[T]], Flowable[Any]] = _stock(mapper)
+        return operator
     return lambda source: flattened("flat_map", source, mapper, max_concurrent)

@@ -1,0 +1,166 @@
+"""What demand does to the operators over several streams, and how their events end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock import Flowable, collect, from_iterable
+from penstock import ops as _ops
+from penstock.streams.errors import BuildError
+from penstock.streams.testing import CountedSource, ManualPublisher, MemorySource, Probe
+
+# What reactivex says of its types does not fit a lambda.
+ops: Any = _ops
+
+
+def read(stream: Any, request: int | None = None, **options: Any) -> Probe[Any]:
+    probe = Probe[Any](request, **options)
+    stream.connect(probe)
+    return probe
+
+
+def test_merge_takes_one_of_each_stream_in_rotation() -> None:
+    probe = read(from_iterable("abc").pipe(ops.merge(from_iterable([1, 2]))), 10)
+    assert probe.values == ["a", 1, "b", 2, "c"]
+
+
+def test_merge_asks_each_stream_for_no_more_than_its_prefetch() -> None:
+    streams = [CountedSource(range(1000)), CountedSource(range(1000))]
+    probe = read(streams[0].pipe(ops.merge(streams[1], prefetch=4)))
+    assert [stream.emitted for stream in streams] == [0, 0]
+    probe.request(6)
+    assert len(probe.values) == 6
+    assert all(stream.emitted <= 3 + 4 for stream in streams)
+
+
+def test_a_cancel_of_merge_returns_what_waits_of_every_stream() -> None:
+    streams = [MemorySource(range(9)), MemorySource("abcdefghi")]
+    probe = read(streams[0].pipe(ops.merge(streams[1])), 3, hold=True)
+    probe.cancel()
+    for event in probe.events:
+        event.finish()
+    assert [stream.unsettled for stream in streams] == [[], []]
+    assert sum(len(stream.acked) for stream in streams) == 3
+
+
+def test_the_first_error_ends_merge_and_cancels_the_others() -> None:
+    one, other = ManualPublisher[int](), ManualPublisher[int]()
+    probe = read(one.pipe(ops.merge(other)), 2)
+    error = ValueError("no")
+    other.fail(error)
+    assert (probe.error, one.cancels) == (error, 1)
+
+
+def test_the_events_of_a_tuple_end_together() -> None:
+    one, other = MemorySource([1, 2, 3]), MemorySource("ab")
+    probe = read(one.pipe(ops.zip(other)), 9, hold=True)
+    first, second = probe.events
+    first.finish()
+    second.fail(ValueError(), acknowledged=False)
+    assert (one.acked, other.acked) == ([1], ["a"])
+    assert (one.failed, other.failed) == ([2], ["b"])
+    # The third has nobody to be paired with.
+    assert one.returned == [3]
+
+
+def test_a_newest_value_owes_the_tuples_that_are_made_of_it() -> None:
+    one, other = ManualPublisher[Any](), ManualPublisher[Any]()
+    probe = read(one.pipe(ops.combine_latest(other)), 9, hold=True)
+    one.send(1)
+    other.send("a")
+    other.send("b")
+    assert probe.values == [(1, "a"), (1, "b")]
+    probe.events[0].finish()
+    assert (one.unsettled, other.unsettled) == ([1], ["b"])
+    probe.events[1].finish()
+    assert (one.unsettled, other.unsettled) == ([1], ["b"])
+    one.complete()
+    other.complete()
+    assert probe.completed
+    assert (one.unsettled, other.unsettled) == ([], [])
+
+
+def test_a_cancel_returns_the_newest_values() -> None:
+    one, other = ManualPublisher[Any](), ManualPublisher[Any]()
+    probe = read(one.pipe(ops.combine_latest(other)), 9)
+    one.send(1)
+    other.send("a")
+    probe.cancel()
+    assert (one.returned, other.returned) == ([1], ["a"])
+
+
+def test_an_inner_stream_that_is_left_returns_its_event_and_its_source_is_dropped() -> None:
+    outer, inner = ManualPublisher[int](), [ManualPublisher[str](), ManualPublisher[str]()]
+    probe = read(outer.pipe(ops.switch_map(lambda n: inner[n])), 9)
+    outer.send(0)
+    outer.send(1)
+    assert (inner[0].cancels, inner[1].demand) == (1, 1)
+    assert outer.unsettled == [1]
+    inner[1].send("x")
+    inner[1].complete()
+    outer.complete()
+    assert (probe.values, probe.completed, outer.unsettled) == (["x"], True, [])
+
+
+def test_flat_map_opens_no_more_streams_than_it_may() -> None:
+    inner = [ManualPublisher[str]() for _ in range(9)]
+    source = CountedSource(range(9))
+    probe = read(source.pipe(ops.flat_map(lambda n: inner[n], 3)), 9)
+    assert source.emitted == 3
+    inner[1].send("x")
+    inner[1].complete()
+    assert (source.emitted, probe.values) == (4, ["x"])
+
+
+def test_the_slowest_reader_of_a_shared_stream_sets_the_demand() -> None:
+    source = CountedSource(range(1000))
+    shared = source.pipe(ops.share(prefetch=4))
+    slow, fast = read(shared), read(shared, 100)
+    assert fast.values == list(range(4))
+    slow.request(3)
+    assert (slow.values, fast.values) == (list(range(3)), list(range(7)))
+    slow.cancel()
+    assert fast.values == list(range(100))
+
+
+def test_an_event_of_a_shared_stream_is_finished_when_all_readers_have() -> None:
+    source = MemorySource([1])
+    readers = source.pipe(ops.publish())
+    one, other = read(readers, 1, hold=True), read(readers, 1, hold=True)
+    readers.connect()
+    one.events[0].finish()
+    assert source.unsettled == [1]
+    other.events[0].finish()
+    assert source.acked == [1]
+
+
+def test_a_shared_stream_begins_anew_when_all_readers_have_left() -> None:
+    shared = from_iterable([1, 2]).pipe(ops.share())
+    assert read(shared, 9).values == read(shared, 9).values == [1, 2]
+
+
+def test_replay_gives_the_newest_values_which_acknowledge_nothing() -> None:
+    source = MemorySource(range(5))
+    replayed = source.pipe(ops.replay(2))
+    replayed.connect()
+    probe = read(replayed, 9)
+    assert (probe.values, probe.completed) == ([3, 4], True)
+    assert source.unsettled == []
+
+
+def test_what_replay_keeps_must_be_bounded() -> None:
+    with pytest.raises(BuildError, match="the number of values to keep"):
+        ops.replay()
+
+
+def test_the_sum_holds_in_a_diamond() -> None:
+    async def story() -> dict[str, Any]:
+        shared: Flowable[int] = from_iterable(range(100)).pipe(ops.share())
+        both = shared.pipe(ops.map(str), ops.merge(shared))
+        return (await both.to(collect(list[Any]())).run()).statistics
+
+    numbers = asyncio.run(story())
+    assert (numbers["in"], numbers["finished"], numbers["unfinished"]) == (200, 200, 0)
