@@ -76,11 +76,6 @@ RX = [
     _case("publish", ops.publish(lambda stream: stream), numbers_up_to),
     _case("replay, ref_count", _both(ops.replay(2), ops.ref_count()), numbers_up_to),
     _case(
-        "publish_value",
-        ops.publish_value(-1, lambda shared: shared.pipe(ops.skip(1))),
-        numbers_up_to,
-    ),
-    _case(
         "multicast",
         ops.multicast(subject_factory=lambda _: Subject(), mapper=lambda stream: stream),
         numbers_up_to,

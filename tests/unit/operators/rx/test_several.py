@@ -151,6 +151,15 @@ def test_replay_gives_the_newest_values_which_acknowledge_nothing() -> None:
     assert source.unsettled == []
 
 
+def test_an_error_waits_behind_the_first_value_of_publish_value() -> None:
+    source, error = ManualPublisher[int](), ValueError("no")
+    probe = read(source.pipe(ops.publish_value(-1, lambda shared: shared)))
+    source.fail(error)
+    assert probe.error is None
+    probe.request(1)
+    assert (probe.values, probe.error) == ([-1], error)
+
+
 def test_what_replay_keeps_must_be_bounded() -> None:
     with pytest.raises(BuildError, match="the number of values to keep"):
         ops.replay()
