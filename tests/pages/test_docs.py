@@ -16,6 +16,7 @@ is a process.
 
 from __future__ import annotations
 
+import csv
 import inspect
 import os
 import re
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import pytest
 
+from examples.open_orders import orders
 from penstock import operators, sinks, sources
 from penstock.command.kata.table import table
 from penstock.operators import rx
@@ -216,6 +218,26 @@ def test_the_picture_of_the_kata_is_what_draw_draws(tmp_path: Path) -> None:
     assert run(command, HOME).stdout == ""
     text = (HOME / "docs/images/kata.svg").read_text("utf-8")
     assert drawn.read_text("utf-8") == text, "make kata-picture"
+
+
+def test_the_picture_of_the_spreader_is_what_its_page_draws(tmp_path: Path) -> None:
+    page = (HOME / "docs/spreader.md").read_text("utf-8")
+    (code,) = [block.code for block in blocks_of(page) if block.code.startswith("# jobs.py")]
+    (tmp_path / "jobs.py").write_text(code, "utf-8")
+    command = ["penstock", "draw", "jobs.py", "--format", "svg", "--output", "drawn.svg"]
+    assert run(command, tmp_path).stdout == ""
+    text = (HOME / "docs/images/spreader.svg").read_text("utf-8")
+    assert (tmp_path / "drawn.svg").read_text("utf-8") == text, "make spreader-picture"
+
+
+def test_the_picture_of_the_counts_is_what_the_command_draws(tmp_path: Path) -> None:
+    with (tmp_path / "orders.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("from", "to"), *orders(5000)])
+    drawn = tmp_path / "counts.svg"
+    words = ["--format", "csv", "--month", "--plot", str(drawn)]
+    run(["penstock", "counts", str(tmp_path / "orders.csv"), *words], HOME)
+    text = (HOME / "docs/images/counts.svg").read_text("utf-8")
+    assert drawn.read_text("utf-8") == text, "make counts-picture"
 
 
 def test_the_pictures_of_a_workflow_are_what_its_page_draws(tmp_path: Path) -> None:
