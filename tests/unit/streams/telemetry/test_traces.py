@@ -118,6 +118,29 @@ def test_each_event_is_a_span_with_a_child_for_the_call_and_its_time_in_the_queu
     assert calls[0].name == "adaptive_flat_map in_a_tenth"
 
 
+def test_a_second_call_waits_from_the_end_of_the_first(run: Run, spans: Spans) -> None:
+    stream = from_iterable(values(1)).pipe(
+        adaptive_flat_map(in_a_tenth, Fixed(1)), adaptive_flat_map(in_a_tenth, Fixed(1))
+    )
+    traced(run, spans, stream.to(collect([])))
+    calls = spans.named("adaptive_flat_map")
+    assert [attributes(span)["penstock.queue_time"] for span in calls] == [0.0, 0.0]
+
+
+def test_a_call_that_is_not_traced_has_no_span_of_the_call_before_it(
+    run: Run, spans: Spans
+) -> None:
+    seen: list[bool] = []
+
+    async def work(value: Any) -> Any:
+        seen.append(trace.get_current_span().get_span_context().is_valid)
+        await asyncio.sleep(0.01)
+
+    stream = from_iterable(values(4)).pipe(adaptive_flat_map(work, Fixed(1)))
+    traced(run, spans, stream.to(collect([])), sample=0.5)
+    assert seen == [True, False, True, False]
+
+
 def test_what_a_handler_traces_itself_is_below_its_call(run: Run, spans: Spans) -> None:
     async def work(value: Any) -> Any:
         await asyncio.sleep(0.01)

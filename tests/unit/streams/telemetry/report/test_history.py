@@ -24,6 +24,14 @@ def test_a_history_of_any_length_is_bounded_and_keeps_the_sums(counts: list[int]
     assert not counts or history.points[-1].at == len(counts)
 
 
+def test_points_are_equally_far_apart_however_long_the_run_is() -> None:
+    history = History()
+    for second in range(1, 2 * POINTS + 101):
+        history.add(sample(second))
+    times = [point.at for point in history.points]
+    assert {after - before for before, after in zip(times, times[1:], strict=False)} == {4}
+
+
 def test_of_joined_seconds_the_most_that_waited_and_the_last_limit_are_kept() -> None:
     history = History()
     for second in range(1, POINTS + 1):
