@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from penstock.command.output import put
 from penstock.streams.extras import missing_extra
@@ -35,7 +35,8 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
 def _actions(parser: Any) -> Iterator[Any]:
     for action in parser._actions:
         yield action
-        choices = cast("dict[str, Any]", action.choices) if isinstance(action.choices, dict) else {}
-        for one in choices.values():
-            if isinstance(one, argparse.ArgumentParser):
-                yield from _actions(one)
+        # Of an option they are a list, of sub-commands a mapping to their parsers.
+        choices: Any = action.choices
+        parsers: list[Any] = list(choices.values()) if hasattr(choices, "values") else []
+        for one in parsers:
+            yield from _actions(one)

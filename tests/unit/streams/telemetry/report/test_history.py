@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +31,7 @@ def test_points_are_equally_far_apart_however_long_the_run_is() -> None:
     for second in range(1, 2 * POINTS + 101):
         history.add(sample(second))
     times = [point.at for point in history.points]
-    assert {after - before for before, after in zip(times, times[1:], strict=False)} == {4}
+    assert {after - before for before, after in pairwise(times)} == {4}
 
 
 def test_of_joined_seconds_the_most_that_waited_and_the_last_limit_are_kept() -> None:
