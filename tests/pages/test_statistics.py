@@ -13,7 +13,8 @@ import pytest
 
 from penstock.streams.diagnostics.histogram import Summary
 from penstock.streams.keyed.substreams import _ADVICE  # pyright: ignore[reportPrivateUsage]
-from penstock.streams.runtime.report import _TOTALS, Outcome, Report  # pyright: ignore[reportPrivateUsage]
+from penstock.streams.runtime.past import TOTALS
+from penstock.streams.runtime.report import Outcome, Report
 from penstock.streams.runtime.report_text import _HOW_IT_ENDED  # pyright: ignore[reportPrivateUsage]
 
 HOME = Path(__file__).parents[2]
@@ -63,6 +64,8 @@ STAGES = {
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/flat_map.py:statistics": ("Operators", "operators of reactivex"),
+    "operators/rx/sequence_equal.py:statistics": ("Operators", "`sequence_equal`"),
+    "streams/rx/succession.py:statistics": ("Operators", "`concat`, `catch`, `retry` and their like"),
     "streams/io/line_writer.py:statistics": ("Sinks", "`write_jsonl`"),
     "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
     "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
@@ -110,7 +113,7 @@ def numbers_in_the_code() -> dict[str, set[str]]:
                     if keys := keys_in(node):
                         found[name] = found.get(name, set()) | keys
     # These come from a constant.
-    found["streams/runtime/report.py:snapshot"] |= set(_TOTALS)
+    found["streams/runtime/report.py:snapshot"] |= set(TOTALS)
     of_both = found.pop("streams/execution/calling_stage.py:statistics")
     for stage in ("worker", "batch"):
         found[f"streams/execution/{stage}_stage.py:statistics"] |= of_both
@@ -147,7 +150,7 @@ def numbers_on_the_page() -> dict[tuple[str, str], set[str]]:
 
 CODE = numbers_in_the_code()
 # What the page says once for all.
-OF_EVERY_SOURCE = set(_TOTALS) | {"dropped"}
+OF_EVERY_SOURCE = set(TOTALS) | {"dropped"}
 OF_FAULTS = CODE["streams/failures/policy.py:statistics"]
 
 
@@ -175,13 +178,20 @@ def test_every_cause_of_a_dropped_event_has_a_line() -> None:
     causes: set[str] = set()
     for package in PACKAGES:
         for _, tree in trees(HOME / package):
+            constants = {
+                getattr(node.targets[0], "id", ""): texts_of(node.value)
+                for node in tree.body
+                if isinstance(node, ast.Assign)
+            }
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call):
                     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
                     if name in ("drop", "drop_all") and node.args:
                         causes |= texts_of(node.args[-1])
                     elif name == "Family":
-                        causes |= texts_of(node.args[1])
+                        cause = node.args[1]
+                        named = constants.get(cause.id) if isinstance(cause, ast.Name) else None
+                        causes |= named or texts_of(cause)
                 elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "cause":
                     causes |= texts_of(node.value) - {""}
                 elif (
