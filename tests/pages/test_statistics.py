@@ -25,7 +25,7 @@ LIMITS = HOME / "streams/limits"
 # The heading, and the stage, under which the page has the numbers of a function.
 STAGES = {
     "streams/runtime/report.py:snapshot": ("The whole pipeline", ""),
-    "streams/runtime/report.py:_numbers_of": ("Every stage", ""),
+    "streams/runtime/report.py:numbers_of": ("Every stage", ""),
     "streams/workers/dealing.py:stage_statistics": ("Every stage that runs in workers", ""),
     "streams/failures/policy.py:statistics": ("Every stage with `on_error`", ""),
     "streams/protocol/source_stage.py:statistics": ("Sources", "every source"),
@@ -64,8 +64,16 @@ STAGES = {
     "streams/temporal/periods/live_counts.py:statistics": ("Operators", "`count_over_time`"),
     "streams/rx/lifted.py:statistics": ("Operators", "operators of reactivex"),
     "streams/rx/flat_map.py:statistics": ("Operators", "operators of reactivex"),
-    "operators/rx/sequence_equal.py:statistics": ("Operators", "`sequence_equal`"),
-    "streams/rx/succession.py:statistics": ("Operators", "`concat`, `catch`, `retry` and their like"),
+    "operators/rx/combine_latest.py:statistics": ("Operators", "operators of reactivex"),
+    "operators/rx/sequence_equal.py:statistics": ("Operators", "operators of reactivex"),
+    "operators/rx/with_latest_from.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/several.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/switching.py:statistics": ("Operators", "operators of reactivex"),
+    "streams/rx/sharing.py:statistics": ("Sources", "a reader of a shared stream"),
+    "streams/rx/succession.py:statistics": (
+        "Operators",
+        "`concat`, `catch`, `retry` and their like",
+    ),
     "streams/io/line_writer.py:statistics": ("Sinks", "`write_jsonl`"),
     "streams/sql_queue/writer.py:statistics": ("Sinks", "`write_table`"),
     "streams/nats/streams/writing.py:statistics": ("Sinks", "`write_jetstream`"),
@@ -74,7 +82,7 @@ STAGES = {
     "sinks/latency.py:statistics": ("Sinks", "`latency_histogram`"),
     "streams/work_pulling/working.py:statistics": ("Sinks", "the reports of `WorkPool.work`"),
 }
-_FUNCTIONS = re.compile(r"statistics|\w+_statistics|snapshot|_numbers_of")
+_FUNCTIONS = re.compile(r"statistics|\w+_statistics|snapshot|numbers_of")
 
 
 def trees(folder: Path) -> Iterator[tuple[Path, ast.Module]]:
