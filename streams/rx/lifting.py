@@ -16,7 +16,7 @@ from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.flat_map import FlatMap
+from penstock.streams.rx.flat_map import MOST_OPEN, FlatMap
 from penstock.streams.rx.lift import HOLD, Operator, apply_unknown, name_of
 from penstock.streams.rx.lifted import Lifted, LiftedHolding
 from penstock.streams.rx.map_filter import Filter, Map
@@ -135,7 +135,9 @@ def _lift_chain(parts: Sequence[Part], source: Flowable[Any], hold: int) -> Flow
     # A holding one requests one more than it may hold, which may be answered.
     gathers = 1 if all(part.name == "delay" for part in parts) or not holds else hold + 1
     one_by_one = any(part.name in _EXPANDING or part.name not in TABLE for part in parts)
-    bound = hold + 1 if holds else int(one_by_one)
+    # A function of flat_map may return streams, of which several are open at once.
+    opens = any(part.name in ("flat_map", "flat_map_indexed") for part in parts)
+    bound = hold + 1 if holds else MOST_OPEN if opens else int(one_by_one)
     until_more = any(part.entry.kind is Kind.HOLDS and not part.entry.by_ticks for part in parts)
     note = "holds events" if holds else ""
     make: _MakeStage | None = _native_stage(parts)

@@ -394,3 +394,23 @@ def test_what_a_stream_has_opened_stays_open_until_its_events_have_ended(run: Ru
         probe.cancel()
 
     run(story())
+
+
+def test_as_many_events_are_open_as_are_shown_before_it_begins(run: Run) -> None:
+    async def story() -> None:
+        subjects: list[rx.Subject[int]] = []
+
+        def open_one(_: int) -> rx.Subject[int]:
+            subjects.append(rx.Subject())
+            return subjects[-1]
+
+        stream = from_iterable(range(100)).pipe(ops.flat_map(open_one))
+        running = stream.to(collect([])).start()
+        await asyncio.sleep(1)
+        statistics = running.statistics()
+        unfinished = statistics["in"] - statistics["finished"]
+        assert len(subjects) == unfinished == stream.info.bound == 32
+        running.cancel()
+        await running.wait()
+
+    run(story())
