@@ -125,7 +125,8 @@ OURS: dict[str, Operator] = {
     "batch": batch(same, max_size=3),
 }
 
-NAMES = [name for name, entry in TABLE.items() if entry.kind is not Kind.REFUSED]
+# Those that read several streams are left out: what they give depends on when each of them comes.
+NAMES = [name for name, entry in TABLE.items() if entry.kind not in (Kind.REFUSED, Kind.OURS)]
 OPERATORS: dict[str, Operator] = {**OURS, **{name: lifted(name) for name in NAMES}}
 # They have keys of their own, and keep the order of each key only.
 KEYED = {"group_by and spread", "spread(feeders=)"}
