@@ -26,6 +26,7 @@ from penstock import (
     rate_limit,
     read_jetstream,
     read_jsonl,
+    read_kafka,
     read_lines,
     retry,
     route,
@@ -34,6 +35,7 @@ from penstock import (
     violations,
     write_jetstream,
     write_jsonl,
+    write_kafka,
     write_table,
 )
 from penstock.command.draw import most_held
@@ -264,6 +266,8 @@ LETTERS: dict[tuple[str, str], Callable[[Any], Any]] = {
     ("for_each", "on_error"): lambda p: for_each(print, on_error=p),
     ("write_jetstream", "on_error"): lambda p: write_jetstream("s", SERVERS, on_error=p),
     ("write_jsonl", "on_error"): lambda p: write_jsonl("a.jsonl", on_error=p),
+    ("write_kafka", "on_error"): lambda p: write_kafka("t", on_error=p),
+    ("read_kafka", "on_bad_record"): lambda p: read_kafka("t", "g", on_bad_record=_bad(p)),
     ("write_table", "on_error"): lambda p: write_table("sqlite:///a.db", on_error=p),
     ("read_jetstream", "on_bad_message"): lambda p: read_jetstream("s", on_bad_message=_bad(p)),
     ("read_jsonl", "on_bad_line"): lambda p: read_jsonl(on_bad_line=_bad(p)),
