@@ -49,6 +49,8 @@ def test_a_poller_killed_at_any_step_loses_nothing_and_nothing_is_done_twice(
         held = pollers.stats().in_work
         # Long enough to lose no lease by itself, even on a slow machine.
         last = pollers.start(lease=30.0)
+        # If nothing was held and all is done, there is nothing else to wait for.
+        pollers.until(lambda: pollers.are_there(last))
         pollers.check()
         # Only rows that the dead one held were delivered again.
         assert pollers.drained(last)["redelivered"] == pollers.stats().repeated == held

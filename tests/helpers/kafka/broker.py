@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.streams.runtime.lifeline import bound
@@ -182,12 +182,20 @@ class Brokers(Cluster):
 
     def topic(self, partitions: int = 1, **config: str) -> str:
         """The name of a new topic."""
-        self._count += 1
-        name = f"topic-{self._count}"
         admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
-        new = NewTopic(name, partitions, min(3, self.count), config=config)
-        admin.create_topics([new])[name].result(30)
-        return name
+        while True:
+            self._count += 1
+            name = f"topic-{self._count}"
+            new = NewTopic(name, partitions, min(3, self.count), config=config)
+            try:
+                admin.create_topics([new])[name].result(30)
+            except KafkaException as error:
+                # The request was with a connection that the client replaced when it had learned
+                # which brokers there are.
+                if error.args[0].code() != KafkaError._DESTROY_BROKER:
+                    raise
+            else:
+                return name
 
 
 @pytest.fixture(scope="session")
