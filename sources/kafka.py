@@ -46,6 +46,7 @@ from penstock.streams.kafka.client import (
     servers_of,
     settings_refused,
 )
+from penstock.streams.kafka.membership import GroupSettings
 from penstock.streams.kafka.reading import Reading, ReadingSettings
 from penstock.streams.kafka.record import KafkaRecord, json_object
 from penstock.streams.protocol.source_stage import source
@@ -189,18 +190,20 @@ def read_kafka(
         client["partition.assignment.strategy"] = "cooperative-sticky"
         client.setdefault("session.timeout.ms", min(_SESSION, round(handover * 1000)))
     settings = ReadingSettings(
-        names,
-        group,
-        servers_of(servers, "read_kafka"),
-        client,
+        GroupSettings(
+            names,
+            group,
+            servers_of(servers, "read_kafka"),
+            client,
+            handover,
+            client.get("session.timeout.ms", _SESSION) / 1000,
+            _consumer,
+        ),
         json_object if decode is None else decoding("read_kafka", decode, False).decode,
         records,
         follow,
-        handover,
-        client.get("session.timeout.ms", _SESSION) / 1000,
         retry_after,
         on_bad_record,
-        _consumer,
     )
     info = StageInfo(
         "read_kafka",

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.streams.kafka.progress import METADATA, Progress, Range, metadata_of
+from penstock.streams.kafka.record import Place
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
 
-__all__ = ["Mark", "Partition"]
+__all__ = ["Mark", "Partition", "Token"]
 
 Mark = tuple[int, str]
 """A committed offset and the text beside it."""
@@ -51,9 +52,9 @@ class Partition:
         other.at_end, other.end, other._most = self.at_end, self.end, self._most
         return other
 
-    def finish(self, message: Message) -> None:
+    def finish(self, offset: int) -> None:
         """A record is finished."""
-        self.progress.finish(message.offset() or 0)
+        self.progress.finish(offset)
 
     def due(self) -> Mark | None:
         """What to commit; None if that has not changed."""
@@ -89,3 +90,22 @@ class Partition:
         if floor is None:
             floor = self._first
         return 0 if self.end is None or floor is None else max(0, self.end - floor)
+
+
+class Token:
+    """A record as the token of its event; kept, because it may have to be emitted again."""
+
+    __slots__ = ("message", "offset", "partition")
+
+    def __init__(self, partition: Partition, message: Message) -> None:
+        self.partition = partition
+        self.message = message
+        self.offset = message.offset() or 0
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """By which records that are emitted again are in order."""
+        return self.partition.topic, self.partition.number, self.offset
+
+    def __str__(self) -> str:
+        return str(Place(*self.place))

@@ -24,7 +24,7 @@ from penstock.streams.runtime.lifeline import bound
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["Servers", "server_binary"]
+__all__ = ["Servers", "free_ports", "server_binary"]
 
 _READY = 30.0
 # Seconds in which the servers of a killed process may still be ending.
@@ -65,7 +65,7 @@ class Servers:
         self._ended = ended
         self._lock: int | None = None
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
-        ports = _free_ports(3 * count)
+        ports = free_ports(3 * count)
         self._ports, self._routes, self._monitors = (ports[i::3] for i in range(3))
 
     @property
@@ -217,7 +217,8 @@ def _locked(folder: Path) -> int | None:
     return lock
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nothing listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

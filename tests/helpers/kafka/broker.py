@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from base64 import urlsafe_b64encode
@@ -20,6 +19,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from penstock.streams.nats.client.server import free_ports
 from penstock.streams.runtime.lifeline import bound
 from tests.helpers.kafka.mock import Cluster
 
@@ -78,7 +78,7 @@ class Brokers(Cluster):
     """`count` nodes, each a broker and a controller, on free ports of the loopback."""
 
     def __init__(self, folder: Path, count: int = 1, **settings: str) -> None:
-        ports = _free_ports(2 * count)
+        ports = free_ports(2 * count)
         self._ports, self._controllers = ports[:count], ports[count:]
         super().__init__(",".join(f"127.0.0.1:{port}" for port in self._ports))
         self.count = count
@@ -210,14 +210,3 @@ def three_kafka_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Br
     """Three brokers, of which a test may kill some."""
     with Brokers(tmp_path_factory.mktemp("kafka-three"), 3) as brokers:
         yield brokers
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -1,0 +1,357 @@
+"""Membership in a group: partitions that come and go, and what is committed for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from penstock.streams.errors import PenstockError
+from penstock.streams.kafka.client import error_of
+from penstock.streams.kafka.commits import Commits, Committing, OffsetCommits
+from penstock.streams.kafka.partition import Partition, Token
+from penstock.streams.kafka.progress import finished_in
+from penstock.streams.runtime.context import Run
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, TopicPartition
+
+__all__ = ["CHUNK", "Consumer", "GroupSettings", "Membership", "Reader"]
+
+CHUNK = 500
+"""Records taken from the client at a time."""
+
+# Seconds for which the client waits for a record. Commits and resumes wait for it to return.
+_POLL = 0.1
+# Seconds without demand after which partitions are paused: a pause drops what was fetched.
+_PATIENCE = 0.5
+# Seconds in which brokers answer.
+_ANSWER = 10.0
+
+
+# ruff: noqa: ASYNC109 (these are the arguments of the client)
+
+
+class Consumer(Committing, Protocol):
+    """What is used of `confluent_kafka.aio.AIOConsumer`."""
+
+    async def list_topics(self, topic: str, timeout: float) -> Any: ...
+    async def subscribe(self, topics: list[str], **callbacks: Any) -> None: ...
+    async def poll(self, timeout: float) -> Message | None: ...
+    async def consume(self, num_messages: int, timeout: float) -> list[Message]: ...
+    async def committed(
+        self, partitions: list[TopicPartition], timeout: float
+    ) -> list[TopicPartition]: ...
+    async def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = ..., cached: bool = ...
+    ) -> tuple[int, int] | None: ...
+    async def incremental_assign(self, partitions: list[TopicPartition]) -> None: ...
+    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None: ...
+    async def pause(self, partitions: list[TopicPartition]) -> None: ...
+    async def resume(self, partitions: list[TopicPartition]) -> None: ...
+    async def close(self) -> None: ...
+
+
+class GroupSettings(NamedTuple):
+    """The arguments of `penstock.read_kafka` that concern the group."""
+
+    topics: tuple[str, ...]
+    group: str
+    servers: str
+    client: Mapping[str, Any]
+    handover: float
+    session: float
+    consumer: Callable[[dict[str, Any]], Consumer]
+
+
+class Reader(Protocol):
+    """The stage that reads as this member."""
+
+    @property
+    def room(self) -> int:
+        """How many records may be read now."""
+        ...
+
+    def came(self, records: list[Token], /) -> None:
+        """Records were read. There may be none: then a partition is at its end."""
+        ...
+
+    def let_go(self) -> None:
+        """Partitions go: take what has not begun out of the pipeline, and forget what is theirs."""
+        ...
+
+    def renew(self, renewed: Mapping[Partition, Partition], /) -> None:
+        """All partitions are held anew: what has not been emitted belongs to the new ones."""
+        ...
+
+    def wake_soon(self) -> None:
+        """Records may be emitted again."""
+        ...
+
+    def error(self, error: BaseException, /) -> None:
+        """The group cannot be read any more."""
+        ...
+
+
+class Membership:
+    """One member of a group, while it reads.
+
+    One task drives the client: it asks for records while there is room, and else only serves the
+    group; it commits; and within it the client announces partitions that come and go.
+    """
+
+    def __init__(self, run: Run, reader: Reader, settings: GroupSettings) -> None:
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.in_doubt = False
+        """Whether the brokers may have given this member up."""
+        self.commits: Commits = OffsetCommits(run, self._error)
+        self.skipped = self.expired = self.lost = 0
+        self._run = run
+        self._reader = reader
+        self._settings = settings
+        self._consumer: Consumer | None = None
+        self._paused = False
+        self._wanted = asyncio.Event()
+        self._left = asyncio.Event()
+        # Until when it is certain that the brokers have not given this member up.
+        self._sure_until = inf
+
+    def start(self) -> None:
+        """Join the group, and read until the running ends; nothing if that was done."""
+        if self._consumer is None:
+            self._consumer = self._settings.consumer(dict(self._settings.client))
+            self._run.on_close(self._close)
+            self._run.spawn(self._read(), "read_kafka")
+
+    def wake(self) -> None:
+        """There is room for records, or something to commit."""
+        self._wanted.set()
+
+    def finish(self, token: Token) -> None:
+        """The event of a record has ended, and has left the pipeline."""
+        token.partition.progress.inside -= 1
+        self.commits.finish(token)
+        self._left.set()
+
+    def take_back(self, token: Token) -> None:
+        """The event of a record has left the pipeline, and is not finished."""
+        token.partition.progress.inside -= 1
+        self.commits.take_back(token)
+        self._left.set()
+
+    def holds(self, partition: Partition) -> bool:
+        """Whether it is certain that no other member has the partition."""
+        if self._run.now() > self._sure_until:
+            self._doubt()
+        return partition.held
+
+    # The task.
+
+    async def _read(self) -> None:
+        from confluent_kafka import KafkaException
+
+        consumer, settings = self._consumer, self._settings
+        assert consumer is not None
+        try:
+            for topic in settings.topics:
+                if not topic.startswith("^"):
+                    await self._find(consumer, topic)
+            await consumer.subscribe(
+                list(settings.topics),
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._lose,
+            )
+            while True:
+                await self._step(consumer)
+        except KafkaException as raised:
+            self._reader.error(self._error(raised.args[0]))
+        except PenstockError as error:
+            self._reader.error(error)
+
+    async def _find(self, consumer: Consumer, topic: str) -> None:
+        found = (await consumer.list_topics(topic, timeout=_ANSWER)).topics.get(topic)
+        if found is not None and found.error is not None:
+            raise self._error(found.error, topic)
+
+    def _error(self, error: KafkaError, topic: str = "") -> PenstockError:
+        what = f"read_kafka({topic or ', '.join(self._settings.topics)!r})"
+        return error_of(error, what, self._settings.servers)
+
+    async def _step(self, consumer: Consumer) -> None:
+        """Read what there is room for, or only serve the group; and commit now and then."""
+        room = self._reader.room
+        if not room and not self._paused:
+            self._wanted.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), _PATIENCE)
+            room = self._reader.room
+        if bool(room) == self._paused:
+            await self._pause(consumer, not room)
+        message = await consumer.poll(timeout=_POLL)
+        if self.in_doubt:
+            await self._confirm(consumer)
+        elif self._run.now() > self._sure_until:
+            self._doubt()
+        else:
+            self._sure_until = self._run.now() + self._settings.session
+        if message is not None:
+            messages = [message]
+            # The room may be less than before, by what was returned.
+            if (room := min(CHUNK, self._reader.room) - 1) > 0:
+                messages += await consumer.consume(num_messages=room, timeout=0)
+            self._came(messages)
+        if self.commits.due_in() <= 0:
+            await self.commits.commit(consumer, self.partitions.values())
+            await self._look_at_lag(consumer)
+
+    async def _pause(self, consumer: Consumer, paused: bool) -> None:
+        self._paused = paused
+        places = [partition.place() for partition in self.partitions.values()]
+        if places:
+            await (consumer.pause(places) if paused else consumer.resume(places))
+
+    def _came(self, messages: Iterable[Message]) -> None:
+        from confluent_kafka import KafkaError
+
+        tokens: list[Token] = []
+        for message in messages:
+            partition = self.partitions.get((message.topic() or "", message.partition() or 0))
+            fault = message.error()
+            if fault is not None:
+                if fault.code() == KafkaError._PARTITION_EOF:
+                    if partition is not None:
+                        partition.at_end = True
+                elif fault.fatal() or not fault.retriable():
+                    raise self._error(fault, message.topic() or "")
+            elif partition is None or not partition.held:
+                continue
+            elif partition.progress.read(message.offset() or 0):
+                partition.at_end = False
+                tokens.append(Token(partition, message))
+            else:
+                self.skipped += 1
+        self._reader.came(tokens)
+
+    async def _look_at_lag(self, consumer: Consumer) -> None:
+        for partition in list(self.partitions.values()):
+            marks = await consumer.get_watermark_offsets(partition.place(), cached=True)
+            if marks is not None:
+                partition.end = marks[1]
+
+    # This process was frozen, or its loop was blocked.
+
+    def _doubt(self) -> None:
+        """The brokers may have given the partitions to others.
+
+        What has not begun goes out again when the brokers have confirmed that it is still ours.
+        """
+        self.in_doubt, self._sure_until = True, inf
+        renewed = {partition: partition.renewed() for partition in self.partitions.values()}
+        self.partitions = {(one.topic, one.number): one for one in renewed.values()}
+        self._reader.renew(renewed)
+
+    async def _confirm(self, consumer: Consumer) -> None:
+        """Ask the brokers by a commit, which they refuse to a member that they have given up."""
+        if await self.commits.confirm(consumer, list(self.partitions.values())):
+            self.in_doubt = False
+            self._sure_until = self._run.now() + self._settings.session
+            self._reader.wake_soon()
+
+    # Rebalances, within `poll`.
+
+    async def _assigned(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Partitions have come: begin where the group has finished."""
+        committed = await consumer.committed(places, timeout=_ANSWER) if places else []
+        for place in committed:
+            if place.error is not None:
+                raise self._error(place.error, place.topic)
+            floor = place.offset if place.offset >= 0 else None
+            known = [] if floor is None else finished_in(floor, place.metadata)
+            key = place.topic, place.partition
+            self.partitions[key] = Partition(*key, floor, known)
+            if floor is not None:
+                await self._look_for_expired(consumer, place)
+        if committed:
+            await consumer.incremental_assign(committed)
+            if self._paused:
+                await consumer.pause(committed)
+
+    async def _look_for_expired(self, consumer: Consumer, place: TopicPartition) -> None:
+        """Count what was deleted before it was read, which the client passes over in silence."""
+        marks = await consumer.get_watermark_offsets(place, timeout=_ANSWER)
+        if marks is not None and place.offset < marks[0]:
+            self.expired += marks[0] - place.offset
+            self._run.errors.warn(
+                f"read_kafka: offsets {place.offset} to {marks[0] - 1} of {place.topic}, partition "
+                f"{place.partition}, were deleted before they were read (retention of the topic)"
+            )
+
+    async def _revoked(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Partitions go to others: finish what has begun, commit, and only then let them go."""
+        leaving = self._let_go(places)
+        await self._until_left(leaving)
+        await self.commits.commit(consumer, leaving)
+        self._forget(leaving)
+        if places:
+            await consumer.incremental_unassign(places)
+
+    async def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        """Partitions were taken away, since this member was silent for too long."""
+        lost = self._let_go(places)
+        self._forget(lost)
+        self.lost += len(lost)
+        inside = sum(partition.progress.inside for partition in lost)
+        self._run.errors.warn(
+            f"read_kafka lost {len(lost)} partitions, because it was silent for too long; of them "
+            f"{inside} events are still processed here, whose outcome is not committed"
+        )
+        if places:
+            await consumer.incremental_unassign(places)
+
+    def _let_go(self, places: Iterable[TopicPartition]) -> list[Partition]:
+        """Let nothing of these partitions begin any more."""
+        found = [self.partitions.get((place.topic, place.partition)) for place in places]
+        leaving = [partition for partition in found if partition is not None]
+        for partition in leaving:
+            partition.held = False
+        self._reader.let_go()
+        return leaving
+
+    async def _until_left(self, leaving: Sequence[Partition]) -> None:
+        """Wait for what has begun, for a little less than the brokers do."""
+        until = self._run.now() + self._settings.handover * 0.8
+        while any(partition.progress.inside for partition in leaving):
+            self._left.clear()
+            left = until - self._run.now()
+            if left <= 0:
+                inside = sum(partition.progress.inside for partition in leaving)
+                self._run.errors.warn(
+                    f"read_kafka hands partitions over while {inside} of their events are still "
+                    f"processed, after {self._settings.handover:g} s (handover=): others begin "
+                    "these again"
+                )
+                return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._left.wait(), left)
+
+    def _forget(self, leaving: Iterable[Partition]) -> None:
+        for partition in leaving:
+            key = partition.topic, partition.number
+            if self.partitions.get(key) is partition:
+                del self.partitions[key]
+
+    # The end.
+
+    async def _close(self) -> None:
+        from confluent_kafka import KafkaException
+
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            with suppress(PenstockError, KafkaException):
+                await self.commits.commit(consumer, self.partitions.values())
+        finally:
+            await consumer.close()
