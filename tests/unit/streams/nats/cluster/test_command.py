@@ -9,7 +9,7 @@ from pathlib import Path
 
 from penstock.streams.nats.client.server import Servers
 from penstock.streams.nats.cluster.layout import token
-from tests.helpers.nats.command import Penstock, Worker, event, eventually, lines
+from tests.helpers.servers.command import Penstock, Worker, event, eventually, lines
 
 
 def test_what_is_published_is_worked_on_once_and_seen(
