@@ -27,9 +27,9 @@ from penstock.streams.protocol.event import Event
 from penstock.streams.protocol.stage import StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
 from penstock.streams.runtime.error_log import in_a_line
-from penstock.streams.telemetry.key_counts import KeyCounts
+from penstock.streams.telemetry.key_counts import MOST_KEYS, KeyCounts
 
-__all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample"]
+__all__ = ["KEPT", "LATENCIES", "Change", "Example", "Recorder", "Sample", "kept_text"]
 
 KEPT = 900
 """Samples that are kept, one a second: fifteen minutes."""
@@ -49,6 +49,9 @@ _SHOWN = 1_000
 _CHANGES, _REASONS = 500, 100
 
 _PARTS = ("waiting", "service", "total")
+
+# Numbers of a sample that do not depend on the stages: seven, and three of the latency.
+_FIXED = 10
 
 # Events that are measured in a second, if there are more.
 _MEASURED = 1_000
@@ -79,6 +82,16 @@ class Sample(NamedTuple):
     heat: dict[int, int]
     """How many events were in each row of `LATENCIES`, in the measure of the beginning of the
     second: if every tenth was measured then, these are a tenth."""
+
+
+def kept_text(stages: list[StageInfo], sinks: int) -> str:
+    """What a recorder of these stages keeps at most, as `penstock draw` shows it."""
+    limits = sum(stage.under is not None for stage in stages)
+    numbers = _FIXED + 3 * limits + len(stages) - sinks + len(LATENCIES)
+    return (
+        f"Recorded: {KEPT} samples, one for each second of the last {KEPT // 60} minutes, of at "
+        f"most {numbers} numbers; counts of {MOST_KEYS:,} keys."
+    )
 
 
 class Example(NamedTuple):

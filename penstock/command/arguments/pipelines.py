@@ -138,6 +138,11 @@ def add_draw(add_parser: AddParser) -> None:
     draw.add_argument("--format", choices=("text", "mermaid", "svg"), default="text")
     add_limit(draw, "what it holds when `penstock run` is given this --limit")
     _add_workers(draw, "show what runs where when `penstock run` is given these --workers")
+    draw.add_argument(
+        "--recorded",
+        action="store_true",
+        help="show also what is kept when `penstock run` is given --serve or --report-page",
+    )
     add_output(draw)
 
 
