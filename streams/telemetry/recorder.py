@@ -178,6 +178,7 @@ class Recorder:
         """What stands between the stage `info` and the one `below` it."""
         if info.within is not None:
             return below
+        arrow: _Arrow
         if info.number == self.last:
             arrow = self._measuring = _Measured(below, self, self._measure)
         elif info.name == "spread":
