@@ -53,7 +53,7 @@ _WRITER = (("write_jsonl",), "standard output")
 # Options that require one of others.
 _GOES_WITH = {
     **dict.fromkeys(("name", "partitions", "room", "attempts"), ("on", "data")),
-    **dict.fromkeys(("replicas", "batch", "lease", "worker"), ("on",)),
+    **dict.fromkeys(("replicas", "batch", "lease", "worker", "kafka_config"), ("on",)),
     "data": ("workers",),
     **dict.fromkeys(("host", "allow_control"), ("serve",)),
     "show_values": ("serve", "report_page", "trace"),
@@ -155,7 +155,12 @@ def call(options: argparse.Namespace, for_the_file: list[str]) -> int:
                 "run on these servers: give one of them"
             )
         from penstock.command.run_on import Cluster, work
+        from penstock.streams.kafka.cluster.layout import is_kafka
 
+        if is_kafka(options.on):
+            from penstock.command.kafka.run import work_on_topic
+
+            return work_on_topic(options, said)
         return work(options.file, said, Cluster.of(options))
     return run(options.file, said, alone=options.alone)
 

@@ -79,8 +79,8 @@ def urls_of(text: str) -> tuple[str, ...]:
         return addresses_of(text)
     except BuildError:
         raise BuildError(
-            f"--on {shown(text.split(','))}: penstock runs on NATS and needs an address of it; "
-            "give nats://host:port"
+            f"--on {shown(text.split(','))}: penstock runs on NATS or Kafka, and needs an address "
+            "of it; give nats://host:port, or kafka://host:port/topic"
         ) from None
 
 
