@@ -16,6 +16,7 @@ from penstock.command.output import counted, mention
 from penstock.command.run import (
     Options,
     end_of,
+    recorded,
     redirect,
     served,
     tell,
@@ -98,6 +99,7 @@ async def _work(pipeline: Pipeline, engine: Engine, options: Options) -> Report:
     running = pipeline.start(
         drain_deadline=options.drain_deadline, limit=options.limit, engine=engine
     )
+    await recorded(running, options)
     page = options.page
     async with nullcontext() if page is None else await served(running, page):
         tell_people = mention if options.report == "text" else None
