@@ -44,16 +44,18 @@ def catch(handler: _Handler[T]) -> Callable[[Flowable[T]], Flowable[T]]:
     several times, see `retry`.
     """
     choose: Callable[[Exception, Flowable[Any]], Any]
+    known: list[Flowable[Any]] = []
     if callable(handler):
         choose = handler
     elif isinstance(handler, Observable):  # pyright: ignore[reportUnnecessaryIsInstance]
         other = as_stream("catch", handler)
         choose = partial(_always, other)
+        known.append(other)
     else:
         raise WrongType(f"catch takes a stream or a function, not {describe(handler, 80)}")
 
     def operator(source: Flowable[T]) -> Flowable[T]:
-        return succession(source, partial(_Catching, choose=choose), StageInfo("catch"))
+        return succession(source, partial(_Catching, choose=choose), StageInfo("catch"), known)
 
     return operator
 

@@ -40,7 +40,7 @@ def concat(*sources: Observable[T]) -> Callable[[Flowable[T]], Flowable[T]]:
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         make = partial(_Concatenating, others=others)
-        return succession(source, make, StageInfo("concat", f"{1 + len(others):,} streams"))
+        return succession(source, make, StageInfo("concat", f"{1 + len(others):,} streams"), others)
 
     return operator
 

@@ -39,14 +39,16 @@ def on_error_resume_next(second: _Second[T]) -> Callable[[Flowable[T]], Flowable
     `second` is a stream, or a function of the source's error (None without) that returns one.
     """
     choose: Callable[[BaseException | None], Any]
+    known: list[Flowable[Any]] = []
     if callable(second):
         choose = second
     else:
-        choose = partial(_always, as_stream("on_error_resume_next", second))
+        known.append(as_stream("on_error_resume_next", second))
+        choose = partial(_always, known[0])
 
     def operator(source: Flowable[T]) -> Flowable[T]:
         info = StageInfo("on_error_resume_next")
-        return succession(source, partial(_Resuming, choose=choose), info)
+        return succession(source, partial(_Resuming, choose=choose), info, known)
 
     return operator
 

@@ -32,7 +32,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, drop_all, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, State, Subscriber, Subscription
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input, as_stream
+from penstock.streams.rx.inputs import Input, as_stream, columns
 
 __all__ = ["sequence_equal"]
 
@@ -53,7 +53,7 @@ def sequence_equal(
 
     def operator(source: Flowable[T]) -> Flowable[bool]:
         make = partial(_Comparing, other=other, equal=comparer or python.eq)
-        return source.then(make, StageInfo("sequence_equal", "", 2))
+        return source.then(make, StageInfo("sequence_equal", "", 2, inputs=columns([other])))
 
     return operator
 

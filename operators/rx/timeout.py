@@ -53,7 +53,8 @@ def timeout(
     def operator(source: Flowable[T]) -> Flowable[T]:
         detail = f"{duetime:g} s" if isinstance(duetime, int | float) else str(duetime)
         make = partial(_Timing, duetime=duetime, other=following, scheduler=scheduler)
-        return succession(source, make, StageInfo("timeout", detail))
+        others = [] if following is None else [following]
+        return succession(source, make, StageInfo("timeout", detail), others)
 
     return operator
 

@@ -58,7 +58,8 @@ def timeout_with_mapper(
         make = partial(
             _Timing, first=first_timeout, mapper=timeout_duration_mapper, other=following
         )
-        return succession(source, make, StageInfo("timeout_with_mapper"))
+        others = [] if following is None else [following]
+        return succession(source, make, StageInfo("timeout_with_mapper"), others)
 
     return operator
 

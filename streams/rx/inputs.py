@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from reactivex import Observable
@@ -11,11 +13,17 @@ from penstock.streams.boundary.from_observable import buffer, from_observable
 from penstock.streams.errors import BuildError, WrongType, describe
 from penstock.streams.flowable import Flowable
 from penstock.streams.protocol.event import Event, give_back_all
-from penstock.streams.protocol.stage import UNCONNECTED, Subscription, is_second
-from penstock.streams.runtime.context import Run
+from penstock.streams.protocol.stage import (
+    UNCONNECTED,
+    StageInfo,
+    Subscriber,
+    Subscription,
+    is_second,
+)
+from penstock.streams.runtime.context import Run, Statistics
 from penstock.streams.rx.lift import HOLD
 
-__all__ = ["Input", "InputReader", "as_stream", "check_begins_again"]
+__all__ = ["Input", "InputReader", "as_stream", "check_begins_again", "columns", "reading_all"]
 
 
 def as_stream(operator: str, other: Any) -> Flowable[Any]:
@@ -46,6 +54,51 @@ def check_begins_again(operator: str, source: Flowable[Any]) -> None:
                 f"{operator} reads its source again from the start, and {stage.info} cannot begin "
                 f"again: {stage.info.once}"
             )
+
+
+class Reading(Protocol):
+    """A running stage that attaches the streams which it reads by itself."""
+
+    def begin(self) -> None:
+        """Attach what it reads first, and then call `on_subscribe` of the stage below."""
+
+    @property
+    def statistics(self) -> Statistics: ...
+
+
+def columns(streams: Sequence[Flowable[Any]]) -> tuple[tuple[StageInfo, ...], ...]:
+    """The stages of the streams that a stage reads besides the one above it, for its `inputs`.
+
+    Raises BuildError for a stream of groups.
+    """
+    for stream in streams:
+        if stream.groups:
+            raise BuildError("a stage reads single events: put spread() after group_by")
+    return tuple(tuple(each.info for each in stream.chain()) for stream in streams)
+
+
+def reading_all(
+    streams: Sequence[Flowable[Any]],
+    make: Callable[[Subscriber[Any], Run, StageInfo], Reading],
+    info: StageInfo,
+) -> Flowable[Any]:
+    """The first of `streams`, and one more stage, which reads it and the others.
+
+    `info.bound` is what that keeps, besides what is in the streams.
+    """
+    first, *others = streams
+
+    def attach(downstream: Subscriber[Any], run: Run) -> None:
+        stage = make(downstream, run, flowable.info)
+        run.add_stage(flowable.info, stage.statistics)
+        stage.begin()
+
+    turns = any(stream.turns for stream in streams)
+    info = replace(info, inputs=columns(others))
+    flowable: Flowable[Any] = Flowable(attach, info, first, turns=turns)
+    weight = max(stream.info.weight * stream.info.gathers for stream in streams)
+    flowable.info = replace(flowable.info, weight=weight)
+    return flowable
 
 
 class InputReader(Protocol):
@@ -79,8 +132,10 @@ class Input:
         part.on_failed = self._failed
 
     def attach(self) -> None:
-        """Attach the stream, which does nothing before the first request."""
-        self._stream.attach(self, self.part)
+        """Attach the stream, which does nothing before the first request, unless it is cancelled
+        already."""
+        if not self.is_over:
+            self._stream.attach(self, self.part)
 
     def request(self, n: int) -> None:
         """Request `n` more events."""
@@ -96,6 +151,8 @@ class Input:
     def on_subscribe(self, subscription: Subscription, /) -> None:
         if not is_second(self, subscription):
             self.upstream = subscription
+            if self.is_over:
+                subscription.cancel()
 
     def on_events(self, events: list[Event[Any]], /) -> None:
         self.requested -= len(events)

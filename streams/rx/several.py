@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from penstock.streams.errors import BuildError
@@ -14,7 +15,7 @@ from penstock.streams.protocol.demand_stage import DemandStage
 from penstock.streams.protocol.event import Event, give_back_all
 from penstock.streams.protocol.stage import CLOSED, StageInfo, Subscriber
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input
+from penstock.streams.rx.inputs import Input, reading_all
 from penstock.streams.validation import require_count
 
 __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
@@ -22,7 +23,7 @@ __all__ = ["PREFETCH", "Latest", "Several", "Waiting", "several"]
 PREFETCH = 64
 """How many events of one input may wait, or be requested, unless an operator is given another."""
 
-_Make = Callable[[Subscriber[Any], Run, StageInfo, Sequence[Flowable[Any]]], "Several"]
+_Make = Callable[..., "Several"]
 
 
 def several(
@@ -33,40 +34,20 @@ def several(
     holds: bool = False,
     prefetch: int = PREFETCH,
 ) -> Flowable[Any]:
-    """The first of `streams`, read together with the others by the `Several` that `make` returns.
+    """The first of `streams`, read together with the others by the `Several` that `make` returns,
+    which is called with the stage below, the run, the stage's description and `streams`.
 
     `holds`: it keeps events until others come, so none of them may hold a turn. `info.bound` is
     what it keeps besides the events that wait.
     """
     require_count(info.name, prefetch=prefetch)
-    first, *others = streams
-    for stream in streams:
-        if stream.groups:
-            raise BuildError(f"{info.name} reads single events: put spread() after group_by")
-        if holds and stream.turns:
-            raise BuildError(
-                f"{info.name} keeps events, which between spread() and the working stage would "
-                "keep their groups' turns: put it after the working stage"
-            )
-
-    def attach(downstream: Subscriber[Any], run: Run) -> None:
-        stage = make(downstream, run, flowable.info, streams)
-        run.add_stage(flowable.info, stage.statistics)
-        stage.begin()
-
-    flowable: Flowable[Any] = Flowable(
-        attach,
-        replace(
-            info,
-            bound=(info.bound or 0) + len(streams) * prefetch,
-            inputs=tuple(tuple(each.info for each in other.chain()) for other in others),
-        ),
-        first,
-        turns=any(stream.turns for stream in streams),
-    )
-    weight = max(stream.info.weight * stream.info.gathers for stream in streams)
-    flowable.info = replace(flowable.info, weight=weight)
-    return flowable
+    if holds and any(stream.turns for stream in streams):
+        raise BuildError(
+            f"{info.name} keeps events, which between spread() and the working stage would "
+            "keep their groups' turns: put it after the working stage"
+        )
+    info = replace(info, bound=(info.bound or 0) + len(streams) * prefetch)
+    return reading_all(streams, partial(make, streams=streams), info)
 
 
 class Waiting(Input):

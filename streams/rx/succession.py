@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.streams.flowable import Flowable
@@ -17,23 +18,21 @@ from penstock.streams.protocol.stage import (
     Subscriber,
 )
 from penstock.streams.runtime.context import Run
-from penstock.streams.rx.inputs import Input
+from penstock.streams.rx.inputs import Input, reading_all
 
 __all__ = ["Looping", "Succession", "succession"]
 
-_Make = Callable[[Subscriber[Any], Run, StageInfo, Flowable[Any]], "Succession"]
+_Make = Callable[..., "Succession"]
 
 
-def succession(source: Flowable[Any], make: _Make, info: StageInfo) -> Flowable[Any]:
-    """`source`, and the streams that follow it, read by the `Succession` that `make` returns."""
+def succession(
+    source: Flowable[Any], make: _Make, info: StageInfo, others: Sequence[Flowable[Any]] = ()
+) -> Flowable[Any]:
+    """`source`, and the streams that follow it, read by the `Succession` that `make` returns.
 
-    def attach(downstream: Subscriber[Any], run: Run) -> None:
-        stage = make(downstream, run, flowable.info, source)
-        run.add_stage(flowable.info, stage.statistics)
-        stage.begin()
-
-    flowable: Flowable[Any] = Flowable(attach, info, source)
-    return flowable
+    `others` are those of them that are known before it runs.
+    """
+    return reading_all([source, *others], partial(make, source=source), info)
 
 
 class Succession(DemandStage):
