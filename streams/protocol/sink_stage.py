@@ -78,7 +78,11 @@ class SinkStage(Subscriber[T_contra], Generic[T_contra]):
         if is_second(self, subscription):
             return
         self.upstream = subscription
-        subscription.request(self.asks_first)
+        if self._closed is None:
+            # A stage that has requested events ahead was cancelled by a function of the user's.
+            subscription.cancel()
+        else:
+            subscription.request(self.asks_first)
 
     def accept(self, event: Event[Any]) -> None:
         """Accept the value. An exception fails the event and ends the pipeline."""

@@ -77,6 +77,8 @@ class SourceStage(Generic[T]):
         self.received: int = 0
         self._withheld: int | None = None
         self._producing = self._waking = False
+        # Whether events are being sent, and whether the stream completes after them.
+        self._sending = self._completes = False
         self._chunk = 1
         self._slice = TimeSlice(run, self.wake)
         run.add_source(self.info, self)
@@ -162,7 +164,11 @@ class SourceStage(Generic[T]):
             self._withheld -= len(events)
         self.received += len(events)
         if events:
+            before, self._sending = self._sending, True
             self.downstream.on_events(events)
+            self._sending = before
+            if self._completes and not before:
+                self.complete()
 
     def emit(self, value: T, created: float, token: Any = None) -> None:
         """Emit one value that there is demand for."""
@@ -170,7 +176,11 @@ class SourceStage(Generic[T]):
 
     def complete(self) -> None:
         """Complete the stream: the source has ended."""
-        if self._close_once():
+        if self._sending:
+            # A function that gets what is being sent has begun a drain: nothing follows the end.
+            self._completes = True
+            self.demand = 0
+        elif self._close_once():
             self.downstream.on_completed()
 
     def error(self, error: BaseException) -> None:

@@ -95,6 +95,9 @@ class Expanding(DemandStage):
             family = Family(event, self.cause or self.info.name)
             self._open.appendleft(Answer(event, family, items))
             self._is_new = True
+            if self.state >= CLOSED:
+                # The function has cancelled its own stream.
+                self.release()
 
     def step(self) -> bool:
         is_empty = not (self._open or self._away)
@@ -156,13 +159,16 @@ class Expanding(DemandStage):
             self.fail(error)
             family.close()
             return True
+        if self.state >= CLOSED:
+            # It has cancelled its own stream.
+            if type(items) is Nested and item is not NOT_YET:
+                item.give_back()
+            self._open.append(answer)
+            self.release()
+            return False
         if item is NOT_YET:
             return self.absent(answer)
         self._open.append(answer)
-        if self.state >= CLOSED:
-            # It has cancelled its own stream.
-            self.release()
-            return False
         child = family.child(item)
         if type(items) is Nested:
             child = items.joined(child)

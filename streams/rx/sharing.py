@@ -299,7 +299,11 @@ class _Reading:
 
     def on_subscribe(self, subscription: Subscription, /) -> None:
         self.subscription = subscription
-        self._hub.pump()
+        if self._is_present:
+            self._hub.pump()
+        else:
+            # All readers have left while it was being connected.
+            subscription.cancel()
 
     def on_next(self, event: Event[Any], /) -> None:
         self.requested -= 1

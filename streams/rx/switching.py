@@ -49,6 +49,9 @@ class Switching(DemandStage):
             self._event, self._items = event, items
             self._family = Family(event, self.info.name)
             self._may_be_there = True
+            if self.state >= CLOSED:
+                # The function has cancelled its own stream.
+                self.release()
 
     def stream_of(self, event: Event[Any]) -> Any:
         """The stream to read for `event`: by default, its value."""

@@ -136,10 +136,7 @@ class _Emitting(SourceStage[Any]):
             except Exception as error:
                 self.error(error)
             else:
-                self.demand -= 1
-                self.received += 1
-                event = Event(item, self.run.now(), self)
-                self.downstream.on_events([self._ledger.enter(event)])
+                self.send([self._ledger.enter(Event(item, self.run.now(), self))])
 
     def release(self) -> None:
         close: Callable[[], None] | None = getattr(self._items, "close", None)

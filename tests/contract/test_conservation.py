@@ -45,8 +45,8 @@ class Trouble(Exception):
     """The error that handlers and sinks raise here."""
 
 
-def check(running: Running, source: MemorySource[Any] | Inbox[Any]) -> dict[str, Any]:
-    """Check the law, and that the source has the same counts."""
+def check(running: Running, source: MemorySource[Any] | Inbox[Any] | None = None) -> dict[str, Any]:
+    """Check the law, and that the source, if given, has the same counts."""
     numbers = running.statistics()
     parts = ("finished", "failed", "returned", "waiting", "in_flight")
     assert all(numbers[part] >= 0 for part in parts)

@@ -1,1 +1,0 @@
-"""A pipeline whose members share a topic: its topics, its dead letters and a view of them."""
