@@ -26,7 +26,6 @@ from typing import Any
 from penstock.streams.errors import BuildError
 from penstock.streams.failures.policy import OnError, check_policy, routed_by
 from penstock.streams.kafka.client import (
-    PARTITIONER,
     Servers,
     client_settings,
     needs_client,
@@ -72,7 +71,8 @@ def write_kafka(
         "write_kafka",
     )
     client.setdefault("queue.buffering.max.messages", max(100_000, 2 * window))
-    client.setdefault("partitioner", PARTITIONER)
+    # The partition of a key is the same as that of Java's clients.
+    client.setdefault("partitioner", "murmur2_random")
     return _Kafka(
         WritingSettings(
             topic,
