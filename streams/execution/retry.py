@@ -48,7 +48,7 @@ class RetryQueue:
 
     def allows(self, event: Event[Any], error: BaseException) -> bool:
         """Whether another attempt follows the current one, which failed with `error`."""
-        return isinstance(error, Exception) and self.count(event) < self._policy.times
+        return isinstance(error, self._policy.on) and self.count(event) < self._policy.times
 
     def put(self, event: Event[Any], in_slot: bool) -> None:
         """Hold `event` for its backoff, in its working slot or without one."""

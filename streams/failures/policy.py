@@ -67,11 +67,12 @@ class Route(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """Try up to `times` times in total, then do `then`."""
+    """Try up to `times` times in total while the error is one of `on`, then do `then`."""
 
     times: int
     backoff: Backoff
     then: Literal["stop", "skip", "revert"] | Route
+    on: type[Exception] | tuple[type[Exception], ...]
 
 
 OnError = Literal["stop", "skip", "revert"] | Retry | Route
@@ -117,11 +118,15 @@ def retry(
     times: int,
     backoff: Backoff | None = None,
     then: Literal["stop", "skip", "revert"] | Route = "stop",
+    *,
+    on: type[Exception] | tuple[type[Exception], ...] = Exception,
 ) -> Retry:
     """Try a handler up to `times` times in total, each with its own timeout, then do `then`.
 
-    While an event waits for its next attempt, it keeps its group's turn but takes no working slot.
-    Raises BadArgument unless `times` is at least 1, and BuildError for a wrong `backoff` or `then`.
+    Only errors that are one of the types `on` are tried again; with any other, `then` is done at
+    once. A timeout is a TimeoutError. While an event waits for its next attempt, it keeps its
+    group's turn but takes no working slot. Raises BadArgument unless `times` is at least 1, and
+    BuildError for a wrong `backoff`, `then` or `on`.
     """
     if not is_count(times):
         raise BadArgument(f"retry(times={times!r}): at least 1 attempt is needed")
@@ -129,7 +134,13 @@ def retry(
         raise BuildError(f"retry(backoff={backoff!r}): give seconds as Backoff(first, cap=...)")
     if then not in _WORDS and not isinstance(cast(Any, then), Route):
         raise BuildError(f'retry(then={then!r}): use "stop", "skip", "revert" or route(sink)')
-    return Retry(times, backoff or Backoff(), then)
+    types = cast(Any, on if isinstance(on, tuple) else (on,))
+    if not types or not all(isinstance(one, type) and issubclass(one, Exception) for one in types):
+        raise BuildError(
+            f"retry(on={on!r}): give the errors that another attempt may cure, as an Exception "
+            "type or a tuple of them, such as on=(ConnectionError, TimeoutError)"
+        )
+    return Retry(times, backoff or Backoff(), then, on)
 
 
 def check_policy(

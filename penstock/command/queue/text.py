@@ -15,9 +15,7 @@ def as_text(name: str, stats: QueueStats) -> str:
     """The output of `penstock queue stats`."""
     oldest = stats.oldest_waiting
     line = "" if oldest is None else f"; row {oldest.id} is first, due for {span(oldest.seconds)}"
-    delayed = (
-        f"; {stats.delayed:,} of them and of those failed are not due" if stats.delayed else ""
-    )
+    delayed = f"; {stats.delayed:,} of the waiting and failed are not due" if stats.delayed else ""
     expired = f"; the lease of {stats.expired:,} has run out" if stats.expired else ""
     repeated = f", {_deliveries(stats.repeated)} repeated" if stats.repeated else ""
     dead = f", {_rate(stats.death_rate)} failed for good" if stats.death_rate else ""

@@ -70,6 +70,50 @@ def test_one_attempt_is_not_a_retry(run: Run) -> None:
     assert len(flaky.attempts) == 1
 
 
+@pytest.mark.parametrize("on", [LookupError, (OSError, LookupError), (OSError, TimeoutError)])
+def test_only_errors_of_the_given_types_are_tried_again(run: Run, on: Any) -> None:
+    attempts: list[str] = []
+
+    async def fails(value: str) -> None:
+        attempts.append(value)
+        raise {"key": KeyError, "value": ValueError}[value](value)
+
+    operator = adaptive_flat_map(fails, Fixed(2), on_error=retry(3, EXACT, then="skip", on=on))
+    run(MemorySource(["key", "value"]).pipe(operator).to(MemorySink()).run())
+    of_key = 3 if LookupError in (on if isinstance(on, tuple) else [on]) else 1
+    assert (attempts.count("key"), attempts.count("value")) == (of_key, 1)
+
+
+def test_a_timeout_can_be_told_from_other_errors(run: Run) -> None:
+    attempts: list[str] = []
+
+    async def handler(value: str) -> None:
+        attempts.append(value)
+        if value == "fails":
+            raise ValueError
+        await asyncio.sleep(9)
+
+    policy = retry(2, EXACT, then="skip", on=TimeoutError)
+    operator = adaptive_flat_map(handler, Fixed(2), timeout=1, on_error=policy)
+    run(MemorySource(["fails", "is slow"]).pipe(operator).to(MemorySink()).run())
+    assert sorted(attempts) == ["fails", "is slow", "is slow"]
+
+
+def test_an_error_that_is_not_tried_again_does_not_hold_its_group_back(run: Run) -> None:
+    handled: list[tuple[float, int]] = []
+
+    def handler(value: int) -> int:
+        if value == 1:
+            raise KeyError(value)
+        handled.append((asyncio.get_running_loop().time(), value))
+        return value
+
+    policy = retry(5, EXACT, then="skip", on=ConnectionError)
+    stages = group_by(lambda _: "one"), spread(), adaptive_flat_map(handler, on_error=policy)
+    run(MemorySource([1, 2]).pipe(*stages).to(MemorySink()).run())
+    assert handled == [(0, 2)]
+
+
 def test_a_letter_says_how_many_attempts_there_were(run: Run) -> None:
     dead = MemorySink()
     operator = adaptive_flat_map(

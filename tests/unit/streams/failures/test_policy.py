@@ -43,6 +43,12 @@ def test_a_stage_that_may_not_retry_does_not_mention_keys() -> None:
         check_policy(retry(2), "write_jsonl")
 
 
+@pytest.mark.parametrize("on", [(), BaseException, "ValueError", (ValueError, 3), [ValueError]])
+def test_what_is_tried_again_are_types_of_exceptions(on: Any) -> None:
+    with pytest.raises(BuildError, match=r"retry\(on=.*give the errors that another attempt may"):
+        retry(2, on=on)
+
+
 def test_a_stage_that_has_no_number_yet_is_named_without() -> None:
     assert str(StageInfo("for_each")) == "'for_each'"
 
