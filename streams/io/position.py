@@ -268,7 +268,8 @@ def _locked(path: str) -> int | None:
         os.close(lock)
         raise CannotOpen(
             f"{path} is locked: another run keeps its position there. Wait until it has ended, or "
-            "give this one a different position."
+            "give this one a different position. A pipeline that reads one source twice reads it "
+            "once with share()."
         ) from error
     return lock
 
