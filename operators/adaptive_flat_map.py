@@ -27,7 +27,7 @@ Errors:  `on_error` is "stop" (nothing new begins, what is in flight may finish,
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
@@ -48,11 +48,42 @@ __all__ = ["adaptive_flat_map"]
 
 T = TypeVar("T")
 R = TypeVar("R")
+H = TypeVar("H", bound=Hashable)
+
+
+# For a handler of `dict[str, Any]` mypy infers a result only if all overloads that match take the
+# same type. So the first one, which it names in its errors, must not match a dict.
+@overload
+def adaptive_flat_map(
+    handler: Callable[[H], Awaitable[R] | AsyncIterator[R]],
+    limit: Limit = ...,
+    *,
+    ordered: bool = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+    overload: Overload | None = ...,
+    window: int = ...,
+    on_limit_change: OnLimitChange | None = ...,
+) -> Callable[[Flowable[H]], Flowable[R]]: ...
 
 
 @overload
 def adaptive_flat_map(
-    handler: Callable[[T], Awaitable[R] | AsyncIterator[R]],
+    handler: Callable[[T], Coroutine[Any, Any, R]],
+    limit: Limit = ...,
+    *,
+    ordered: bool = ...,
+    timeout: float | None = ...,
+    on_error: OnError = ...,
+    overload: Overload | None = ...,
+    window: int = ...,
+    on_limit_change: OnLimitChange | None = ...,
+) -> Callable[[Flowable[T]], Flowable[R]]: ...
+
+
+@overload
+def adaptive_flat_map(
+    handler: Callable[[T], AsyncIterator[R]],
     limit: Limit = ...,
     *,
     ordered: bool = ...,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, assert_type
 
 from reactivex import operators as ops
@@ -55,6 +56,34 @@ async def send_parts(order: Order) -> AsyncIterator[Receipt]:
 
 def send_now(order: Order) -> Receipt:
     return Receipt(order)
+
+
+async def send_fields(order: dict[str, Any]) -> Receipt:
+    return Receipt(Order(order["number"], order["client"]))
+
+
+async def send_parts_of_fields(order: dict[str, Any]) -> AsyncIterator[Receipt]:
+    yield await send_fields(order)
+
+
+def send_fields_now(order: dict[str, Any]) -> Receipt:
+    return Receipt(Order(order["number"], order["client"]))
+
+
+async def fields_of(order: dict[str, Any]) -> dict[str, Any]:
+    return order
+
+
+async def send_all_fields(orders: list[dict[str, Any]]) -> list[Receipt]:
+    return [send_fields_now(order) for order in orders]
+
+
+def send_in_future(order: Order) -> asyncio.Future[Receipt]:
+    return asyncio.ensure_future(send(order))
+
+
+def send_awaited(order: Order) -> Awaitable[Receipt]:
+    return send(order)
 
 
 async def send_all(orders: list[Order]) -> list[Receipt]:
@@ -110,6 +139,26 @@ assert_type(orders.pipe(count_over_time("client")), Flowable[Period])
 assert_type(orders.pipe(adaptive_flat_map(send_parts)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(send_now)), Flowable[Receipt])
 assert_type(orders.pipe(adaptive_flat_map(in_threads(2)(send_now))), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(send_in_future)), Flowable[Receipt])
+assert_type(orders.pipe(adaptive_flat_map(send_awaited)), Flowable[Receipt])
+
+# Handlers of values with Any in their type.
+assert_type(read_jsonl().pipe(adaptive_flat_map(send_fields)), Flowable[Receipt])
+assert_type(read_jsonl().pipe(adaptive_flat_map(send_parts_of_fields)), Flowable[Receipt])
+assert_type(read_jsonl().pipe(adaptive_flat_map(send_fields_now)), Flowable[Receipt])
+assert_type(read_jsonl().pipe(adaptive_flat_map(fields_of)), Flowable[dict[str, Any]])
+assert_type(
+    read_jsonl().pipe(
+        distinct_within(10, by="uuid"),
+        group_by("client_id"),
+        spread(),
+        adaptive_flat_map(send_fields, ordered=True),
+    ),
+    Flowable[Receipt],
+)
+assert_type(read_jsonl().pipe(adaptive_flat_map(in_threads(2)(send_fields_now))), Flowable[Receipt])
+assert_type(read_jsonl().pipe(batch(send_all_fields)), Flowable[Receipt])
+
 assert_type(orders.pipe(batch(send_all)), Flowable[Receipt])
 assert_type(orders.pipe(batch(send_all_now, 100)), Flowable[Receipt])
 assert_type(orders.pipe(batch(send_some)), Flowable[Receipt])
