@@ -6,7 +6,7 @@ Letters are sets of names. An infinite word is a stem and a loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from itertools import combinations, product
 from math import prod
 
 from hypothesis import strategies as st
@@ -213,6 +213,8 @@ def _room(sere: Sere) -> int:
 # What to try.
 
 NAMES = ("a", "b", "c")
+
+LETTERS = tuple(frozenset(some) for size in range(4) for some in combinations(NAMES, size))
 
 letters = st.frozensets(st.sampled_from(NAMES))
 words = st.lists(letters, max_size=4)

@@ -4,14 +4,32 @@ every event."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from penstock.streams.temporal.formula.formula import TRUE, Binary, Formula, Match, Timed, Unary
+from penstock.streams.temporal.formula.formula import (
+    TRUE,
+    Binary,
+    Formula,
+    Match,
+    Nary,
+    Timed,
+    Unary,
+)
 from penstock.streams.temporal.formula.sere import Joined, Letter, Repeat
 from penstock.streams.temporal.formula.timed_rules import TimedRule, split
-from tests.helpers.brute_force import Word, booleans, holds_finitely, letters, matches, seres
+from tests.helpers.brute_force import (
+    LETTERS,
+    Word,
+    booleans,
+    holds,
+    holds_finitely,
+    letters,
+    matches,
+    seres,
+)
 
 
 class Moment(NamedTuple):
@@ -39,6 +57,44 @@ def broken_at_end(formula: Formula, trace: Sequence[Moment], clock: int) -> bool
 def open_ones(formula: Formula, trace: Sequence[Moment], clock: int) -> int:
     """The number of undecided obligations."""
     return _fates(formula, trace, clock).count(None)
+
+
+def can_go_on(formula: Formula, trace: Sequence[Moment], clock: int) -> bool:
+    """Whether one of some short infinite words keeps the formula, which is not broken so far.
+
+    Their events come all at once, or each after all deadlines.
+    """
+    seen: Word = [moment.letter for moment in trace]
+    untimed, rules = split(formula)
+    meanings = [_all_at_once(untimed, rules)]
+    if not open_ones(formula, trace, clock):
+        meanings.append(_one_after_the_other(untimed, rules))
+    return any(
+        holds(meaning, [*seen, *stem], list(loop))
+        for meaning in meanings
+        for stem in ((), *product(LETTERS, repeat=1))
+        for size in (1, 2)
+        for loop in product(LETTERS, repeat=size)
+    )
+
+
+def _all_at_once(untimed: Formula, rules: Sequence[TimedRule]) -> Formula:
+    """All that must come does so in time, and nothing ends that must last."""
+    parts = [untimed]
+    for rule in rules:
+        timed = rule.then
+        if timed.operator == "U":
+            then: Formula = Binary("U", timed.left, timed.right)
+        else:
+            then = Unary("F" if timed.operator == "F" else "G", timed.right)
+        parts.append(Match("|->", rule.sere, then))
+    return Nary("&", (*parts, TRUE))
+
+
+def _one_after_the_other(untimed: Formula, rules: Sequence[TimedRule]) -> Formula:
+    """Whatever is required is required of one event."""
+    parts = [Match("|->", rule.sere, rule.then.right) for rule in rules]
+    return Nary("&", (untimed, *parts))
 
 
 def _fates(formula: Formula, trace: Sequence[Moment], clock: int) -> list[bool | None]:
@@ -85,6 +141,16 @@ rules: st.SearchStrategy[Formula] = st.one_of(
         _timed,
     ),
 )
+
+
+def _can_come(formula: Formula) -> bool:
+    (rule,) = split(formula)[1]
+    return any(holds_finitely(rule.then.right, [letter]) for letter in LETTERS)
+
+
+fulfillable = rules.filter(_can_come)
+"""Those that are not false before a deadline because no event can fulfil them."""
+
 _gaps = st.lists(st.tuples(letters, st.integers(0, 4)), max_size=8)
 
 

@@ -26,7 +26,7 @@ from penstock.streams.temporal.formula.formula import (
 from penstock.streams.temporal.formula.printer import to_text
 from penstock.streams.temporal.formula.sere import Joined, Letter, Repeat, Sere, may_be_empty
 
-__all__ = ["TimedRule", "split", "without_time"]
+__all__ = ["TimedRule", "in_any_time", "split", "without_time"]
 
 
 _ANYTHING = Repeat(Letter(TRUE), 0, None)
@@ -64,6 +64,23 @@ def split(formula: Formula) -> tuple[Formula, tuple[TimedRule, ...]]:
     if len(untimed) < 2:
         return untimed[0] if untimed else TRUE, tuple(rules)
     return Nary("&", tuple(untimed)), tuple(rules)
+
+
+def in_any_time(untimed: Formula, rules: tuple[TimedRule, ...]) -> Formula:
+    """What the whole formula requires of events whose times may be chosen.
+
+    They may follow one another so quickly that everything comes in time, or so slowly that nothing
+    is required for longer than one event. Where no deadline has passed, and all bounds are those of
+    `F` and `U` or all are those of `G`, the formula can be fulfilled exactly if this one can.
+    """
+    relaxed = [Match("|->", rule.sere, _in_any_time(rule.then)) for rule in rules]
+    return Nary("&", (untimed, *relaxed))
+
+
+def _in_any_time(timed: Timed) -> Formula:
+    if timed.operator == "G":
+        return timed.right
+    return Binary("U", timed.left, timed.right)
 
 
 def without_time(timed: Timed, why: str) -> TimedFormula:

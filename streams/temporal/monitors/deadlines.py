@@ -14,6 +14,9 @@ This holds also where the times of successive events go back, by no more than a 
 event with q that comes too late for the earliest deadline fulfils others, but the earliest stays
 open, and those that it fulfils would be fulfilled by any event that still is in time for it.
 
+The answer to an open `F` or `U` comes before its deadline, so all `G` that are open until then hold
+of it. Where no event can be all that, the formula is false before a deadline passes.
+
 Times are whole microseconds, so that a bound includes its end exactly.
 
 Source: Maler and Nickovic, "Monitoring temporal properties of continuous signals" (2004), for
@@ -22,7 +25,7 @@ bounded operators; Koymans (1990), for their meaning over timed events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.streams.temporal.formula.timed_rules import TimedRule
@@ -59,6 +62,8 @@ class Deadlines:
         self._facts = Facts(rules, names)
         self._bounds = [rule.then.milliseconds * 1_000 for rule in rules]
         self._lasting = [rule.then.operator == "G" for rule in rules]
+        self._mixed = len(set(self._lasting)) == 2
+        self._possible: dict[int, bool] = {}
 
     def after(
         self, held: Held, state: int, letter: int, at: int, number: int, clock: int
@@ -89,7 +94,25 @@ class Deadlines:
             left.append(one)
             due >>= 1
             facts >>= 2
-        return self.nothing if not any(left) else tuple(left)
+        if not any(left):
+            return self.nothing
+        return None if self._mixed and self._in_conflict(left) else tuple(left)
+
+    def _in_conflict(self, held: Sequence[Open | None]) -> bool:
+        """Whether no event can fulfil what must come, because of what must last until then."""
+        rules = list(enumerate(zip(held, self._lasting, strict=True)))
+        for awaited, (owed, lasting) in rules:
+            if owed is None or lasting:
+                continue
+            needed = 2 << 2 * awaited
+            for other, (one, lasts) in rules:
+                if lasts and one is not None and one.deadline >= owed.deadline:
+                    needed |= 2 << 2 * other
+            if needed not in self._possible:
+                self._possible[needed] = self._facts.possible(needed)
+            if not self._possible[needed]:
+                return True
+        return False
 
     def earliest(self, held: Held) -> Open | None:
         """The obligation to be fulfilled first."""

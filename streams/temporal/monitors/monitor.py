@@ -26,7 +26,7 @@ from penstock.streams.temporal.formula.formula import (
 )
 from penstock.streams.temporal.formula.lexer import told_of_split_words
 from penstock.streams.temporal.formula.parser import parse
-from penstock.streams.temporal.formula.timed_rules import split
+from penstock.streams.temporal.formula.timed_rules import in_any_time, split
 from penstock.streams.temporal.monitors.continuations import Continuations, leading_on
 from penstock.streams.temporal.monitors.deadlines import Deadlines, Held, in_microseconds
 from penstock.streams.temporal.monitors.machine import Machine, differ, followed, minimal
@@ -65,9 +65,10 @@ class Monitor:
     begins with these events, and `TRUE` when it accepts everything that does, which is found only
     if it is deterministic and complete. At the end of the events an inconclusive verdict stays.
 
-    A formula with bounds in time is a conjunction (see `TimedRule`), whose parts are each judged by
-    themselves: it is `FALSE` as soon as one of them is. One that waits is `FALSE` when its deadline
-    is past, which `verdict(state, at)` sees without another event.
+    A formula with bounds in time is a conjunction (see `TimedRule`). It is `FALSE` when a deadline
+    is past, which `verdict(state, at)` sees without another event, and as soon as no events at any
+    time could fulfil all parts. Where `G` with a bound stands beside `F` or `U` with one, that may
+    be seen later, but at the latest when a part is violated.
 
     A text with PSL's weak `next` that `X` would judge differently at the end is logged, once, and
     so is one with a word such as `Foo`, which is read as `F oo`.
@@ -98,7 +99,11 @@ class Monitor:
                     log.warning("%s: %s", formula, told)
                 self._log_weak_next(untimed, formula, max_states)
             if rules:
-                timed = timed_machine(self.machine, rules, names, max_states)
+                whole = _machine(in_any_time(untimed, rules), names, max_states)
+                possible = [said.verdict is not Verdict.FALSE for said in whole.outputs]
+                timed = timed_machine(
+                    self.machine, minimal(whole, possible), rules, names, max_states
+                )
                 self.deadlines = Deadlines(rules, timed, names)
                 said = tuple(phase.said for phase in timed.outputs)
                 self.machine = Machine(timed.bits, timed.decisions, timed.steps, said)

@@ -1,13 +1,14 @@
 """The machine of a formula with bounds in time: its part without bounds, and where each rule with a
 bound becomes due.
 
-A state is a set: the state of the machine for the part without bounds, and what remains of each
-regular expression behind which an operator with a bound stands. Time is not part of it (see
-`penstock.streams.temporal.monitors.deadlines`).
+A state is a set: the state of the machine for the part without bounds, that of the machine for the
+whole in any time, and what remains of each regular expression behind which an operator with a bound
+stands. Time is not part of it (see `penstock.streams.temporal.monitors.deadlines`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.streams.temporal.automata.guards import Covers
@@ -17,17 +18,21 @@ from penstock.streams.temporal.formula.normal import FALSE, Normal
 from penstock.streams.temporal.formula.sere import Sere, may_be_empty
 from penstock.streams.temporal.formula.timed_rules import TimedRule
 from penstock.streams.temporal.monitors.machine import Machine, followed, minimal
-from penstock.streams.temporal.monitors.verdict import Said
+from penstock.streams.temporal.monitors.verdict import Said, Verdict
 
 __all__ = ["Facts", "Phase", "timed_machine"]
 
-# The state of the part without bounds, or a rule with what remains of its expression.
-_Part = int | tuple[int, Sere]
+# A machine with its state, or a rule with what remains of its expression.
+_Part = tuple[int, int | Sere]
+_UNTIMED, _WHOLE = 0, 1
+
+_IMPOSSIBLE = Said(Verdict.FALSE, False)
 
 
 class Phase(NamedTuple):
-    """What is known in a state: of the part without bounds, and, as bits of the rules, for which of
-    them a match ended with the last event, and which may still be required later."""
+    """What is known in a state: of the part without bounds, which is false where the whole can no
+    longer be fulfilled in any time, and, as bits of the rules, for which of them a match ended with
+    the last event, and which may still be required later."""
 
     said: Said
     due: int
@@ -58,20 +63,39 @@ class Facts:
         """The operands that hold of a letter."""
         return self._decisions.at(self._diagram, letter)
 
+    def possible(self, operands: int) -> bool:
+        """Whether so many operands hold of some letter."""
+        return any(operands & ~facts == 0 for facts in self._decisions.leaves(self._diagram))
+
 
 def timed_machine(
-    untimed: Machine[Said], rules: tuple[TimedRule, ...], names: tuple[str, ...], max_states: int
+    untimed: Machine[Said],
+    whole: Machine[bool],
+    rules: tuple[TimedRule, ...],
+    names: tuple[str, ...],
+    max_states: int,
 ) -> Machine[Phase]:
-    """The smallest machine for both; FormulaTooLarge beyond `max_states` states."""
+    """The smallest machine for the part without bounds, whether the whole can be fulfilled in any
+    time, and the rules.
+
+    Raises FormulaTooLarge beyond `max_states` states.
+    """
     normal = Normal(False, names)
     covers, derivatives = Covers(normal), Derivatives(normal)
     targets: Decisions[frozenset[_Part]] = Decisions()
     nowhere = targets.leaf(frozenset())
     union = targets.joining(frozenset[_Part].union, nowhere)
-    to_parts = untimed.decisions.mapping(targets, lambda state: frozenset[_Part]((state,)))
+    machines: tuple[Machine[Said], Machine[bool]] = (untimed, whole)
     sets: list[frozenset[_Part]] = []
     numbers: dict[frozenset[_Part], int] = {}
     steps: dict[_Part, int] = {}
+
+    def mapped(at: int) -> Callable[[int], int]:
+        return machines[at].decisions.mapping(
+            targets, lambda state: frozenset[_Part](((at, state),))
+        )
+
+    to_parts = [mapped(at) for at in (_UNTIMED, _WHOLE)]
 
     def number(parts: frozenset[_Part]) -> int:
         found = numbers.get(parts)
@@ -83,13 +107,13 @@ def timed_machine(
     def step_of(part: _Part) -> int:
         found = steps.get(part)
         if found is None:
-            if isinstance(part, int):
-                found = to_parts(untimed.steps[part])
+            of, rest = part
+            if isinstance(rest, int):
+                found = to_parts[of](machines[of].steps[rest])
             else:
-                rule, sere = part
                 cases = [
-                    (care, value, frozenset[_Part](((rule, rest),)))
-                    for guard, rest in derivatives.of(sere)
+                    (care, value, frozenset[_Part](((of, left),)))
+                    for guard, left in derivatives.of(rest)
                     for care, value in covers.of(guard)
                 ]
                 found = targets.choose(cases, nowhere, union)
@@ -106,19 +130,20 @@ def timed_machine(
         return to_numbers(step)
 
     def phase(state: int) -> Phase:
-        said, due, later = None, 0, 0
-        for part in sets[state]:
-            if isinstance(part, int):
-                said = untimed.outputs[part]
-                continue
-            rule, rest = part
-            if may_be_empty(rest):
-                due |= 1 << rule
-            if any(guard != FALSE for guard, _ in derivatives.of(rest)):
-                later |= 1 << rule
-        assert said is not None
+        said, due, later = _IMPOSSIBLE, 0, 0
+        for of, rest in sets[state]:
+            if not isinstance(rest, int):
+                if may_be_empty(rest):
+                    due |= 1 << of
+                if any(guard != FALSE for guard, _ in derivatives.of(rest)):
+                    later |= 1 << of
+            elif of == _UNTIMED:
+                said = untimed.outputs[rest]
+            elif not whole.outputs[rest]:
+                return Phase(_IMPOSSIBLE, 0, 0)
         return Phase(said, due, later)
 
-    first = number(frozenset((0, *((at, rule.sere) for at, rule in enumerate(rules)))))
-    machine = followed(first, after, numbered, len(names), max_states)
+    parts: list[_Part] = [(_UNTIMED, 0), (_WHOLE, 0)]
+    parts += [(at, rule.sere) for at, rule in enumerate(rules)]
+    machine = followed(number(frozenset(parts)), after, numbered, len(names), max_states)
     return minimal(machine, [phase(state) for state in machine.outputs])

@@ -16,6 +16,7 @@ from tests.helpers.brute_force_time import (
     Moment,
     broken,
     broken_at_end,
+    can_go_on,
     open_ones,
     rules,
     timed_traces,
@@ -88,7 +89,8 @@ def test_a_rule_alone_is_true_when_nothing_can_violate_it_any_more() -> None:
     state = stepped(monitor, ({"a"}, 0))
     assert monitor.verdict(state) is Verdict.INCONCLUSIVE
     assert monitor.verdict(state, at=10.5) is Verdict.TRUE
-    assert monitor.verdict(stepped(Monitor("F[<=1s] a"), ({"a"}, 0))) is Verdict.TRUE
+    soon = Monitor("F[<=1s] a")
+    assert soon.verdict(stepped(soon, ({"a"}, 0))) is Verdict.TRUE
     once = Monitor("{a; b} |-> F[<=10s] c")
     assert once.verdict(stepped(once, ({"b"}, 0))) is Verdict.TRUE
 
@@ -147,6 +149,26 @@ def test_a_monitor_says_whether_every_prefix_can_still_be_decided() -> None:
     assert Monitor("G(c -> F[<=1s] a) & G F b").monitorable
 
 
+def test_a_conjunction_is_false_as_soon_as_nothing_can_fulfil_all_of_it() -> None:
+    never = Monitor("G(a -> F[<=10s] b) & G !b")
+    assert never.verdict(stepped(never, (set(), 0))) is Verdict.INCONCLUSIVE
+    assert never.verdict(stepped(never, (set(), 0), ({"a"}, 1))) is Verdict.FALSE
+    first = Monitor("G(a -> F[<=10s] b) & (!b W c) & G !c")
+    assert first.verdict(stepped(first, ({"a"}, 0))) is Verdict.FALSE
+    once = Monitor("G(a -> G[<=10s] b) & G !b")
+    assert once.verdict(stepped(once, (set(), 0))) is Verdict.INCONCLUSIVE
+    assert Monitor("F[<=1s] a & G !a").verdict(0) is Verdict.FALSE
+
+
+def test_what_must_come_before_the_end_of_what_rules_it_out_is_false_at_once() -> None:
+    monitor = Monitor("G(a -> F[<=5s] !p) & G(b -> G[<=10s] p)")
+    late = stepped(monitor, ({"b", "p"}, 0), ({"a", "p"}, 6))
+    assert monitor.verdict(late) is Verdict.INCONCLUSIVE
+    assert monitor.verdict(stepped(monitor, ({"b", "p"}, 0), ({"a", "p"}, 5))) is Verdict.FALSE
+    other = Monitor("G(a -> F[<=5s] q) & G(b -> G[<=10s] p)")
+    assert other.verdict(stepped(other, ({"b", "p"}, 0), ({"a", "p"}, 5))) is (Verdict.INCONCLUSIVE)
+
+
 @given(st.lists(rules, min_size=1, max_size=3), timed_traces, st.integers(0, 8))
 def test_one_deadline_for_each_operator_decides_as_all_obligations_do(
     conjuncts: list[Formula], trace: list[Moment], later: int
@@ -160,24 +182,28 @@ def test_one_deadline_for_each_operator_decides_as_all_obligations_do(
         seen = trace[:number]
         for now in (time, time + later):
             at = now / 1_000
-            assert (monitor.verdict(state, at) is Verdict.FALSE) == broken(formula, seen, now)
-            assert (monitor.at_end(state, at) is Verdict.FALSE) == (
-                broken_at_end(formula, seen, now)
-            )
+            if monitor.verdict(state, at) is not Verdict.FALSE:
+                assert not broken(formula, seen, now)
+                assert (monitor.at_end(state, at) is Verdict.FALSE) == (
+                    broken_at_end(formula, seen, now)
+                )
+            elif not broken(formula, seen, now):
+                assert not can_go_on(formula, seen, now)
             if monitor.verdict(state, at) is Verdict.TRUE:
                 assert open_ones(formula, seen, now) == 0
 
 
 @given(rules, rules, formulas, timed_traces)
-def test_each_part_of_a_conjunction_is_judged_by_itself(
+def test_a_conjunction_is_false_when_a_part_is_and_at_the_end_as_its_parts_are(
     one: Formula, other: Formula, untimed: Formula, trace: list[Moment]
 ) -> None:
     parts = [Monitor(part) for part in (one, other)]
-    rest, whole = Monitor(untimed), Monitor(Nary("&", (one, untimed, other)))
+    whole_formula = Nary("&", (one, untimed, other))
+    rest, whole = Monitor(untimed), Monitor(whole_formula)
     states: list[State] = [0, 0]
     state: State = 0
     left = 0
-    for letter, time in trace:
+    for number, (letter, time) in enumerate(trace, 1):
         at = time / 1_000
         states = [
             part.step(its, letter & set(part.propositions), at=at)
@@ -187,7 +213,11 @@ def test_each_part_of_a_conjunction_is_judged_by_itself(
         state = whole.step(state, letter & set(whole.propositions), at=at)
         verdicts = [part.verdict(its) for part, its in zip(parts, states, strict=True)]
         verdicts.append(rest.verdict(left))
-        assert (whole.verdict(state) is Verdict.FALSE) == (Verdict.FALSE in verdicts)
+        if whole.verdict(state) is Verdict.FALSE:
+            if Verdict.FALSE not in verdicts:
+                assert not can_go_on(whole_formula, trace[:number], time)
+            return
+        assert Verdict.FALSE not in verdicts
         if set(verdicts) == {Verdict.TRUE}:
             assert whole.verdict(state) is Verdict.TRUE
         ends = [part.at_end(its) for part, its in zip(parts, states, strict=True)]

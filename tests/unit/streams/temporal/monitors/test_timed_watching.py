@@ -18,7 +18,14 @@ from penstock.streams.temporal.formula.formula import Formula
 from penstock.streams.temporal.monitors.timed_watching import TimedWatch
 from penstock.streams.temporal.monitors.watching import Rule
 from tests.helpers.brute_force import NAMES
-from tests.helpers.brute_force_time import Moment, broken, broken_at_end, jumbled_traces, rules
+from tests.helpers.brute_force_time import (
+    Moment,
+    broken,
+    broken_at_end,
+    fulfillable,
+    jumbled_traces,
+    rules,
+)
 
 SOON = "G(a -> F[<=10s] b)"
 
@@ -224,7 +231,7 @@ KEYED = st.lists(st.tuples(st.sampled_from("xy"), st.builds(Moment, st.sets(
     st.sampled_from(NAMES)).map(frozenset), st.integers(0, 12))), max_size=8)  # fmt: skip
 
 
-@given(rules, KEYED, st.integers(0, 4))
+@given(fulfillable, KEYED, st.integers(0, 4))
 def test_violations_come_when_all_obligations_of_a_key_say_so(
     formula: Formula, events: list[tuple[str, Moment]], lateness: int
 ) -> None:
