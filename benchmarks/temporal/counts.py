@@ -7,6 +7,7 @@ from time import process_time
 
 from examples.open_orders import SEQUENCED_QUERY, orders, table_of, timed
 from penstock.streams.temporal import sequenced
+from penstock.streams.temporal.periods.tallies import Aggregate
 
 __all__ = ["beside_sql", "count_a_million"]
 
@@ -14,15 +15,27 @@ __all__ = ["beside_sql", "count_a_million"]
 ORDERS = 72_591
 
 
-def count_a_million() -> tuple[str, float]:
+def count_a_million() -> list[tuple[str, float]]:
     """The task, and the seconds it took; at most 3."""
     dice = random.Random(1)
     begins = [dice.random() * 1e6 for _ in range(1_000_000)]
-    rows = [(begin, begin + dice.random() * 100) for begin in begins]
-    before = process_time()
-    periods = sequenced(rows, begin=0, end=1)
-    took = process_time() - before
-    return f"count {len(rows):,} intervals into {len(periods):,} periods", took
+    rows = [
+        (begin, begin + dice.random() * 100, dice.randrange(100), dice.random() * 100)
+        for begin in begins
+    ]
+    tasks: list[tuple[str, Aggregate, int | None]] = [
+        ("count", "count", None),
+        ("sum of whole numbers", "sum", 2),
+        ("sum of floats", "sum", 3),
+        ("max", "max", 3),
+    ]
+    told: list[tuple[str, float]] = []
+    for name, aggregate, of in tasks:
+        before = process_time()
+        periods = sequenced(rows, aggregate, begin=0, end=1, of=of)
+        took = process_time() - before
+        told.append((f"{name} of {len(rows):,} intervals in {len(periods):,} periods", took))
+    return told
 
 
 def beside_sql() -> tuple[str, float]:

@@ -265,8 +265,10 @@ def _sums(
     order = sorted(range(len(begins)), key=begins.__getitem__)
     columns: list[list[Any]] = [begins, ends, amounts]
     starts, stops, entering = (list(map(c.__getitem__, order)) for c in columns)
-    closed = [i for i in range(len(stops)) if stops[i] is not None]
-    closed.sort(key=stops.__getitem__)
+    closed: Iterable[int] = range(len(stops))
+    if None in stops:
+        closed = [i for i in closed if stops[i] is not None]
+    closed = sorted(closed, key=stops.__getitem__)
     # Two sorted runs, as in `_counts`.
     points: list[Any] = sorted(starts + list(map(stops.__getitem__, closed)))
     points.append(None)
