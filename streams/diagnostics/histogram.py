@@ -131,23 +131,29 @@ class LatencyHistogram:
         """Return (lowest value of a cell in microseconds, count) in ascending order."""
         self._count()
         self._put_together()
-        cells: dict[int, int] = {}
-        for value, n in sorted(self._cells.items()):
-            cell = int(min(max(value, 0.0), _LAST_CELL))
-            cells[cell] = cells.get(cell, 0) + n
-        return list(cells.items())
+        counts = dict(self._cells)
+        # Those beyond the range are in its first and in its last cell.
+        for value, cell in ((_BELOW, 0.0), (_BEYOND, float(_LAST_CELL))):
+            if n := counts.pop(value, 0):
+                counts[cell] = counts.get(cell, 0) + n
+        return [(int(value), n) for value, n in sorted(counts.items())]
 
     def snapshot(self) -> Summary:
         """Summarise what was recorded since the last reset. Time: O(cells)."""
         cells = self.cells() or [(0, 0)]
         counts = [n for _, n in cells]
-        middles = [value if value < _EXACT else _middle(value) for value, _ in cells]
+        # The middle of a cell is half its width above its lowest value.
+        half = _CELL_BITS + 1
+        middles = [
+            value if value < _EXACT else value + (1 << value.bit_length() - half)
+            for value, _ in cells
+        ]
         count = sum(counts)
         # Sums of ints, hence exact: the difference below cannot lose what matters.
         total = sum(map(mul, middles, counts))
         squares = sum(map(mul, map(mul, middles, middles), counts))
         of = max(count, 1)
-        median, p75, p95, p98, p99, p999 = _percentiles(cells, count)
+        median, p75, p95, p98, p99, p999 = _percentiles(cells, counts)
         return Summary(
             count=count,
             min=cells[0][0] / 1e6,
@@ -173,17 +179,22 @@ class LatencyHistogram:
         octets = bytearray(self._recent)
         octets[_LAST::4] = bytes(len(self._recent))
         octets[_NEXT::4] = octets[_NEXT::4].translate(_CLEAR_5_BITS)
-        self._cells.update(memoryview(octets).cast("f"))
+        self._recent = array("f", bytes(octets))
+        self._cells.update(self._recent)
         del self._recent[:]
         if len(self._cells) > _MOST_COUNTS:
             self._put_together()
 
     def _put_together(self) -> None:
         """Merge the counts into one for each cell, one for all below, and one for all beyond."""
-        cells: Counter[float] = Counter()
-        for value, n in self._cells.items():
-            cells[_final(value)] += n
-        self._cells = cells
+        counts, exact = self._cells.items(), _EXACT // 2
+        # From there on the rest of a value is a cell already.
+        cells = {value: n for value, n in counts if exact <= value <= _LAST_CELL}
+        for value, n in [item for item in counts if not exact <= item[0] <= _LAST_CELL]:
+            # NaN, too, counts as beyond all cells.
+            cell = floor(max(value, _BELOW) + 0.5) if value < exact else _BEYOND
+            cells[cell] = cells.get(cell, 0) + n
+        self._cells = Counter(cells)
 
 
 class IntervalLog:
@@ -233,27 +244,15 @@ def render(summary: Summary, name: str) -> str:
     return "\n".join(lines)
 
 
-def _percentiles(cells: list[tuple[int, int]], count: int) -> list[int]:
-    ranks = [max(1, int(percent * count / 100 + 0.5)) for percent in _PERCENTILES]
-    reached = list(accumulate(n for _, n in cells))
+def _percentiles(cells: list[tuple[int, int]], counts: list[int]) -> list[int]:
+    ranks = [max(1, int(percent * sum(counts) / 100 + 0.5)) for percent in _PERCENTILES]
+    reached = list(accumulate(counts))
     # Nothing recorded: rank 1 is never reached, and the one cell is 0.
     return [_upper(cells[min(bisect_left(reached, rank), len(cells) - 1)][0]) for rank in ranks]
 
 
-def _final(value: float) -> float:
-    """The cell of a counted value, in whole microseconds; NaN counts as beyond all cells."""
-    if not value <= _LAST_CELL:
-        return _BEYOND
-    # From there on the rest of a value is a cell already.
-    return value if value >= _EXACT // 2 else floor(max(value, _BELOW) + 0.5)
-
-
 def _width(value: int) -> int:
     return 1 if value < _EXACT else 1 << (value.bit_length() - _CELL_BITS)
-
-
-def _middle(lowest: int) -> int:
-    return lowest + _width(lowest) // 2
 
 
 def _upper(lowest: int) -> int:
