@@ -9,9 +9,9 @@ was redesigned. Needs the repository's history.
 
 What has no counterpart there is not counted either, because it is a feature of its own and no part
 of the way of an event in one process: `streams/workers` (the handler in worker processes),
-`streams/telemetry` (the live page and what it records), `operators/rx` (operators over several
-streams) and `streams/picture.py` (the picture of a pipeline, in `penstock` then). What was added
-inside files of the core since, as `cost=` of a rate limit, is counted.
+`streams/telemetry` (the live page and what it records), `operators/rx` and its bases in
+`streams/rx` (operators over several streams) and `streams/picture.py` (the picture of a pipeline,
+in `penstock` then). What was added inside files of the core since, as `cost=` of a rate limit, is counted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ BUILT_ON_IT = {
 }
 
 # They did not exist in the default revision, or not in these packages.
-NEW = {"streams/workers", "streams/telemetry", "streams/picture.py", "operators/rx"}
+NEW = {
+    *("streams/workers", "streams/telemetry", "streams/picture.py", "operators/rx"),
+    *(
+        f"streams/rx/{base}.py"
+        for base in ("inputs", "several", "sharing", "succession", "switching")
+    ),
+}
 
 _NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
@@ -74,7 +80,7 @@ def folders(modules: Iterator[tuple[str, str]]) -> Counter[str]:
         first, *rest = path.split("/")
         if not rest or first not in COUNTED or rest[0] in BUILT_ON_IT:
             continue
-        if f"{first}/{rest[0]}" in NEW:
+        if path in NEW or f"{first}/{rest[0]}" in NEW:
             continue
         counts["streams/limits" if rest[0] == "limits" else first] += lines_of_code(text)
     return counts

@@ -98,7 +98,7 @@ def measure(row: Row, rounds: int) -> dict[str, float]:
 
 def calls(row: Row) -> float:
     """Python functions called per event, resumed coroutines and generators included, but not the
-    handler's own, nor those that each run calls once.
+    handler's own, nor those that it calls, nor those that each run calls once.
     """
     few, many = _counted(row, COUNTED), _counted(row, 2 * COUNTED)
     return (many - few) / COUNTED
@@ -106,13 +106,16 @@ def calls(row: Row) -> float:
 
 def _counted(row: Row, size: int) -> int:
     events = events_of(row, size)
-    own = {__file__, sys.modules[Row.__module__].__file__, sys.modules[project.__module__].__file__}
+    handlers = {sys.modules[part.__module__].__file__ for part in (Row, project)}
     count = 0
 
-    def profile(frame: FrameType, kind: str, _: object) -> None:
+    def profile(frame: FrameType | None, kind: str, _: object) -> None:
         nonlocal count
-        if kind == "call" and frame.f_code.co_filename not in own:
-            count += 1
+        if kind != "call" or frame is None or frame.f_code.co_filename == __file__:
+            return
+        while frame is not None and frame.f_code.co_filename not in handlers:
+            frame = frame.f_back
+        count += frame is None
 
     sys.setprofile(profile)
     try:
