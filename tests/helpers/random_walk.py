@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from reactivex import operators as rx
 
@@ -25,6 +26,7 @@ from penstock import (
     from_iterable,
     group_by,
     inbox,
+    ops,
     rate_limit,
     retry,
     route,
@@ -38,6 +40,8 @@ from penstock.streams.errors import (
     InboxClosed,
     Returned,
 )
+from penstock.streams.execution import worker_stage
+from penstock.streams.execution.pace import Pace
 from penstock.streams.limits import Outcome as OfCall
 from penstock.streams.protocol.event import Ending
 from penstock.streams.testing import MemorySink, MemorySource, no_leaks, run_virtual
@@ -239,9 +243,11 @@ class RandomWalk:
         return self._in_groups(flow, [outer])
 
     def _in_groups(self, flow: Any, turns: list[InTurn]) -> Any:
-        if self.rng.random() < 0.35:
-            flow = self._children(flow)
-        if self.rng.random() < 0.35:
+        has_children, is_batched = self.rng.random() < 0.35, self.rng.random() < 0.35
+        if has_children:
+            # A batch takes several events of a group: the streams of one are read after another's.
+            flow = self._children(flow, ops.concat_map if is_batched else rx.flat_map)
+        if is_batched:
             return self._batched(flow, turns)
         return self._work(flow, turns)
 
@@ -290,7 +296,7 @@ class RandomWalk:
             self.made_of.append(f"feeders {feeders}")
         return flow.pipe(spread(feeders))
 
-    def _children(self, flow: Any) -> Any:
+    def _children(self, flow: Any, joined: Any) -> Any:
         self.made_of.append("children")
 
         def of(value: Value) -> list[Value]:
@@ -298,7 +304,7 @@ class RandomWalk:
 
         self.steps.append(lambda value: Outcome(of(value)))
         if self.rng.random() < 0.5:
-            return flow.pipe(rx.flat_map(lambda value: from_iterable(of(value))))
+            return flow.pipe(joined(lambda value: from_iterable(of(value))))
         return flow.pipe(rx.flat_map(of))
 
     def _taken_apart(self, flow: Any) -> Any:
@@ -716,7 +722,18 @@ class RandomWalk:
 
     def run(self) -> None:
         """Run it to its end; AssertionError if any check fails."""
-        with self._listening():
+        rng = random.Random(f"{self.name} pace")
+        most = rng.choice([0, 0, 1, 5, 64])
+
+        def ahead(*_: object) -> int:
+            return rng.randint(0, most)
+
+        # Calls take tenths of seconds, so that none would be requested ahead.
+        with (
+            self._listening(),
+            patch.object(Pace, "ahead", ahead),
+            patch.object(worker_stage, "QUICK", rng.choice([0.001, 0.1, 1.0])),
+        ):
             run_virtual(self._story(), stall=0.01, horizon=10_000)
         assert not self.notes.wrong, "\n".join(self.notes.wrong[:10])
 
