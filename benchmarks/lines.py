@@ -11,7 +11,8 @@ What has no counterpart there is not counted either, because it is a feature of 
 of the way of an event in one process: `streams/workers` (the handler in worker processes),
 `streams/telemetry` (the live page and what it records), `operators/rx` and its bases in
 `streams/rx` (operators over several streams) and `streams/picture.py` (the picture of a pipeline,
-in `penstock` then). What was added inside files of the core since, as `cost=` of a rate limit, is counted.
+in `penstock` then). What was added inside files of the core since, as `cost=` of a rate limit, is
+counted.
 """
 
 from __future__ import annotations
